@@ -1,0 +1,98 @@
+# Everything a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+# A step that is done leaves a stamp in .venv/.made; it is done again when what it was made from changes.
+
+BIN := .venv/bin
+MADE := .venv/.made
+UV_VERSION := 0.13.8
+UV := .venv/.uv/bin/uv
+IVY_SETTINGS ?=
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS ?= 1
+export UV_HTTP_TIMEOUT ?= 180
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# pip's own setting for another index serves uv too.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help env lock demo up down check test test-faults bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+env: $(MADE)/jars $(MADE)/onlyonce ## the locked environment in .venv, and the jars
+	@:
+
+demo: env ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself)
+	@$(BIN)/onlyonce demo $(if $(EXIT),--exit)
+
+up: env ## start the platform: PostgreSQL, migrations, Airflow
+	@$(BIN)/onlyonce up
+
+down: ## stop the platform; nothing is lost
+	@if [ -x $(BIN)/onlyonce ]; then $(BIN)/onlyonce down; fi
+
+check: env ## style, types, import rules, and the tests that are quick and need no JVM
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not spark and not airflow and not browser and not fault and not slow"
+
+test: check ## check, then the tests on real Spark, Airflow and kills (about 20 minutes on two cores)
+	$(BIN)/pytest -q -m "(spark or airflow or browser or fault) and not slow" --durations=15
+
+test-faults: env ## every kill at every step, the slow ones too
+	$(BIN)/pytest -q -m "fault" --durations=15
+
+bench: env ## the benchmarks
+	$(BIN)/pytest -q -s tests/benchmarks -m slow
+
+lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
+	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+clean: ## remove the environment and caches; the state in .onlyonce stays
+	-@$(MAKE) --no-print-directory down
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# --- how the environment is made -------------------------------------------------------------------
+
+$(MADE)/uv: Makefile
+	@mkdir -p $(MADE)
+	@for python in "$$PYTHON" python3 python3.13 python3.12 python3.11; do \
+		command -v "$$python" >/dev/null && break; done; \
+	command -v "$$python" >/dev/null || { echo "missing: Python 3.11, 3.12 or 3.13 (there is no python at all)." \
+		"Get it: apt-get install python3 python3-venv, or brew install python@3.11." >&2; exit 1; }; \
+	"$$python" jobs/local/prerequisites.py > $(MADE)/python
+	@echo "env: uv $(UV_VERSION), by $$(cat $(MADE)/python)"
+	@$(UV) --version 2>/dev/null | grep -qF "uv $(UV_VERSION) " || { \
+		"$$(cat $(MADE)/python)" -m venv --clear .venv/.uv && \
+		.venv/.uv/bin/pip install --quiet "uv==$(UV_VERSION)"; }
+	@[ -x $(BIN)/python ] || $(UV) venv --quiet --allow-existing --python "$$(cat $(MADE)/python)" .venv
+	@touch $@
+
+$(MADE)/packages: requirements.lock | $(MADE)/uv
+	@echo "env: packages of requirements.lock"
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@touch $@
+
+$(MADE)/onlyonce: $(MADE)/packages pyproject.toml
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(MADE)/jars: $(MADE)/packages docker/ivy.xml
+	@echo "env: jars of docker/ivy.xml"
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	for attempt in 1 2 3; do \
+		"$$java" -cp "$$(echo .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" org.apache.ivy.Main \
+			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy docker/ivy.xml -cache $(CURDIR)/.venv/ivy \
+			-retrieve '.venv/jars/[artifact]-[revision].[ext]' -types jar bundle -sync > .venv/ivy.log 2>&1 \
+		&& touch $@ && exit 0; \
+		echo "env: the jars did not come (attempt $$attempt of 3)" >&2; \
+	done; \
+	tail -n 20 .venv/ivy.log >&2; \
+	echo "missing: the jars of docker/ivy.xml. Nothing else is lost; look at .venv/ivy.log, see that the network" \
+		"works (IVY_SETTINGS=<file> names another repository), then run the same command again." >&2; exit 1
