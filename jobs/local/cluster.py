@@ -12,17 +12,15 @@ Who calls it: `jobs.local.postgres`. All of it may be repeated: what is there is
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import shutil
 from pathlib import Path
 
 import psycopg2
 from psycopg2 import sql
-from psycopg2.extensions import connection as Connection
+from psycopg2.extensions import connection
 
-from jobs.local import accounts
+from jobs.local import accounts, secret_files
 from jobs.model.errors import InvariantBroken, Refused
 
 ADMIN = "onlyonce_admin"
@@ -46,7 +44,7 @@ def create(folder: Path, account: accounts.Account, binaries: Path) -> None:
     unfinished.mkdir(mode=0o700)
     account.own(unfinished)
     password_file = unfinished.with_suffix(".password")
-    _write_private(password_file, _passwords(folder, create=True)[ADMIN])
+    secret_files.write(password_file, _passwords(folder)[ADMIN])
     account.own(password_file)
     try:
         done = accounts.run(account, binaries, _initdb(unfinished, password_file))
@@ -63,10 +61,11 @@ def create(folder: Path, account: accounts.Account, binaries: Path) -> None:
 
 def _initdb(data: Path, password_file: Path) -> list[str]:
     # The built-in locale sorts alike on every machine, so an index never depends on the system's library.
-    return (
+    options = (
         f"initdb --username={ADMIN} --auth=scram-sha-256 --encoding=UTF8"
         " --locale=C.UTF-8 --locale-provider=builtin --lc-messages=C --no-instructions"
-    ).split() + [f"--pgdata={data}", f"--pwfile={password_file}"]
+    )
+    return [*options.split(), f"--pgdata={data}", f"--pwfile={password_file}"]
 
 
 def write_urls(folder: Path, port: int) -> None:
@@ -74,23 +73,23 @@ def write_urls(folder: Path, port: int) -> None:
     passwords = _passwords(folder)
     for name, (role, database) in ROLES.items():
         url = f"postgresql+psycopg2://{role}:{passwords[role]}@127.0.0.1:{port}/{database}"
-        _write_private(folder / f"{name}.url", url + "\n")
+        secret_files.write(folder / f"{name}.url", url + "\n")
 
 
 def provision(folder: Path) -> None:
     """Make the roles and databases that are missing."""
     url = (folder / "admin.url").read_text().strip().replace("+psycopg2", "")
-    connection = psycopg2.connect(url)
+    session = psycopg2.connect(url)
     try:
-        connection.autocommit = True  # CREATE DATABASE runs in no transaction
-        _create_roles(connection, _passwords(folder))
-        _create_databases(connection)
+        session.autocommit = True  # CREATE DATABASE runs in no transaction
+        _create_roles(session, _passwords(folder))
+        _create_databases(session)
     finally:
-        connection.close()
+        session.close()
 
 
-def _create_roles(connection: Connection, passwords: dict[str, str]) -> None:
-    with connection.cursor() as cursor:
+def _create_roles(session: connection, passwords: dict[str, str]) -> None:
+    with session.cursor() as cursor:
         cursor.execute("SELECT rolname FROM pg_roles")
         there = {name for (name,) in cursor.fetchall()}
         for role in sorted(set(passwords) - there):
@@ -99,8 +98,8 @@ def _create_roles(connection: Connection, passwords: dict[str, str]) -> None:
         cursor.execute("ALTER ROLE onlyonce_reader SET default_transaction_read_only = on")
 
 
-def _create_databases(connection: Connection) -> None:
-    with connection.cursor() as cursor:
+def _create_databases(session: connection) -> None:
+    with session.cursor() as cursor:
         cursor.execute("SELECT datname FROM pg_database")
         there = {name for (name,) in cursor.fetchall()}
         for database, owner in OWNERS.items():
@@ -112,25 +111,16 @@ def _create_databases(connection: Connection) -> None:
         cursor.execute("GRANT CONNECT ON DATABASE onlyonce TO onlyonce_reader")
 
 
-def _passwords(folder: Path, create: bool = False) -> dict[str, str]:
+def _new_passwords() -> dict[str, str]:
+    return {role: secrets.token_hex(24) for role, _ in ROLES.values()}
+
+
+def _passwords(folder: Path) -> dict[str, str]:
     path = folder / "passwords.json"
-    if path.exists():
-        return dict(json.loads(path.read_text()))
-    if not create:
+    if (folder / "data").exists() and not path.exists():
         raise InvariantBroken(
             f"{path} is gone: nobody can log in to this database.",
             data=f"the data in {folder / 'data'} is whole",
             hint="bring the file back from a copy, or set new passwords in PostgreSQL's single-user mode",
         )
-    passwords = {role: secrets.token_hex(24) for role, _ in ROLES.values()}
-    _write_private(path, json.dumps(passwords, indent=1))
-    return passwords
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, in one step."""
-    unfinished = path.with_name(path.name + ".new")
-    unfinished.unlink(missing_ok=True)
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
-        handle.write(text)
-    unfinished.replace(path)
+    return secret_files.read_or_make(path, _new_passwords)

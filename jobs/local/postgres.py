@@ -67,15 +67,22 @@ def start(progress: Callable[[str], None] = lambda _: None) -> None:
     with processes.locked(_folder(home) / "lock"):
         if is_running():
             return
-        # First, since the sessions of a killed server hold its port for a moment.
-        _clear_leftovers(_data(home))
-        processes.require_free_port(settings.pg_port(), "the embedded PostgreSQL", "ONLYONCE_PG_PORT")
+        require_port()
         binaries = accounts.reachable_binaries(account, _folder(home))
         cluster.create(_folder(home), account, binaries)
         server = _launch(home, account, binaries)
         _await_answer(server, home, account, binaries, progress)
         cluster.write_urls(_folder(home), settings.pg_port())
         cluster.provision(_folder(home))
+
+
+def require_port() -> None:
+    """Raises Refused when a stranger has the port; does nothing when our own server runs."""
+    if is_running():
+        return
+    # First, since the sessions of a killed server hold its port for a moment.
+    _clear_leftovers(_data(settings.home()))
+    processes.require_free_port(settings.pg_port(), "the embedded PostgreSQL", "ONLYONCE_PG_PORT")
 
 
 def stop() -> None:

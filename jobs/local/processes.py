@@ -184,7 +184,7 @@ def _owner(port: int) -> str:
     """Who listens on the port, as far as this user may know."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
             if listens and connection.pid:
                 return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
     return "another program (its owner cannot be seen by this user)"
