@@ -37,7 +37,8 @@ COMMANDS = {
 _PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _START_PATIENCE = 240.0
 _DRIVER_PATIENCE = 20.0
-_STOP_PATIENCE = 20.0
+_STOP_PATIENCE = 8.0
+_API_PATIENCE = 5.0
 
 Progress = Callable[[str], None]
 
@@ -60,20 +61,28 @@ def start(progress: Progress = _silent) -> None:
     require_port()
     variables = environment()
     _migrate(home, variables, progress)
-    for name, arguments in COMMANDS.items():
-        if processes.find(name, home) is None:
-            processes.spawn(name, [sys.executable, "-m", "airflow", *arguments], variables, home)
-    _await_health(home, progress)
+    _launch([name for name in COMMANDS if name != "scheduler"], home, variables)
+    _await(lambda: [part for part in _unhealthy() if part == "api-server"], home, progress)
+    # Last: a task that starts before the API answers is counted as failed.
+    _launch(["scheduler"], home, variables)
+    _await(_unhealthy, home, progress)
 
 
 def stop(progress: Progress = _silent) -> None:
-    """End the drivers, then the four processes, then whatever they left. Nothing of them remains."""
+    """End the four processes, the drivers of their tasks, and whatever they left. Nothing remains.
+
+    The api-server goes before the drivers, so that no task that we end is recorded as failed: to Airflow
+    it is still running, and the next scheduler finds it without a worker and runs it again.
+    """
     home = settings.home()
-    _stop_drivers(home, progress)
-    running = [process for name in COMMANDS if (process := processes.find(name, home))]
+    running = {name: process for name in COMMANDS if (process := processes.find(name, home))}
     if running:
         progress("Airflow stops")
-    processes.stop(running, _STOP_PATIENCE)
+    api_server = running.pop("api-server", None)
+    processes.ask(running.values())  # the scheduler starts nothing from now on, and waits for its tasks
+    processes.stop([api_server] if api_server else [], _API_PATIENCE)
+    _stop_drivers(home, progress)
+    processes.stop(running.values(), _STOP_PATIENCE)
     # Whatever was started in the meantime carries the mark too: look until there is nothing.
     for _ in range(5):
         rest = processes.ours(home)
@@ -96,10 +105,10 @@ def is_running() -> bool:
 
 
 def _stop_drivers(home: Path, progress: Progress) -> None:
-    """While Airflow still lives, so that its task log says what happened to the driver."""
+    """Asked first, so that Spark removes its temporary files; what it has not committed is done again."""
     drivers = processes.drivers(home)
     if drivers:
-        progress(f"{len(drivers)} Spark driver(s) stop; what they have not committed is done again later")
+        progress(f"{len(drivers)} Spark driver(s) stop; the next start runs their tasks again")
         processes.stop(drivers, _DRIVER_PATIENCE)
 
 
@@ -137,10 +146,16 @@ def _database_identity() -> str:
     return str(row[0]) if row else "unknown"
 
 
-def _await_health(home: Path, progress: Progress) -> None:
+def _launch(names: list[str], home: Path, variables: dict[str, str]) -> None:
+    for name in names:
+        if processes.find(name, home) is None:
+            processes.spawn(name, [sys.executable, "-m", "airflow", *COMMANDS[name]], variables, home)
+
+
+def _await(unhealthy: Callable[[], list[str]], home: Path, progress: Progress) -> None:
     end = time.monotonic() + _START_PATIENCE
-    while missing := _unhealthy():
-        ended = [name for name in COMMANDS if processes.find(name, home) is None]
+    while missing := unhealthy():
+        ended = [name for name in COMMANDS if processes.has_ended(name, home)]
         if ended or time.monotonic() > end:
             name = ended[0] if ended else missing[0].replace("_", "-")
             log = home / "logs" / f"{name}.log"

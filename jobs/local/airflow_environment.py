@@ -38,6 +38,11 @@ def environment() -> dict[str, str]:
     }
 
 
+def host_name() -> str:
+    """The name of this machine for Airflow: it uses it to reach a task's log, and DNS may not know it."""
+    return "127.0.0.1"
+
+
 def password() -> str:
     """The password of the user `admin`, made before Airflow would make one and print it to a log."""
     path = settings.home() / "airflow" / "simple_auth_manager_passwords.json.generated"
@@ -58,7 +63,7 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "CORE__PLUGINS_FOLDER": str(settings.ROOT / "plugins"),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
-        "CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks DNS, which may not answer
+        "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(
             airflow_home / "simple_auth_manager_passwords.json.generated"
@@ -71,10 +76,18 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "API__BASE_URL": address,
         "API__WORKERS": "1",
         "LOGGING__BASE_LOG_FOLDER": str(airflow_home / "logs"),
+        # No log servers run (see jobs.local.airflow); the default port may be another Airflow's.
+        "LOGGING__WORKER_LOG_SERVER_PORT": "1",
+        "LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
         # A new or changed declaration shows within seconds, not minutes.
         "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
         "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "600",
+        # A task outlives an api-server that is killed and started again, and a machine that is busy.
+        "WORKERS__EXECUTION_API_RETRIES": "10",
+        "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "15",
+        "WORKERS__EXECUTION_API_TIMEOUT": "30",
         # A task whose worker was killed is run again after two minutes instead of ten.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",

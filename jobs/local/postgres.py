@@ -126,8 +126,7 @@ def _launch(home: Path, account: accounts.Account, binaries: Path) -> subprocess
     """The server as a child in a session of its own, so that Ctrl-C at the shell does not reach it."""
     options = {**SERVER_SETTINGS, "port": str(settings.pg_port())}
     arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
-    _log(home).parent.mkdir(parents=True, exist_ok=True)
-    with _log(home).open("ab") as log:
+    with processes.open_log(home, "postgres") as log:
         return subprocess.Popen(  # noqa: S603 - the command is ours
             [str(binaries / "postgres"), "-D", str(_data(home)), *arguments],
             stdin=subprocess.DEVNULL,

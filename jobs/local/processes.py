@@ -22,6 +22,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -29,6 +30,7 @@ from jobs.model.errors import Refused, Retryable
 
 MARK = "ONLYONCE_PLATFORM"
 
+_LARGE_LOG = 20_000_000
 # A title written over the environment would hide the mark; setproctitle leaves it alone when told so.
 _KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 
@@ -40,9 +42,8 @@ def marked(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: Path) -> psutil.Process:
     """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
-    for folder in ("run", "logs"):
-        (home / folder).mkdir(parents=True, exist_ok=True)
-    with (home / "logs" / f"{name}.log").open("ab") as log:
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    with open_log(home, name) as log:
         started = subprocess.Popen(  # noqa: S603 - the commands are ours
             list(argv),
             env=marked(environment, home),
@@ -58,6 +59,15 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
     return process
 
 
+def open_log(home: Path, name: str) -> BinaryIO:
+    """`<home>/logs/<name>.log`, to be appended to; one that has grown large is put aside first."""
+    path = home / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LARGE_LOG:
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("ab")
+
+
 def find(name: str, home: Path) -> psutil.Process | None:
     """The living process that `spawn` started under this name, or None."""
     try:
@@ -67,6 +77,11 @@ def find(name: str, home: Path) -> psutil.Process | None:
         return process if same and is_alive(process) else None
     except (OSError, ValueError, KeyError, psutil.Error):
         return None
+
+
+def has_ended(name: str, home: Path) -> bool:
+    """Whether a process was started under this name and lives no more."""
+    return _pid_file(name, home).exists() and find(name, home) is None
 
 
 def forget(name: str, home: Path) -> None:
@@ -92,10 +107,15 @@ def drivers(home: Path) -> list[psutil.Process]:
     return [process for process in ours(home) if _is_driver(process)]
 
 
+def ask(processes: Iterable[psutil.Process]) -> None:
+    """Ask the processes to end, and do not wait."""
+    _signal(processes, signal.SIGTERM)
+
+
 def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Process]:
     """Ask the processes to end, and after `patience` seconds make them. Returns what still lives."""
     processes = list(processes)
-    _signal(processes, signal.SIGTERM)
+    ask(processes)
     _, living = psutil.wait_procs(processes, timeout=patience)
     _signal(living, signal.SIGKILL)
     _, living = psutil.wait_procs(living, timeout=10)
