@@ -36,7 +36,6 @@ down: ## stop the platform; nothing is lost
 
 check: env ## style, types, import rules, and the tests that are quick and need no JVM
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -m "not spark and not airflow and not browser and not fault and not slow"

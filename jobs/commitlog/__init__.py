@@ -1,0 +1,15 @@
+"""PostgreSQL, the authority on what is committed.
+
+Every function takes a connection and never commits it: the caller owns the transaction (`connect.run`,
+`connect.transaction`). SQL is in `sql/*.sql`, by name.
+
+| module    | holds                                                                  |
+|-----------|------------------------------------------------------------------------|
+| connect   | connections, transactions, and what a lost connection means            |
+| migrate   | the numbered SQL, under a lock                                         |
+| lineages  | lineages, epochs, fencing                                              |
+| batches   | begin, end; the frontier; closes                                       |
+| units     | claim, check the epoch, fill                                           |
+| catalog   | the record catalog: chunks of ids                                      |
+| views     | what people ask: the views, read for reports                           |
+"""

@@ -1,0 +1,139 @@
+"""Begin and end of a batch, and the frontier. Protocol steps 2 and 5; the closes between batches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from jobs.commitlog import catalog, units
+from jobs.commitlog.connect import ask, do, do_many
+from jobs.commitlog.lineages import Driver, check_epoch
+from jobs.model.batch import Batch, Outcome, Plan, check_declaration, check_replay, to_micros, to_time
+from jobs.model.frontier import Frontier
+
+
+def frontier(connection: Connection, instance: str) -> Frontier:
+    """What the committed batches and closes of an instance have told of event time."""
+    row = ask(connection, "batches", "frontier", instance=instance)[0]
+    return Frontier(to_micros(row.tide), to_micros(row.ended), to_micros(row.silent_tide), to_micros(row.silent_clock))
+
+
+def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
+    """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
+
+    `known` is the frontier to stamp; None takes the committed one. Raises Superseded, or Refused when the
+    replay reads other data or the declaration has changed under committed units.
+    """
+    check_epoch(connection, driver.lineage, driver.epoch)
+    there = _find(connection, instance, plan)
+    if there is None:
+        return _insert(connection, driver, instance, plan, known)
+    check_replay(there.plan, plan)
+    if there.committed:
+        return there
+    committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
+    if check_declaration(there.plan, plan, committed_units):
+        do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
+        return _insert(connection, driver, instance, plan, known)
+    do(
+        connection, "batches", "taken_over",
+        lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
+    )  # fmt: skip
+    return there
+
+
+def end(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+    """Mark the batch as committed, with what came of it. The caller has checked that it is conserved."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(
+        connection, "batches", "end",
+        lineage=batch.plan.lineage, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
+    )  # fmt: skip
+
+
+def count_windows(connection: Connection, batch: Batch, output: str, counts: list[dict[str, Any]]) -> None:
+    """Store in time and late by window, in the transaction that ends the batch."""
+    same = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "output": output}
+    do_many(connection, "batches", "count_window", [same | row for row in counts])
+
+
+def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
+    """Store which windows were written, in the transaction that ends the batch."""
+    same = {
+        "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
+    }  # fmt: skip
+    do_many(connection, "batches", "add_pane", [same | row for row in panes])
+
+
+def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:
+    """The committed receive batches with versions of `events` in (after, upto]."""
+    return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
+
+
+def last_arrival(connection: Connection, instance: str) -> datetime | None:
+    """When the last committed input of an instance was first seen."""
+    seen_at: datetime | None = ask(connection, "batches", "last_arrival", instance=instance)[0].seen_at
+    return seen_at
+
+
+def begin_close(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
+    """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    left = ask(connection, "batches", "open_close", lineage=driver.lineage)
+    if left:
+        row = left[0]
+        times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
+        return row.close_no, row.kind, Frontier(*[to_micros(t) for t in times])
+    number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
+    do(
+        connection, "batches", "begin_close",
+        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id, **_times(after),
+    )  # fmt: skip
+    return number, kind, after
+
+
+def open_close(connection: Connection, driver: Driver) -> bool:
+    """Whether an earlier driver began a close and did not commit it."""
+    return bool(ask(connection, "batches", "open_close", lineage=driver.lineage))
+
+
+def end_close(connection: Connection, driver: Driver, number: int, delta_version: int) -> None:
+    """The control row is in `events`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(connection, "batches", "end_close", lineage=driver.lineage, close_no=number, delta_version=delta_version)
+
+
+def _find(connection: Connection, instance: str, plan: Plan) -> Batch | None:
+    rows = ask(connection, "batches", "find", lineage=plan.lineage, batch_id=plan.batch_id)
+    if not rows:
+        return None
+    row = rows[0]
+    there = replace(
+        plan,
+        source_from=row.source_from, source_to=row.source_to, offsets_hash=row.offsets_hash, partitions=row.partitions,
+        system_time=row.system_time, bucket=row.bucket, settings=row.settings, mode=row.mode,
+        declaration_hash=row.declaration_hash, facts=row.facts,
+    )  # fmt: skip
+    times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
+    return Batch(there, Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)
+
+
+def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
+    floor = catalog.ensure_bucket(connection, instance, plan.bucket)
+    stamped = frontier(connection, instance) if known is None else known
+    values = asdict(plan)
+    for name in ("source_from", "source_to", "settings", "facts"):
+        values[name] = json.dumps(values[name])
+    do(
+        connection, "batches", "begin",
+        epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **_times(stamped), **values,
+    )  # fmt: skip
+    return Batch(plan, stamped, floor, "begun", replayed=False)
+
+
+def _times(known: Frontier) -> dict[str, Any]:
+    return {name: to_time(value) for name, value in asdict(known).items()}

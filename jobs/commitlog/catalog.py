@@ -1,0 +1,111 @@
+"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection, text
+
+from jobs.commitlog.connect import ask, do
+from jobs.model.errors import InvariantBroken
+
+BUCKET_SECONDS = 600
+"""System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""
+
+
+@dataclass(frozen=True)
+class ChunkKey:
+    """Where a chunk is: its bucket, and the receive unit that made it."""
+
+    bucket: int
+    lineage: str
+    batch_id: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a receive unit needs to know to ask and to add: its own coordinates."""
+
+    instance: str
+    bucket: int
+    floor: int
+    lineage: str
+    batch_id: int
+    partition: int
+    partitions: int
+
+
+def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
+    """The chunks of earlier batches that can hold an id of this partition, with their number of ids.
+
+    Only batches below this one, so that a replay decides the same again in whatever order the Delta
+    commit and the catalog commit happened.
+    """
+    rows = ask(
+        connection, "catalog", "chunks",
+        instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
+        partition=place.partition, partitions=place.partitions,
+    )  # fmt: skip
+    return [(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count) for r in rows]
+
+
+def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes:
+    """The packed ids of one chunk; raises InvariantBroken when it is gone."""
+    rows = ask(
+        connection, "catalog", "ids",
+        instance=instance, bucket=key.bucket, lineage=key.lineage, batch_id=key.batch_id, partition=key.partition,
+    )  # fmt: skip
+    if not rows:
+        raise InvariantBroken(
+            f"the catalog chunk {key} of {instance} is gone while a batch that may need it is at work",
+            data="the batch is not committed; duplicates of that chunk's records could not be told",
+            hint="was something deleted by hand? Restore it; the ids can be rebuilt from the table `events`",
+        )
+    return bytes(rows[0].ids)
+
+
+def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
+    """Add this unit's chunk, in the transaction of its claim."""
+    do(
+        connection, "catalog", "add_chunk",
+        instance=place.instance, bucket=place.bucket, lineage=place.lineage, batch_id=place.batch_id,
+        partition=place.partition, partitions=place.partitions, ids=packed, id_count=len(packed) // 16, filter=bloom,
+    )  # fmt: skip
+
+
+def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
+    """Make the partition of a bucket before a batch needs it; gives the collection floor.
+
+    CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them (experiments, A10).
+    """
+    row = ask(connection, "catalog", "floor", instance=instance)[0]
+    parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
+    if not _exists(connection, child):
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": parent})
+        if not _exists(connection, parent):
+            _make(
+                connection, parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)"
+            )
+        if not _exists(connection, child):
+            _make(connection, child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
+    return int(row.gc_floor)
+
+
+def _exists(connection: Connection, table: str) -> bool:
+    found = connection.execute(text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"onlyonce_private.{table}"})
+    return bool(found.scalar())
+
+
+def _make(connection: Connection, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
+    cursor = connection.connection.cursor()
+    names = {
+        "child": identifiers.Identifier("onlyonce_private", child),
+        "parent": identifiers.Identifier("onlyonce_private", parent),
+        "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
+        "by": identifiers.SQL(by),
+    }
+    make = "CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) {by}"
+    cursor.execute(identifiers.SQL(make).format(**names))
+    cursor.execute(identifiers.SQL("ALTER TABLE {parent} ATTACH PARTITION {child} {bounds}").format(**names))

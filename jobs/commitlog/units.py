@@ -1,0 +1,79 @@
+"""A unit's transaction: claim first, check the epoch, write the rows (the caller does), fill. Protocol step 3."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from jobs.commitlog.connect import ask, do
+from jobs.commitlog.lineages import check_epoch
+from jobs.model.errors import InvariantBroken
+from jobs.model.units import Content, Counts, UnitId
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a unit's first statement says: who wants to commit it, and of what kind it is.
+
+    A data unit's rows are in the transaction; it is skipped when it is there. A witness unit's rows go
+    elsewhere; when it is there, they are emitted again (experiments, A5). Both are compared first.
+    """
+
+    unit: UnitId
+    epoch: int
+    attempt: str
+    kind: Literal["data", "witness"]
+
+
+def claim(connection: Connection, wanted: Claim) -> Content | None:
+    """Insert the unit, then check the epoch. Gives None when the unit is now ours to fill, or the content
+    of the one that is there.
+
+    The unique index makes a twin wait here for the other's commit or rollback, so there is no moment
+    between a look and a write. Raises Superseded.
+    """
+    unit = wanted.unit
+    ours = ask(
+        connection, "units", "claim",
+        unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+        epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+    )  # fmt: skip
+    check_epoch(connection, unit.lineage, wanted.epoch)
+    return None if ours else find(connection, unit)
+
+
+def fill(connection: Connection, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
+    """Store what the unit holds, in the transaction of its claim."""
+    fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
+    if counts is not None:
+        fates = {name: getattr(counts, name) for name in fates}
+    do(
+        connection, "units", "fill",
+        unique_id=str(unit), rows=content.rows, content_hash=content.exact, float_sums=json.dumps(content.floats), **fates,
+    )  # fmt: skip
+
+
+def find(connection: Connection, unit: UnitId) -> Content | None:
+    """The content of a unit that is in the log."""
+    rows = ask(connection, "units", "find", unique_id=str(unit))
+    return Content(rows[0].rows, rows[0].content_hash, rows[0].float_sums or {}) if rows else None
+
+
+def of_batch(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
+    """All units of a batch, as rows of the query `of_batch`."""
+    return ask(connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)
+
+
+def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
+    """Stop unless each of the recorded partitions has its unit. Called before a batch ends."""
+    there = {row.partition for row in rows if row.sink == sink}
+    if there != set(range(partitions)):
+        missing = sorted(set(range(partitions)) - there) or sorted(there - set(range(partitions)))
+        raise InvariantBroken(
+            f"batch {lineage}/{batch_id}: the units of {sink} don't match its {partitions} partitions: {missing}",
+            data="the batch is not marked as committed",
+            hint="look at onlyonce.commits for this batch, then run the same command again",
+        )

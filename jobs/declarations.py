@@ -1,0 +1,96 @@
+"""Loads the files with declarations, finds the transforms that they name, and fingerprints both."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jobs import settings
+from jobs.model.declare import Output, Pipeline, unknown
+from jobs.model.errors import OnlyonceError, Refused
+
+
+def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
+    """The declared pipelines by name. Imports no Spark: DAG files call it too.
+
+    Raises Refused for a file that is missing or wrong, or for two pipelines of one name.
+    """
+    found: dict[str, Pipeline] = {}
+    for path in files or settings.pipeline_files():
+        for pipeline in _pipelines_of(path):
+            if pipeline.name in found:
+                raise Refused(f"{path}: a second pipeline is named {pipeline.name!r}", hint="rename one of them")
+            found[pipeline.name] = pipeline
+    return found
+
+
+def one(name: str, files: list[Path] | None = None) -> Pipeline:
+    """The declared pipeline of that name; raises Refused with the nearest that is there."""
+    pipelines = load(files)
+    if name not in pipelines:
+        raise unknown("pipeline", name, sorted(pipelines))
+    return pipelines[name]
+
+
+def transform(output: Output) -> Callable[..., Any]:
+    """The function that an output names. Imports its module, so Spark too. Raises Refused."""
+    module, function = output.transform.split(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise Refused(
+            f"output {output.name}: the transform {output.transform!r} is not there: {error}",
+            hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+        ) from error
+    return found  # type: ignore[no-any-return]
+
+
+def fingerprint(pipeline: Pipeline, query: str) -> str:
+    """A short hash of what decides a query's results: its declaration and the source of its functions."""
+    if query == "receive":
+        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
+    else:
+        root = pipeline.output(query)
+        outputs = [root, *pipeline.made_from(root)]
+        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in outputs]]
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
+
+
+def _pipelines_of(path: Path) -> list[Pipeline]:
+    if not path.is_file():
+        raise Refused(f"no file with declarations at {path}", hint="set ONLYONCE_PIPELINES or --pipelines")
+    found = getattr(_import(path), "PIPELINES", None)
+    if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
+        raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")
+    return list(found)
+
+
+def _import(path: Path) -> ModuleType:
+    # A user's transforms lie beside their declarations.
+    if str(path.parent) not in sys.path and path.parent != settings.ROOT / "jobs":
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"onlyonce_pipelines_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except OnlyonceError as error:
+        raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
+    except Exception as error:
+        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint="correct the file") from error
+    return module
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return f"{function.__module__}.{function.__qualname__}"

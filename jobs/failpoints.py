@@ -1,0 +1,51 @@
+"""Named fail-points: where the tests kill the real processes. Off, and one dictionary look-up, unless asked.
+
+ONLYONCE_FAILPOINTS="name:nth:action,…" with ONLYONCE_FAILPOINT_DIR, a folder in which the passes are
+counted over all processes, so that a point strikes once and not again after the restart. Actions:
+`kill` the whole job (its process group), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP).
+The names are listed in jobs/PROTOCOL.md, step by step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+_ASKED = os.environ.get("ONLYONCE_FAILPOINTS", "")
+_POINTS = {p.split(":")[0]: (int(p.split(":")[1]), p.split(":")[2]) for p in _ASKED.split(",") if p}
+
+RECORD = os.environ.get("ONLYONCE_FAILPOINT_RECORD", "")
+
+
+class FailPoint(RuntimeError):
+    """What the action `raise` raises."""
+
+
+def passing(name: str) -> None:
+    """Called at each numbered step of the protocol, before and after each effect."""
+    if RECORD:
+        _count(Path(RECORD), name)
+    if name not in _POINTS:
+        return
+    nth, action = _POINTS[name]
+    if _count(Path(os.environ["ONLYONCE_FAILPOINT_DIR"]), name) == nth:
+        _strike(name, action)
+
+
+def _count(folder: Path, name: str) -> int:
+    # One byte appended is atomic; the size after it is the number of the passes so far.
+    with open(folder / name, "ab", buffering=0) as file:  # noqa: PTH123 - one descriptor for write and tell
+        file.write(b".")
+        return file.tell()
+
+
+def _strike(name: str, action: str) -> None:
+    if action == "kill":
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    elif action == "kill-process":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise FailPoint(f"fail-point {name}")

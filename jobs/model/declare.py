@@ -1,0 +1,281 @@
+"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when made.
+
+A file with declarations has a name PIPELINES, a sequence of `Pipeline`. Every option has its meaning
+beside it. An unknown option, or a value that can't work, raises Refused with the way out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal, TypeVar, dataclass_transform
+
+from jobs.model.errors import Refused
+from jobs.model.windows import Session, Window
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}$")
+PREFIX = "oo_"
+"""The prefix of the platform's own columns. A declared column can't begin with it."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def declaration(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
+    made: Any = dataclass(frozen=True, kw_only=True)(cls)
+    known = [f.name for f in fields(made)]
+    plain: Callable[..., None] = made.__init__
+
+    def checked(self: Any, **options: Any) -> None:
+        for option in options.keys() - set(known):
+            close = difflib.get_close_matches(option, known, n=1)
+            guess = f"did you mean {close[0]!r}? " if close else ""
+            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+        try:
+            plain(self, **options)
+        except TypeError as error:
+            raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
+
+    made.__init__ = checked
+    return made  # type: ignore[no-any-return]
+
+
+@declaration
+class Files:
+    """An inbox of JSON-lines files. A file is complete when it appears: write it elsewhere, then rename.
+
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
+    max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
+    """
+
+    inbox: str | None = None
+    max_files_a_batch: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.max_files_a_batch < 1:
+            raise Refused("Files: max_files_a_batch must be at least 1", hint="1000 is the default")
+
+
+@declaration
+class Delta:
+    """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
+
+    path    the folder; by default <pipeline>/<output>
+    write   'append': each row once. 'upsert': a row replaces the one with the same keys
+    keys    what identifies a row of an upsert
+    """
+
+    path: str | None = None
+    write: Literal["append", "upsert"] = "append"
+    keys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+
+
+@declaration
+class Postgres:
+    """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
+
+    table       'schema.table'; made if it is missing
+    write       'append', 'upsert', or 'increment': numbers are added to the row with the same keys
+    keys        what identifies a row of an upsert or increment
+    connection  the environment variable that holds the database's URL; by default the platform's database
+    """
+
+    table: str
+    write: Literal["append", "upsert", "increment"] = "append"
+    keys: tuple[str, ...] = ()
+    connection: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment"))
+        if self.table.count(".") != 1:
+            raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
+        if self.table.split(".")[0].startswith("onlyonce"):
+            raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
+
+
+Sink = Delta | Postgres
+
+
+@declaration
+class Output:
+    """One result of a pipeline: a function over the kept records, by window, to one sink.
+
+    name          unique in the pipeline
+    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window
+    sink          where the rows go
+    window        Fixed, Sliding or Session; None: never late, never closes
+    lateness      how long, in event time, a window waits for stragglers after its end
+    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert)
+    from_output   make this output from the closed panes of that one, in the same batch
+    stable_input  stage the rows before they are written: for functions that are not deterministic
+    """
+
+    name: str
+    transform: str
+    sink: Sink
+    window: Window | None = None
+    lateness: timedelta = timedelta(0)
+    panes: Literal["on_time", "early"] = "on_time"
+    from_output: str | None = None
+    stable_input: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name("output", self.name)
+        if not re.fullmatch(r"[\w.]+:\w+", self.transform):
+            raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+        if self.lateness < timedelta(0):
+            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
+        if self.panes == "early" and self.sink.write != "upsert":
+            raise Refused(
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
+                hint="give the sink write='upsert' and keys",
+            )
+        if self.panes == "early" and isinstance(self.window, Session):
+            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+        if self.window is None and self.lateness:
+            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+
+@declaration
+class Pipeline:
+    """A source, the fate of each of its records, and the outputs made from those that are kept.
+
+    name           unique; a word in lower case
+    source         where records come from
+    schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
+    record_id      the columns that identify a record: a second one with the same values is a duplicate
+    event_time     the column (a timestamp) that says when it happened
+    outputs        what is made of it
+    idle_after     close windows when the source has been silent for this long; None: never by silence
+    max_ahead      an event time further ahead of the system time than this is invalid
+    partitions     in how many partitions receive cuts a batch; fixed by the batch row for its replay
+    """
+
+    name: str
+    source: Files
+    schema: str
+    record_id: tuple[str, ...]
+    event_time: str
+    outputs: tuple[Output, ...]
+    idle_after: timedelta | None = None
+    max_ahead: timedelta = timedelta(days=1)
+    partitions: int = 2
+
+    def __post_init__(self) -> None:
+        _check_name("pipeline", self.name)
+        columns = self.columns()
+        for column in (*self.record_id, self.event_time):
+            if column not in columns:
+                raise Refused(
+                    f"pipeline {self.name}: {column!r} is no declared column", hint=f"schema has: {', '.join(columns)}"
+                )
+        if not self.record_id:
+            raise Refused(f"pipeline {self.name}: no record_id", hint="name the columns that identify a record")
+        if self.partitions < 1:
+            raise Refused(f"pipeline {self.name}: partitions must be at least 1")
+        if reserved := [c for c in columns if c.startswith(PREFIX)]:
+            raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
+        _check_outputs(self)
+
+    def columns(self) -> list[str]:
+        """The names of the declared columns, in order."""
+        return [part.strip().split()[0].strip("`") for part in split_ddl(self.schema)]
+
+    def output(self, name: str) -> Output:
+        """The output of that name; raises Refused."""
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        raise unknown("output", name, [o.name for o in self.outputs])
+
+    def roots(self) -> list[Output]:
+        """The outputs that read `events` themselves: one streaming query, one lineage each."""
+        return [o for o in self.outputs if o.from_output is None]
+
+    def made_from(self, root: Output) -> list[Output]:
+        """The outputs made from the closed panes of `root`."""
+        return [o for o in self.outputs if o.from_output == root.name]
+
+
+def split_ddl(schema: str) -> list[str]:
+    """The column definitions of a DDL string; commas inside <> and () don't separate."""
+    parts, depth, current = [], 0, ""
+    for sign in schema:
+        depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += sign
+    return [p for p in (*parts, current) if p.strip()]
+
+
+def unknown(kind: str, name: str, known: list[str]) -> Refused:
+    """The refusal of a name that is not there, with the nearest that is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return Refused(f"no {kind} {name!r}", hint=f"{guess}There is: {', '.join(known) or 'none'}")
+
+
+def _check_outputs(pipeline: Pipeline) -> None:
+    if not pipeline.outputs:
+        raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
+    names = [o.name for o in pipeline.outputs]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
+    if {"receive", "close"} & set(names):
+        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
+    for made in (o for o in pipeline.outputs if o.from_output):
+        _check_made_from(pipeline, made)
+    targets = [target(pipeline, o) for o in pipeline.outputs]
+    if shared := sorted({t for t in targets if targets.count(t) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
+
+
+def _check_made_from(pipeline: Pipeline, made: Output) -> None:
+    root = pipeline.output(str(made.from_output))
+    where = f"output {made.name} (from_output={root.name})"
+    if root.from_output:
+        raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
+    if root.panes == "early" or made.panes == "early":
+        raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
+    if root.window is None or isinstance(root.window, Session):
+        raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
+    if made.window not in (None, root.window):
+        raise Refused(f"{where}: has the windows of {root.name}", hint="leave window and lateness out here")
+    if made.lateness:
+        raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+
+
+def target(pipeline: Pipeline, output: Output) -> str:
+    """Where an output's rows go, as text: the same text means the same place."""
+    if isinstance(output.sink, Postgres):
+        return f"postgres:{output.sink.connection or ''}:{output.sink.table}"
+    return f"delta:{output.sink.path or f'{pipeline.name}/{output.name}'}"
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not NAME.match(name):
+        raise Refused(
+            f"{kind} name {name!r}", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
+        )
+
+
+def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:
+    if write not in known:
+        close = difflib.get_close_matches(write, known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise Refused(f"{kind}: write={write!r}", hint=f"{guess}It can: {', '.join(known)}")
+    if (write == "append") == bool(keys):
+        raise Refused(
+            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, append has none"
+        )

@@ -1,0 +1,76 @@
+"""Where things are: the one place that reads the environment. No other effects, no imports of the edges.
+
+| variable                | meaning                                          | default                      |
+|-------------------------|--------------------------------------------------|------------------------------|
+| ONLYONCE_HOME           | the one folder of all state                      | .onlyonce beside this checkout |
+| ONLYONCE_DATABASE_URL   | the platform's PostgreSQL (SQLAlchemy's URL)     | the embedded server          |
+| ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | jobs/pipelines.py            |
+| ONLYONCE_PG_PORT        | port of the embedded PostgreSQL                  | 54318                        |
+| ONLYONCE_AIRFLOW_PORT   | port of Airflow's UI and API                     | 8080                         |
+| ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def home() -> Path:
+    """The folder of all state, absolute; it may not exist yet."""
+    return Path(os.environ.get("ONLYONCE_HOME") or ROOT / ".onlyonce").expanduser().resolve()
+
+
+def inbox(pipeline: str) -> Path:
+    """The folder that the file source of a pipeline lists, unless its declaration names another."""
+    return home() / "inbox" / pipeline
+
+
+def data_dir(instance: str) -> Path:
+    """The folder of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
+    return home() / "data" / instance
+
+
+def tables_dir() -> Path:
+    """The folder of the Delta tables that outputs write and people read."""
+    return home() / "tables"
+
+
+def database_url() -> str:
+    """The URL of the platform's database for the writer role. It holds a password: never log it.
+
+    Raises FileNotFoundError when neither the variable is set nor the embedded server was set up.
+    """
+    from_environment = os.environ.get("ONLYONCE_DATABASE_URL")
+    return from_environment or (home() / "postgres" / "writer.url").read_text().strip()
+
+
+def reader_url() -> str:
+    """The URL for the role that sees the views and can change nothing."""
+    from_environment = os.environ.get("ONLYONCE_READER_URL")
+    return from_environment or (home() / "postgres" / "reader.url").read_text().strip()
+
+
+def pg_port() -> int:
+    """The port of the embedded PostgreSQL on the loopback address."""
+    return int(os.environ.get("ONLYONCE_PG_PORT", "54318"))
+
+
+def airflow_port() -> int:
+    """The port of Airflow's UI and API on the loopback address."""
+    return int(os.environ.get("ONLYONCE_AIRFLOW_PORT", "8080"))
+
+
+def master() -> str:
+    """Spark's master."""
+    return os.environ.get("ONLYONCE_MASTER", "local[*]")
+
+
+def pipeline_files() -> list[Path]:
+    """The files with declarations, in order."""
+    listed = os.environ.get("ONLYONCE_PIPELINES", "")
+    return [Path(part).expanduser().resolve() for part in listed.split(os.pathsep) if part] or [
+        ROOT / "jobs" / "pipelines.py"
+    ]

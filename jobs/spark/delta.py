@@ -1,0 +1,123 @@
+"""Commits to Delta that can be repeated, and the look afterwards that they are what was meant. Protocol step 4.
+
+Delta keeps only the highest txnVersion of a txnAppId and skips a write at or below it without a word. So
+each write is followed by a comparison of what is there (the commit's userMetadata) with what was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from jobs.model.errors import InvariantBroken
+
+RECENT = 20
+"""How many commits back the look usually goes; when the commit is older, all of the history is read."""
+
+LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One Delta commit: its transaction id and version, and the note that tells what it holds."""
+
+    app_id: str
+    version: int
+    unit: str
+    epoch: int
+    content: str
+
+    def note(self) -> str:
+        """The commit's userMetadata."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a Delta table."""
+    return (path / "_delta_log").is_dir() and any((path / "_delta_log").glob("*.json"))
+
+
+def make(
+    path: Path, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
+) -> None:
+    """Make an empty table if there is none; two drivers at once make one."""
+    if exists(path):
+        return
+    from delta.tables import DeltaTable as SparkTable
+
+    builder = SparkTable.createIfNotExists(session).location(str(path)).addColumns(frame_schema)
+    for key, value in properties.items():
+        builder = builder.property(key, value)
+    (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+
+
+def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]) -> int:
+    """Append rows once; gives the table's version that holds them. Raises InvariantBroken, see `once`."""
+
+    def write() -> None:
+        writer = frame.write.format("delta").mode("append").option("userMetadata", commit.note())
+        writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(str(path))
+
+    return once(path, commit, write)
+
+
+def once(path: Path, commit: Commit, write: Callable[[], None]) -> int:
+    """Write unless it is there; then find the commit and compare. Gives its version.
+
+    Of two drivers that commit the same transaction one gets an error, and it may be the live one: that
+    error is a lost answer (experiments, A8), and the look decides. Raises InvariantBroken when something
+    else is there under this transaction, or a later one.
+    """
+    known = version(path, commit.app_id)
+    if known is None or known < commit.version:
+        try:
+            write()
+        except Exception as error:
+            if not any(mark in str(error) for mark in LOST_ANSWER):
+                raise
+    there = find(path, commit)
+    if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
+        raise InvariantBroken(
+            f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
+            f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
+            data="Delta skipped the write without a word; the rows of this unit are not in the table as meant",
+            hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
+        )
+    return there[0]
+
+
+def version(path: Path, app_id: str) -> int | None:
+    """The highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
+    return DeltaTable(str(path)).transaction_version(app_id) if exists(path) else None
+
+
+def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
+    """(table version, note) of the commit with this transaction id and version."""
+    table = DeltaTable(str(path))
+    for limit in (RECENT, None):
+        for entry in table.history(limit):
+            note = _note(entry.get("userMetadata"))
+            if (note.get("app_id"), note.get("version")) == (commit.app_id, commit.version):
+                return int(entry["version"]), note
+    return None
+
+
+def latest(path: Path) -> int:
+    """The table's version now; -1 without a table."""
+    return DeltaTable(str(path)).version() if exists(path) else -1
+
+
+def _note(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
+    return found if isinstance(found, dict) else {}

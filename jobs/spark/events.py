@@ -1,0 +1,80 @@
+"""The table `events`: every record that receive has judged, but for duplicates, and the control rows.
+
+From here on input is stable. Append-only, one Delta commit for each receive batch or close, partitioned
+by `oo_kind` (kept, invalid, remnant, control).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.model.batch import to_time
+from jobs.model.declare import Pipeline
+from jobs.model.frontier import Frontier
+from jobs.spark import delta
+
+FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
+PLATFORM = (
+    "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
+    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string"
+)
+UNSPLIT = 2147483647
+"""The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
+
+PROPERTIES = {
+    "delta.appendOnly": "true",
+    # The streams of new outputs start at version 0, so the log must reach back (experiments, B17).
+    "delta.logRetentionDuration": "interval 3650 days",
+}
+
+
+def schema(pipeline: Pipeline) -> StructType:
+    """The declared columns and the platform's."""
+    return StructType(StructType.fromDDL(pipeline.schema).fields + StructType.fromDDL(PLATFORM).fields)
+
+
+def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
+    """Make the table if there is none."""
+    delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
+
+
+def stamp(known: Frontier) -> Column:
+    """A frontier as a literal column."""
+    parts = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
+    return F.struct(*parts)
+
+
+def control(spark: SparkSession, pipeline: Pipeline, lineage: str, number: int, known: Frontier, now: Any) -> DataFrame:
+    """The one control row of a close."""
+    columns = {
+        "oo_kind": F.lit("control"), "oo_system_time": F.lit(now), "oo_lineage": F.lit(lineage),
+        "oo_batch": F.lit(-number), "oo_frontier": stamp(known),
+    }  # fmt: skip
+    empty = spark.range(1)
+    return empty.select(
+        *[columns.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in schema(pipeline).fields]
+    )
+
+
+def stream(spark: SparkSession, path: Path, start: int) -> DataFrame:
+    """The table as a stream from a version on, whole commits at a time."""
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", UNSPLIT).option("startingVersion", start)
+    return reader.load(str(path))
+
+
+def of_batches(spark: SparkSession, path: Path, received: list[Any]) -> DataFrame:
+    """The kept rows of some receive batches, as a bounded read."""
+    rows = spark.read.format("delta").load(str(path)).filter("oo_kind = 'kept'")
+    if not received:
+        return rows.limit(0)
+    wanted = F.lit(False)
+    for lineage in sorted({r.lineage for r in received}):
+        numbers = [r.batch_id for r in received if r.lineage == lineage]
+        wanted |= (F.col("oo_lineage") == lineage) & F.col("oo_batch").between(min(numbers), max(numbers))
+    return rows.filter(wanted)

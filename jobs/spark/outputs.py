@@ -1,0 +1,289 @@
+"""Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
+
+The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also when everything of it is
+already written: a stateful query whose plan is skipped dies at its next start (experiments, A4).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs import declarations
+from jobs.commitlog import batches, lineages
+from jobs.commitlog.connect import run
+from jobs.failpoints import passing
+from jobs.model.batch import Batch, Outcome, Plan, check_output
+from jobs.model.declare import Output
+from jobs.model.errors import InvariantBroken, Refused
+from jobs.model.frontier import Frontier
+from jobs.model.units import Content
+from jobs.spark import checkpoint, content, delta, events, staging, windowing
+from jobs.spark.query import Query, drain_query
+from jobs.spark.run_context import RunContext
+from jobs.spark.sinks import SinkWriter, writer_for
+
+log = structlog.get_logger()
+WINDOW = ["window_start", "window_end"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One output of a query's chain: the root, or one made from it."""
+
+    output: Output
+    writer: SinkWriter
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of `events` that a batch reads: (after, upto]."""
+
+    after: int
+    upto: int
+
+
+def drain(context: RunContext, root: Output) -> None:
+    """Write what an output, and those made from it, owe for what is in `events`. Called by `jobs.stream`."""
+    query = context.open_query(root.name)
+    start = _start(context, root)
+    rows = windowing.in_stream(events.stream(context.spark, context.events, start), root)
+    result = _applied(context, root, rows)
+    steps = _steps(context, query, root, result)
+    mode = "update" if root.panes == "early" else "append"
+
+    def on_batch(frame: DataFrame, batch_id: int) -> None:
+        versions, plan = _plan(context, query, root, batch_id, start)
+        _batch(context, query, steps, frame, plan, versions)
+
+    try:
+        finished = drain_query(query, result, mode, on_batch)
+    except AnalysisException as error:
+        raise _refusal(root, error) from error
+    _check_dropped(context, query, finished.recentProgress)
+
+
+def drain_bounded(context: RunContext, root: Output) -> None:
+    """The same for a bounded run: one batch over all of `events`, where nothing is late."""
+    query = context.open_query(root.name)
+    upto = delta.latest(context.events)
+    rows = windowing.in_batch(context.spark.read.format("delta").load(str(context.events)), root)
+    result = _applied(context, root, rows)
+    steps = _steps(context, query, root, result)
+    plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
+    _batch(context, query, steps, result, plan, Versions(-1, upto))
+
+
+def _start(context: RunContext, root: Output) -> int:
+    lineage = run(context.database, lambda conn: lineages.live(conn, context.instance, root.name))
+    return int((lineage.start_from or {}).get("version", 0)) if lineage else 0
+
+
+def _applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
+    """The user's function over the columns that it may see."""
+    names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
+    if "oo_window" in rows.columns:
+        names.append("oo_window")
+    result: DataFrame = declarations.transform(output)(rows.select(*[f"`{name}`" for name in names]))
+    _check_result(output, result, output.window is not None)
+    return result
+
+
+def _check_result(output: Output, result: Any, windowed: bool) -> None:
+    if not isinstance(result, DataFrame):
+        raise Refused(f"output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame")
+    if windowed and "oo_window" not in result.columns:
+        raise Refused(
+            f"output {output.name}: the result of {output.transform} has no column oo_window",
+            data="nothing was written",
+            hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
+        )
+
+
+def _steps(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
+    steps, schema = [], _flat(result).schema
+    for output in [root, *context.pipeline.made_from(root)]:
+        if output is not root:
+            schema = _flat(_made(output, context.spark.createDataFrame([], result.schema))).schema
+        step = Step(output, writer_for(context, query, output))
+        step.writer.prepare(_nullable(schema))
+        steps.append(step)
+    return steps
+
+
+def _plan(context: RunContext, query: Query, root: Output, batch_id: int, start: int) -> tuple[Versions, Plan]:
+    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+    versions = Versions(_upto(before) if before else start - 1, _upto(offset))
+    return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
+
+
+def _plan_of(
+    context: RunContext,
+    query: Query,
+    root: Output,
+    batch_id: int,
+    before: Any,
+    offset: dict[str, Any],
+    offsets_hash: str,
+) -> Plan:
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to=offset,
+        offsets_hash=offsets_hash,
+        partitions=context.pipeline.partitions,
+        system_time=context.started_at,
+        bucket=0,
+        settings=context.settings(),
+        mode="exactly_once",
+        declaration_hash=context.declaration_hash(root.name),
+    )
+
+
+def _upto(offset: dict[str, Any]) -> int:
+    # A Delta offset names the next version with a negative index, or the last file taken of a version.
+    version = int(offset["reservoirVersion"])
+    return version if int(offset.get("index", 0)) >= 0 else version - 1
+
+
+def _batch(
+    context: RunContext, query: Query, steps: list[Step], frame: DataFrame, plan: Plan, versions: Versions
+) -> None:
+    passing("output-before-begin")
+    known = Frontier() if context.bounded else None
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known))
+    passing("output-after-begin")
+    with ExitStack() as held:
+        root = steps[0].output
+        rows = _consumed(context, query, root, batch, _hold(held, frame))
+        if batch.committed:
+            return
+        panes = _write(context, steps[0], batch, _hold(held, rows))
+        for step in steps[1:]:
+            panes += _write(context, step, batch, _hold(held, _made(step.output, rows)))
+        _end(context, query, steps, batch, versions, panes)
+    passing("output-after-end")
+
+
+def _consumed(context: RunContext, query: Query, root: Output, batch: Batch, frame: DataFrame) -> DataFrame:
+    """Run the plan, whatever is already written; with stable input, stage its rows once and read those."""
+    frame.count()
+    passing("output-consumed")
+    if not root.stable_input or batch.committed:
+        return frame
+    return staging.staged(context, query, root, batch, frame)
+
+
+def _hold(held: ExitStack, frame: DataFrame) -> DataFrame:
+    kept = frame.persist()
+    held.callback(kept.unpersist)
+    return kept
+
+
+def _made(output: Output, rows: DataFrame) -> DataFrame:
+    result: DataFrame = declarations.transform(output)(rows)
+    _check_result(output, result, windowed=True)
+    return result
+
+
+def _write(context: RunContext, step: Step, batch: Batch, rows: DataFrame) -> list[dict[str, Any]]:
+    """Write one output's rows; gives the panes: one for each window, with its number of rows."""
+    flat = _flat(rows)
+    by = WINDOW if "window_start" in flat.columns else []
+    groups = [row.asDict() for row in flat.groupBy(*by).agg(*content.aggregates(flat.schema)).collect()]
+    total: Content = content.of_groups(flat.schema, groups)
+    step.writer.write(batch, flat, total)
+    log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}", rows=total.rows)
+    same = {"instance": context.instance, "output": step.output.name, "generation": 0}
+    final = step.output.panes == "on_time"
+    return [
+        same | {"window_start": g["window_start"], "window_end": g["window_end"], "rows": g["rows"], "final": final}
+        for g in groups
+        if by
+    ]
+
+
+def _end(
+    context: RunContext, query: Query, steps: list[Step], batch: Batch, versions: Versions, panes: list[dict[str, Any]]
+) -> None:
+    root = steps[0].output
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    counts = _counts(context, root, received)
+    outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
+    kept = sum(r.kept for r in received)
+    pairs = kept * (root.window.per_record if root.window else 1)
+    check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
+
+    def work(conn: Any) -> None:
+        for step in steps:
+            step.writer.end(conn, batch)
+        batches.count_windows(conn, batch, root.name, counts)
+        batches.add_panes(conn, batch, panes)
+        batches.end(conn, query.driver, batch, outcome)
+
+    passing("output-before-end")
+    run(query.database, work)
+    log.info(
+        "batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", epoch=query.driver.epoch,
+        in_time=outcome.in_time, late=outcome.late, windows=len(panes),
+    )  # fmt: skip
+
+
+def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:
+    if not received:
+        return []
+    rows = windowing.counted(events.of_batches(context.spark, context.events, received), root).collect()
+    return [
+        {
+            "window_start": r.oo_window and r.oo_window.start, "window_end": r.oo_window and r.oo_window.end,
+            "in_time": r.in_time, "late": r.late,
+        }
+        for r in rows
+    ]  # fmt: skip
+
+
+def _check_dropped(context: RunContext, query: Query, progress: list[Any]) -> None:
+    # Spark counts what it drops as late only after the fact: it detects, it can't prevent (experiments, A19).
+    dropped = sum(o.numRowsDroppedByWatermark for p in progress for o in p.stateOperators)
+    if dropped:
+        run(context.database, lambda conn: lineages.set_state(conn, query.lineage, "damaged"))
+        raise InvariantBroken(
+            f"lineage {query.lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
+            data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
+            hint="does the transform change oo_event_time or oo_window? Correct it, then: onlyonce lineage new "
+            + query.lineage.rsplit("/", 1)[0],
+        )
+
+
+def _flat(rows: DataFrame) -> DataFrame:
+    if "oo_window" not in rows.columns:
+        return rows
+    rest = [F.col(f"`{name}`") for name in rows.columns if name != "oo_window"]
+    window = [F.col("oo_window.start").alias("window_start"), F.col("oo_window.end").alias("window_end")]
+    return rows.select(*window, *rest)
+
+
+def _nullable(schema: StructType) -> StructType:
+    for field in schema.fields:
+        field.nullable = True
+    return schema
+
+
+def _refusal(root: Output, error: AnalysisException) -> Exception:
+    if "watermark" not in str(error).lower():
+        return error
+    return Refused(
+        f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",
+        data="nothing was written",
+        hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
+        "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",
+    )

@@ -1,0 +1,88 @@
+"""From a line to a record: declared columns, event time, id, or the reason why it is invalid.
+
+Spark expressions only; one pass. A line with fields that the declaration doesn't know is kept, whole, in
+`oo_unknown` beside its record.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import reduce
+from operator import add
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from jobs.model.declare import Pipeline
+
+CORRUPT = "oo_corrupt"
+JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+BYTE_ORDER_MARK = "\ufeff"
+FIRST_TIME = "timestamp'0001-01-01'"
+
+
+def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """(value, reason) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
+
+    A row with an oo_reason is invalid: it keeps its raw line and no declared column.
+    """
+    schema = StructType.fromDDL(pipeline.schema)
+    parsed = lines.select(
+        "value",
+        "reason",
+        F.from_json("value", StructType([*schema.fields, StructField(CORRUPT, StringType())]), JSON_OPTIONS).alias("p"),
+    )
+    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
+    flat = parsed.select("value", "reason", f"p.{CORRUPT}", *columns)
+    judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
+    valid = F.col("oo_reason").isNull()
+    identity = [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
+    payload = F.xxhash64("value")
+    return judged.select(
+        *[F.when(valid, F.col(f"`{f.name}`")).alias(f.name) for f in schema.fields],
+        F.when(valid, F.col(f"`{pipeline.event_time}`").cast("timestamp")).alias("oo_event_time"),
+        F.when(valid, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
+        F.when(valid, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
+        payload.alias("oo_payload"),
+        "oo_reason",
+        F.when(~valid, F.col("value")).alias("oo_raw"),
+        F.when(valid & _may_have_unknown(schema), _unknown(schema)).alias("oo_unknown"),
+    )
+
+
+def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Column:
+    bound = system_time + pipeline.max_ahead
+    time = F.col(f"`{pipeline.event_time}`").try_cast("timestamp")
+    checks = [
+        (F.col("reason").isNotNull(), F.col("reason")),
+        (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8")),
+        (F.trim("value") == "", F.lit("the line is blank")),
+        (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
+    ]
+    for column in pipeline.record_id:
+        checks.append((F.col(f"`{column}`").isNull(), F.lit(f"the record id column {column} is missing or null")))
+    checks += [
+        (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
+        (time > F.lit(bound), F.lit(f"the event time is more than {pipeline.max_ahead} ahead of the system time")),
+        (time < F.expr(FIRST_TIME), F.lit("the event time is before the year 1")),
+    ]
+    chosen = F.when(*checks[0])
+    for condition, reason in checks[1:]:
+        chosen = chosen.when(condition, reason)
+    return chosen
+
+
+def _may_have_unknown(schema: StructType) -> Column:
+    # Exact and cheap: without white space after a closing quote each key is followed by `":`, so as many of
+    # them as there are declared columns with a value means that no other key is there.
+    line = F.col("value")
+    keys = (F.length(line) - F.length(F.replace(line, F.lit('":'), F.lit("")))) / 2
+    present = reduce(add, [F.col(f"`{f.name}`").isNotNull().cast("int") for f in schema.fields])
+    spaced = [F.contains(line, F.lit(f'"{space}')) for space in (" ", "\t", "\r")]
+    return (keys != present) | reduce(lambda one, other: one | other, spaced)
+
+
+def _unknown(schema: StructType) -> Column:
+    names = F.array_except(F.json_object_keys("value"), F.array(*[F.lit(f.name) for f in schema.fields]))
+    return F.when(F.size(names) > 0, F.col("value"))

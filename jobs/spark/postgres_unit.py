@@ -1,0 +1,172 @@
+"""What one task of a Postgres sink does on an executor: claim, check the epoch, COPY, fill, commit.
+
+The rows are in the unit's own transaction, so a unit that is there is skipped, after its content was
+compared. Rows stream from Arrow to COPY; a partition is never whole in memory.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+from pyarrow import csv
+from pyspark import TaskContext
+from sqlalchemy import Connection
+
+from jobs.commitlog import units
+from jobs.commitlog.connect import Database, run, transaction
+from jobs.failpoints import passing
+from jobs.model.errors import CommitStateUnknown, InvariantBroken, Retryable
+from jobs.model.units import UnitId, compare
+from jobs.spark.content import Tally
+from jobs.spark.receive_unit import attempt_name
+
+HASH, PARTITION = "oo_hash", "oo_target"
+RESULT = "partition int, rows long"
+QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+
+UPDATES = {
+    "upsert": "{column} = excluded.{column}",
+    "increment": "{column} = target.{column} + excluded.{column}",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know."""
+
+    database: Database
+    unit: UnitId
+    epoch: int
+    schema: str
+    table: str
+    write: str
+    keys: tuple[str, ...]
+    floats: tuple[str, ...]
+
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def write_unit(work: Work) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+
+    def run_task(batches: Batches) -> Batches:
+        context: Any = TaskContext.get()
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        tally = Tally(HASH, list(work.floats))
+        counted = _counted(here, batches, tally)
+        try:
+            _commit(here, counted, tally)
+        except CommitStateUnknown:
+            _settle(here, tally)
+        passing("postgres-unit-after-commit")
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([here.unit.partition], pa.int32()), "rows": [tally.content().rows]}
+        )
+
+    return run_task
+
+
+def _counted(work: Work, batches: Batches, tally: Tally) -> Batches:
+    for batch in batches:
+        targets = batch.column(PARTITION).unique().to_pylist()
+        if targets not in ([], [work.unit.partition]):
+            raise InvariantBroken(
+                f"unit {work.unit} has rows of the partitions {targets}",
+                data="nothing of this attempt was committed",
+                hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+            )
+        tally.add(batch)
+        yield batch.drop_columns([HASH, PARTITION])
+
+
+def _commit(work: Work, batches: Batches, tally: Tally) -> None:
+    passing("postgres-unit-before-claim")
+    with transaction(work.database) as connection:
+        there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+        passing("postgres-unit-after-claim")
+        if there is not None:
+            for _ in batches:
+                pass
+            compare(work.unit, there, tally.content())
+            return
+        _write(connection, work, batches)
+        units.fill(connection, work.unit, tally.content())
+        passing("postgres-unit-before-commit")
+
+
+def _settle(work: Work, tally: Tally) -> None:
+    """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
+    there = run(work.database, lambda connection: units.find(connection, work.unit))
+    if there is None:
+        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+    compare(work.unit, there, tally.content())
+
+
+def _write(connection: Connection, work: Work, batches: Batches) -> None:
+    cursor = connection.connection.cursor()
+    first = next(batches, None)
+    if first is None:
+        return
+    columns = first.schema.names
+    names = {
+        "target": sql.Identifier(work.schema, work.table),
+        "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+        "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
+    }
+    rows = _Csv(first, batches)
+    if work.write == "append":
+        cursor.copy_expert(_text("COPY {target} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+        passing("postgres-unit-after-rows")
+        return
+    cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
+    cursor.copy_expert(_text("COPY arriving ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+    updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
+    names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
+    merge = "INSERT INTO {target} AS target ({columns}) SELECT {columns} FROM arriving ON CONFLICT ({keys}) DO {action}"
+    try:
+        cursor.execute(sql.SQL(merge).format(**names))
+    except psycopg2.errors.CardinalityViolation as error:
+        raise InvariantBroken(
+            f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
+            data="nothing of this unit was written",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        ) from error
+    passing("postgres-unit-after-rows")
+
+
+def _text(template: str, names: dict[str, Any], cursor: Any) -> str:
+    return str(sql.SQL(template).format(**names).as_string(cursor))
+
+
+class _Csv(io.RawIOBase):
+    """Arrow batches as the CSV that COPY reads: valid values quoted, so that null and '' differ."""
+
+    def __init__(self, first: pa.RecordBatch, rest: Batches) -> None:
+        self._pieces = self._encode(first, rest)
+        self._left = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most `size`."""
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._left = piece
+        taken, self._left = (self._left, b"") if size < 0 else (self._left[:size], self._left[size:])
+        return taken
+
+    @staticmethod
+    def _encode(first: pa.RecordBatch, rest: Batches) -> Iterator[bytes]:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            sink = io.BytesIO()
+            csv.write_csv(batch, sink, QUOTED)
+            yield sink.getvalue()
+            batch = next(rest, None)

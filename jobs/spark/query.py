@@ -1,0 +1,76 @@
+"""One streaming query under its lineage: run it to the end of what is there, and know why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jobs.commitlog.connect import Database, run
+from jobs.commitlog.lineages import Driver, check_epoch
+from jobs.spark.failures import translate
+
+log = structlog.get_logger()
+
+RESTARTS = 3
+"""How often a query is started again after a fenced driver wrote into its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that this driver may run: its lineage, checkpoint folder, and database under its name."""
+
+    driver: Driver
+    folder: Path
+    database: Database
+
+    @property
+    def lineage(self) -> str:
+        """The lineage's name."""
+        return self.driver.lineage
+
+
+OnBatch = Callable[[DataFrame, int], None]
+
+
+def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
+    """Process all that is there now, then stop. Raises our own error where one is the cause.
+
+    A fenced driver may still write into the checkpoint and so stop the live one (experiments, A8): as long
+    as our epoch is the highest the query starts again, a bounded number of times.
+    """
+    for attempt in range(RESTARTS + 1):
+        failures: list[BaseException] = []
+        started = _start(query, frame, mode, _keeping(on_batch, failures))
+        try:
+            started.awaitTermination()
+            return started
+        except Exception as error:
+            cause = translate(failures[0] if failures else error)
+            if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) or attempt == RESTARTS:
+                raise cause from error
+            run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
+            log.warning("another driver wrote into the checkpoint; still ours, starting again", lineage=query.lineage)
+    raise AssertionError("the loop ends by a return or an error")
+
+
+def _start(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
+    writer = frame.writeStream.queryName(query.lineage).outputMode(mode)  # type: ignore[arg-type]
+    writer = writer.option("checkpointLocation", str(query.folder)).trigger(availableNow=True)
+    return writer.foreachBatch(on_batch).start()
+
+
+def _keeping(on_batch: OnBatch, failures: list[BaseException]) -> OnBatch:
+    # Spark hands the driver only the text of what a batch function raised.
+    def guarded(frame: DataFrame, batch_id: int) -> None:
+        try:
+            on_batch(frame, batch_id)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    return guarded

@@ -1,0 +1,198 @@
+"""Receive: from the source to `events`, exactly once. One streaming query for each pipeline.
+
+The steps are numbered as in jobs/PROTOCOL.md. One exchange, one pass, one Delta commit for each batch.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.commitlog import batches, catalog, units
+from jobs.commitlog.connect import run
+from jobs.failpoints import passing
+from jobs.model.batch import Batch, Outcome, Plan, check_receive, to_time
+from jobs.model.frontier import Frontier, closed_until
+from jobs.model.windows import micros
+from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_files
+from jobs.spark.query import Query, drain_query
+from jobs.spark.run_context import RunContext
+
+log = structlog.get_logger()
+
+
+def drain(context: RunContext) -> None:
+    """Take in what is there, batch by batch, then write the closes that are due. Called by `jobs.stream`."""
+    query = context.open_query("receive")
+    inbox = context.inbox()
+    events.make(context.spark, context.events, context.pipeline)
+    if _close_is_open(context, query):
+        _close(context, query, "silent", Frontier())  # what it says is in the log already
+    source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
+    passing("receive-registered")
+    stream = source_files.stream(context.spark, inbox)
+    drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
+
+
+def close(context: RunContext, *, ended: bool) -> None:
+    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything."""
+    query = context.open_query("receive", reuse=True)
+    now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
+    after = now.declared_ended() if ended else _silence(context, now)
+    if after is not None and _closes_more(context, now, after):
+        _close(context, query, "ended" if ended else "silent", after)
+
+
+def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
+    files, system_time = source_files.listed(registered)
+    plan = _plan(context, query, batch_id, files, system_time)
+    known = Frontier() if context.bounded else None
+    passing("receive-before-begin")
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known))
+    passing("receive-after-begin")
+    if batch.committed:
+        return
+    lines, read = source_files.lines(context.spark, files, batch.plan.facts)
+    commit = delta.Commit(
+        f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
+        batch.plan.offsets_hash,
+    )  # fmt: skip
+    rows = _judged(context, query, batch, lines)
+    version = delta.append(rows, context.events, commit, ["oo_kind"])
+    passing("receive-after-delta")
+    _end(context, query, batch, read, version)
+    passing("receive-after-end")
+
+
+def _plan(
+    context: RunContext, query: Query, batch_id: int, files: list[source_files.InputFile], system_time: datetime
+) -> Plan:
+    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to={**offset, "files": len(files), "first": files[0].path, "last": files[-1].path},
+        offsets_hash=offsets_hash,
+        partitions=context.pipeline.partitions,
+        system_time=system_time,
+        bucket=int(system_time.timestamp()) // catalog.BUCKET_SECONDS,
+        settings=context.settings(),
+        mode="exactly_once",
+        declaration_hash=context.declaration_hash("receive"),
+        facts=source_files.unreadable(files),
+    )
+
+
+def _judged(context: RunContext, query: Query, batch: Batch, lines: DataFrame) -> DataFrame:
+    """Parse, exchange by id, judge; control rows are the seeds that each partition has one of."""
+    plan = batch.plan
+    records = parse.records(lines, context.pipeline, plan.system_time)
+    code = F.when(F.col("oo_reason").isNotNull(), receive_unit.INVALID).otherwise(receive_unit.CANDIDATE)
+    records = records.withColumn("code", code.cast("byte"))
+    seeds = context.spark.range(0, plan.partitions, 1, 1).select(
+        F.col("id").alias("oo_high"), F.lit(receive_unit.SEED).cast("byte").alias("code")
+    )
+    rows = records.unionByName(seeds, allowMissingColumns=True)
+    target = F.pmod(F.col("oo_high"), F.lit(plan.partitions)).cast("int")
+    rows = rows.repartitionById(plan.partitions, target)
+    place = catalog.Place(
+        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions
+    )
+    work = receive_unit.Work(query.database, place, query.driver.epoch)
+    judge = F.arrow_udf(
+        receive_unit.judge(work), "fate byte, largest long", F.ArrowUDFType.SCALAR_ITER
+    ).asNondeterministic()
+    inputs = [
+        F.col("code"), F.col("oo_high"), F.coalesce("oo_low", F.lit(0)),
+        F.coalesce(F.unix_micros("oo_event_time"), F.lit(0)), F.coalesce("oo_payload", F.lit(0)),
+        F.col("oo_unknown").isNotNull(),
+    ]  # fmt: skip
+    judged = rows.withColumn("verdict", judge(*inputs)).filter(F.col("verdict.fate") != receive_unit.DUPLICATE)
+    return _as_events(context, batch, judged)
+
+
+def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFrame:
+    plan, fate = batch.plan, F.col("verdict.fate")
+    is_seed = fate == receive_unit.SEED
+    largest = F.timestamp_micros(F.col("verdict.largest"))
+    known = events.stamp(batch.frontier)
+    # A control row tells the frontier after its commit, as far as its task knows.
+    reached = F.struct(
+        F.greatest(known["tide"], largest).alias("tide"),
+        *[known[name].alias(name) for name in ("ended", "silent_tide", "silent_clock")],
+    )
+    frontier = known if context.bounded else F.when(is_seed, reached).otherwise(known)
+    kind = F.when(is_seed, "control").when(fate == receive_unit.INVALID, "invalid").otherwise("kept")
+    columns = {
+        "oo_kind": kind, "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage),
+        "oo_batch": F.lit(plan.batch_id), "oo_partition": F.spark_partition_id(), "oo_frontier": frontier,
+    }  # fmt: skip
+    fields = events.schema(context.pipeline).fields
+    return judged.select(*[columns.get(f.name, F.col(f"`{f.name}`")).cast(f.dataType).alias(f.name) for f in fields])
+
+
+def _end(context: RunContext, query: Query, batch: Batch, read: int, version: int) -> None:
+    plan = batch.plan
+
+    def work(conn: Any) -> None:
+        there = units.of_batch(conn, plan.lineage, plan.batch_id)
+        units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
+        total = {name: sum(getattr(u, name) for u in there) for name in
+                 ("kept", "invalid", "remnant", "duplicate", "unknown_fields")}  # fmt: skip
+        tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
+        outcome = Outcome(
+            read=read, delta_version=version, tide_after=max(tides) if tides and not context.bounded else None, **total
+        )
+        check_receive(f"{plan.lineage}/{plan.batch_id}", outcome)
+        batches.end(conn, query.driver, batch, outcome)
+        log.info(
+            "batch committed", unit=f"{plan.lineage}/{plan.batch_id}", epoch=query.driver.epoch, read=read, **total
+        )
+
+    passing("receive-before-end")
+    run(query.database, work)
+
+
+def _silence(context: RunContext, now: Frontier) -> Frontier | None:
+    idle = context.pipeline.idle_after
+    last = run(context.database, lambda conn: batches.last_arrival(conn, context.instance))
+    clock = datetime.now(UTC)
+    if idle is None or last is None or clock - last < idle:
+        return None
+    return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
+
+
+def _closes_more(context: RunContext, now: Frontier, after: Frontier) -> bool:
+    for output in context.pipeline.roots():
+        if output.window is not None and now.tide is not None:
+            lateness = micros(output.lateness)
+            before = closed_until(now, output.window, lateness)
+            then = closed_until(after, output.window, lateness)
+            limit = output.window.last_end(now.tide)
+            if then is not None and (before is None or before < min(then, limit)):
+                return True
+    return False
+
+
+def _close_is_open(context: RunContext, query: Query) -> bool:
+    return run(query.database, lambda conn: batches.open_close(conn, query.driver))
+
+
+def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> None:
+    """Protocol step 7: begin, one control row under a transaction id of its own, end."""
+    number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
+    passing("close-after-begin")
+    app_id = f"{query.lineage}/close"
+    row = events.control(context.spark, context.pipeline, query.lineage, number, after, datetime.now(UTC))
+    commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+    version = delta.append(row, context.events, commit, ["oo_kind"])
+    passing("close-after-delta")
+    run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
+    log.info("input closed", kind=kind, epoch=query.driver.epoch, close=number)
+    passing("close-after-end")

@@ -1,0 +1,169 @@
+"""What one receive task does on an executor: fate of each record, one transaction, one control row.
+
+It sees only the narrow columns that decide (24 bytes a record and not the record): Spark keeps the rows
+and gets back their fates. All of a partition is judged before the first fate goes back, and its unit is
+committed in between: a witness unit, since the rows themselves go to Delta (protocol step 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from sqlalchemy import Connection
+
+from jobs.commitlog import catalog, units
+from jobs.commitlog.connect import Database, run
+from jobs.failpoints import passing
+from jobs.model.batch import to_time
+from jobs.model.errors import InvariantBroken
+from jobs.model.units import Content, Counts, UnitId, compare
+from jobs.spark import catalog_lookup
+
+CANDIDATE, INVALID, SEED = 0, 1, 2
+"""What a row is before it is judged; each partition has one seed, which becomes its control row."""
+KEPT, DUPLICATE = 0, 3
+"""What becomes of it; an invalid row and the seed keep their code."""
+
+Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know; the driver fixes it from the batch row."""
+
+    database: Database
+    place: catalog.Place
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The deciding columns of a partition, as arrays of one length."""
+
+    code: NDArray[np.int8]
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    time: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    unknown: NDArray[np.bool_]
+
+
+def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[pa.StructArray]]:
+    """The Arrow function of a batch: (code, high, low, time, payload, unknown) → (fate, largest)."""
+
+    def run_task(batches: Iterator[Columns]) -> Iterator[pa.StructArray]:
+        sizes, records = _gather(batches)
+        if not sizes:
+            return
+        here = replace(work, place=replace(work.place, partition=_partition(records)))
+        fates, counts = _fates(here, records)
+        _commit(here, records, fates, counts)
+        largest = pa.scalar(counts.largest, pa.int64())
+        start = 0
+        for size in sizes:
+            part = fates[start : start + size]
+            start += size
+            yield pa.StructArray.from_arrays([pa.array(part), pa.repeat(largest, size)], names=["fate", "largest"])
+
+    return run_task
+
+
+@dataclass(frozen=True)
+class _Tally:
+    kept: int
+    invalid: int
+    duplicate: int
+    unknown_fields: int
+    largest: int | None
+
+
+def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
+    sizes, parts = [], []
+    for columns in batches:
+        sizes.append(len(columns[0]))
+        parts.append([column.to_numpy(zero_copy_only=False) for column in columns])
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.array([])] * 6
+    code, high, low, time, payload, unknown = joined
+    return sizes, Records(
+        code.astype(np.int8), high.astype(np.int64).view(np.uint64), low.astype(np.int64).view(np.uint64),
+        time.astype(np.int64), payload.astype(np.int64), unknown.astype(bool),
+    )  # fmt: skip
+
+
+def _partition(records: Records) -> int:
+    # The seed carries its partition's number: in band, so it is right whatever Spark did to the plan.
+    seeds = np.flatnonzero(records.code == SEED)
+    if len(seeds) != 1:
+        raise InvariantBroken(
+            f"a receive task has {len(seeds)} partitions of the batch instead of one",
+            data="nothing of this attempt was committed",
+            hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+        )
+    return int(records.high[seeds[0]])
+
+
+def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
+    fates = records.code.copy()
+    rows = np.flatnonzero(records.code == CANDIDATE)
+    ids = (records.high[rows], records.low[rows])
+    new = catalog_lookup.first_of_each(ids, records.time[rows], records.payload[rows])
+    new &= ~catalog_lookup.seen(work.database, work.place, ids)
+    fates[rows[~new]] = DUPLICATE
+    times = records.time[rows[new]]
+    return fates, _Tally(
+        kept=int(new.sum()),
+        invalid=int((records.code == INVALID).sum()),
+        duplicate=int((~new).sum()),
+        unknown_fields=int(records.unknown[rows[new]].sum()),
+        largest=int(times.max()) if len(times) else None,
+    )
+
+
+def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally) -> None:
+    place = work.place
+    unit = UnitId(place.lineage, place.batch_id, "events", place.partition)
+    kept = fates == KEPT
+    content = Content(tally.kept + tally.invalid, _content_hash(records, fates))
+    counts = Counts(
+        kept=tally.kept, invalid=tally.invalid, duplicate=tally.duplicate,
+        unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
+    )  # fmt: skip
+    packed = catalog_lookup.pack((records.high[kept], records.low[kept]))
+
+    def write(connection: Connection) -> None:
+        passing("receive-unit-before-claim")
+        there = units.claim(connection, units.Claim(unit, work.epoch, attempt_name(), "witness"))
+        passing("receive-unit-after-claim")
+        if there is not None:
+            compare(unit, there, content)
+            return
+        catalog.add(connection, place, packed)
+        units.fill(connection, unit, content, counts)
+        passing("receive-unit-before-commit")
+
+    run(work.database, write)
+    passing("receive-unit-after-commit")
+
+
+def attempt_name() -> str:
+    """Which attempt of which task this is, for the log."""
+    context: Any = TaskContext.get()
+    return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
+
+
+def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:
+    # Order-free: each row is mixed into 64 bits, and the rows are added and xored up. splitmix64's constants.
+    with np.errstate(over="ignore"):
+        mixed = records.high * np.uint64(0x9E3779B97F4A7C15) ^ records.low * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= records.payload.view(np.uint64) * np.uint64(0x94D049BB133111EB) ^ fates.astype(np.uint64)
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+        mixed ^= mixed >> np.uint64(32)
+    total = int(mixed.sum(dtype=np.uint64))
+    return f"{total:016x}{int(np.bitwise_xor.reduce(mixed)):016x}"

@@ -1,0 +1,116 @@
+"""What one run works with: the session, the pipeline, where its data is, and its queries under their epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+from pyspark.sql import SparkSession
+
+from jobs import declarations, settings
+from jobs.commitlog import lineages
+from jobs.commitlog.connect import Database, run
+from jobs.failpoints import passing
+from jobs.model.declare import Pipeline
+from jobs.model.errors import Refused
+from jobs.spark import checkpoint
+from jobs.spark.query import Query
+from jobs.spark.source_files import Inbox
+
+CUTTING = (
+    "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
+    "spark.default.parallelism", "spark.master",
+)  # fmt: skip
+"""The Spark settings that move rows between partitions; each batch row keeps them."""
+
+
+@dataclass
+class RunContext:
+    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    instance: str
+    run_id: str
+    database: Database
+    max_files: int | None = None
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _open: dict[str, Query] = field(default_factory=dict)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether this is a bounded run, where nothing is late and the targets are its own."""
+        return self.instance != self.pipeline.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the instance's own data."""
+        return settings.data_dir(self.instance)
+
+    @property
+    def events(self) -> Path:
+        """The table `events`."""
+        return self.folder / "events"
+
+    def inbox(self) -> Inbox:
+        """The file source: the inbox of the pipeline, the registry of this instance."""
+        return inbox_of(self.pipeline, self.instance, self.max_files)
+
+    def open_query(self, name: str, *, reuse: bool = False) -> Query:
+        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch.
+
+        Raises Refused for a checkpoint that was lost, swapped or restored.
+        """
+        if reuse and name in self._open:
+            return self._open[name]
+        lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, name, uuid4()))
+        passing("start-registered")
+        folder = self.folder / "checkpoints" / name / str(lineage.life)
+        begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
+        checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
+        passing("start-before-bump")
+        driver = run(self.database, lambda conn: lineages.bump(conn, lineage, self.run_id))
+        passing("start-after-bump")
+        committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
+        checkpoint.compare(folder, lineage.lineage, committed)
+        self._open[name] = Query(driver, folder, driver.session(self.database))
+        structlog.contextvars.bind_contextvars(lineage=driver.lineage, epoch=driver.epoch)
+        return self._open[name]
+
+    def settings(self) -> dict[str, str]:
+        """The Spark settings that cut data, as they are now."""
+        conf = self.spark.conf
+        return {name: str(conf.get(name, None)) for name in CUTTING}
+
+    def declaration_hash(self, query: str) -> str:
+        """The fingerprint of what decides a query's results."""
+        return declarations.fingerprint(self.pipeline, query)
+
+    def target_suffix(self) -> str:
+        """What a bounded run adds to the name of a target, so that it has targets of its own."""
+        return self.instance.removeprefix(self.pipeline.name)
+
+
+def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
+    """Where a pipeline's files come in, and the registry of an instance."""
+    source = pipeline.source
+    folder = Path(source.inbox).expanduser() if source.inbox else settings.inbox(pipeline.name)
+    return Inbox(folder, settings.data_dir(instance) / "files", max_files or source.max_files_a_batch)
+
+
+def connection_url(variable: str | None) -> str:
+    """The URL of a Postgres sink: the platform's own database, or what an environment variable holds."""
+    import os
+
+    if variable is None:
+        return settings.database_url()
+    if not os.environ.get(variable):
+        raise Refused(
+            f"the environment variable {variable} of a Postgres sink is not set",
+            data="nothing was read or written",
+            hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
+        )
+    return os.environ[variable]

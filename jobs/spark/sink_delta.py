@@ -1,0 +1,134 @@
+"""The Delta sink: one witness unit and one Delta commit for each batch.
+
+The unit says what the commit must hold (rows, content hash) before it is written; a replay that means
+other data stops there. The commit's transaction id makes a second one a skip (protocol step 4).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, StructField, StructType
+from sqlalchemy import Connection
+
+from jobs import settings
+from jobs.commitlog import units
+from jobs.commitlog.connect import run
+from jobs.failpoints import passing
+from jobs.model.batch import Batch
+from jobs.model.declare import Delta, Output, target
+from jobs.model.errors import InvariantBroken, Refused
+from jobs.model.units import Content, UnitId, compare
+from jobs.spark import delta
+from jobs.spark.query import Query
+from jobs.spark.run_context import RunContext
+
+DATE = "window_date"
+"""The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
+the stream do not collide (experiments, A9)."""
+
+MERGE_APP_ID = "spark.databricks.delta.write.txnAppId"
+MERGE_VERSION = "spark.databricks.delta.write.txnVersion"
+MERGE_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+class DeltaWriter:
+    """Writes one output to its Delta table."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, Delta)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        self.path = settings.tables_dir() / (
+            target(context.pipeline, output).split(":", 1)[1] + context.target_suffix()
+        )
+
+    def prepare(self, schema: StructType) -> None:
+        """Make the table, partitioned by the window's date; refuse one whose columns have another type."""
+        missing = [key for key in self._sink.keys if key not in schema.names]
+        if missing:
+            raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
+        full = _with_date(schema)
+        session = self._context.spark
+        delta.make(self.path, full, session, [DATE] if DATE in full.names else [], {})
+        there = {f.name: f.dataType for f in session.read.format("delta").load(str(self.path)).schema}
+        for field in full.fields:
+            if field.name in there and there[field.name] != field.dataType:
+                raise Refused(
+                    f"output {self._output.name}: column {field.name} is {field.dataType.simpleString()}, but in "
+                    f"{self.path} it is {there[field.name].simpleString()}",
+                    data="nothing was written",
+                    hint="give the column its old type or another name, or write to a new path",
+                )
+
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
+        """Witness, write, compare."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        self._witness(batch, unit, content)
+        if content.rows == 0:
+            return
+        app_id = f"{batch.plan.lineage}/{self._output.name}"
+        commit = delta.Commit(app_id, batch.plan.batch_id, str(unit), self._query.driver.epoch, content.exact)
+        dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
+        passing("delta-before-write")
+        if self._sink.write == "append":
+            delta.append(dated, self.path, commit, [DATE] if DATE in dated.columns else [])
+        else:
+            self._check_keys(rows)
+            delta.once(self.path, commit, lambda: self._merge(dated, commit))
+        passing("delta-after-write")
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """The unit is in the platform's log from its start."""
+        there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
+        units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+
+    def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
+        def work(connection: Connection) -> None:
+            claimed = units.Claim(unit, self._query.driver.epoch, "driver", "witness")
+            there = units.claim(connection, claimed)
+            passing("delta-unit-after-claim")
+            if there is not None:
+                compare(unit, there, content)
+                return
+            units.fill(connection, unit, content)
+
+        passing("delta-unit-before-claim")
+        run(self._query.database, work)
+        passing("delta-unit-after-commit")
+
+    def _check_keys(self, rows: DataFrame) -> None:
+        twice = rows.groupBy(*self._sink.keys).count().filter("count > 1").limit(1).collect()
+        if twice:
+            raise InvariantBroken(
+                f"output {self._output.name}: two rows of one batch have the keys {twice[0].asDict()}",
+                data="nothing of this batch was written to the table",
+                hint="the keys must identify a row of the transform's result: group by all of them",
+            )
+
+    def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
+        from delta.tables import DeltaTable
+
+        session = rows.sparkSession
+        # The transaction of a MERGE is a session setting, and one that stays set skips later writes.
+        settings_of_write = {MERGE_APP_ID: commit.app_id, MERGE_VERSION: str(commit.version), MERGE_NOTE: commit.note()}
+        condition = [F.col(f"t.`{key}`").eqNullSafe(F.col(f"s.`{key}`")) for key in self._sink.keys]
+        if DATE in rows.columns:
+            dates = [row[0] for row in rows.select(DATE).distinct().collect()]
+            condition += [F.col(f"t.{DATE}").isin(dates), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
+        matched = condition[0]
+        for part in condition[1:]:
+            matched &= part
+        for key, value in settings_of_write.items():
+            session.conf.set(key, value)
+        try:
+            table = DeltaTable.forPath(session, str(self.path)).alias("t")
+            table.merge(rows.alias("s"), matched).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        finally:
+            for key in settings_of_write:
+                session.conf.unset(key)
+
+
+def _with_date(schema: StructType) -> StructType:
+    if "window_start" not in schema.names:
+        return schema
+    return StructType([*schema.fields, StructField(DATE, DateType())])

@@ -1,0 +1,164 @@
+"""The Postgres sink: rows and unit in one transaction, in a pinned number of partitions (protocol step 3).
+
+Where the table is in another database than the log, that database is the authority: it has an epoch row
+and units of its own, and the end of the batch copies the units to the platform's log.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from psycopg2 import sql
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StructField, StructType
+from sqlalchemy import Connection
+
+from jobs.commitlog import lineages, units
+from jobs.commitlog.connect import Database, do, run
+from jobs.commitlog.migrate import migrate_authority
+from jobs.failpoints import passing
+from jobs.model.batch import Batch
+from jobs.model.declare import Output, Postgres
+from jobs.model.errors import Refused
+from jobs.model.units import Content, UnitId
+from jobs.spark import content, postgres_unit
+from jobs.spark.query import Query
+from jobs.spark.run_context import RunContext, connection_url
+
+TYPES = {
+    "string": "text", "bigint": "bigint", "int": "integer", "smallint": "smallint", "tinyint": "smallint",
+    "boolean": "boolean", "double": "double precision", "float": "real", "date": "date", "binary": "bytea",
+    "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
+}  # fmt: skip
+READER = "onlyonce_reader"
+
+
+class PostgresWriter:
+    """Writes one output to its table."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, Postgres)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        url = connection_url(output.sink.connection)
+        self._authority = output.sink.connection or "platform"
+        self._database = query.driver.session(Database(url))
+        self._schema, table = output.sink.table.split(".")
+        self._table = table + context.target_suffix()
+        self._columns: StructType | None = None
+
+    def prepare(self, schema: StructType) -> None:
+        """Make schema and table, tell their database the epoch; refuse a table with other columns."""
+        self._check_keys(schema)
+        if self._authority != "platform":
+            migrate_authority(self._database.url)
+            run(Database(self._database.url), lambda conn: lineages.adopt(conn, self._query.driver))
+        columns = {f.name: _type(f) for f in schema.fields}
+        run(self._database, lambda conn: self._make(conn, columns))
+        there = run(self._database, self._there)
+        if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
+            name, (wanted, found) = next(iter(different.items()))
+            raise Refused(
+                f"output {self._output.name}: column {name} is {wanted}, but in {self._schema}.{self._table} it is "
+                f"{found or 'missing'}",
+                data="nothing was written",
+                hint=f"ALTER TABLE … ADD COLUMN for a new column; a changed type needs another name or table ({wanted})",
+            )
+
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> None:
+        """One task and one transaction for each pinned partition."""
+        plan, schema = batch.plan, rows.schema
+        key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
+        hashed = rows.withColumn(postgres_unit.HASH, content.row_hash(schema))
+        target = F.pmod(key, F.lit(plan.partitions)).cast("int")
+        pinned = hashed.withColumn(postgres_unit.PARTITION, target).repartitionById(
+            plan.partitions, F.col(postgres_unit.PARTITION)
+        )
+        exported = pinned.select(*[_export(f) for f in schema.fields], postgres_unit.HASH, postgres_unit.PARTITION)
+        floats = tuple(f.name for f in content.float_fields(schema))
+        unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
+        work = postgres_unit.Work(
+            self._database, unit, self._query.driver.epoch, self._schema, self._table, self._sink.write,
+            self._sink.keys, floats,
+        )  # fmt: skip
+        passing("postgres-before-units")
+        exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
+        passing("postgres-after-units")
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """Copy the units of another authority to the platform's log; see that all partitions are there."""
+        plan = batch.plan
+        if self._authority != "platform":
+            there = run(self._database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id))
+            for row in there:
+                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
+                values |= {"float_sums": json.dumps(row.float_sums), "authority": self._authority}
+                do(connection, "units", "copy_to_log", **values)
+        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+
+    def _check_keys(self, schema: StructType) -> None:
+        if missing := [key for key in self._sink.keys if key not in schema.names]:
+            raise Refused(
+                f"output {self._output.name}: keys {missing} are not among its columns",
+                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+            )
+        numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
+        added = [f for f in schema.fields if f.name not in self._sink.keys]
+        if self._sink.write == "increment" and (
+            wrong := [f.name for f in added if not f.dataType.simpleString().startswith(numbers)]
+        ):
+            raise Refused(
+                f"output {self._output.name}: {', '.join(wrong)} can't be added up",
+                hint="increment adds numbers; what is no number belongs into the keys, or use write='upsert'",
+            )
+
+    def _make(self, connection: Connection, columns: dict[str, str]) -> None:
+        cursor = connection.connection.cursor()
+        name = sql.Identifier(self._schema, self._table)
+        parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
+        if self._sink.keys:
+            keys = sql.SQL(", ").join(map(sql.Identifier, self._sink.keys))
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(keys))
+        schema = sql.Identifier(self._schema)
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{self._schema}.{self._table}",))
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+        cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (READER,))
+        if cursor.fetchone():
+            role = sql.Identifier(READER)
+            cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, role))
+            cursor.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
+
+    def _there(self, connection: Connection) -> dict[str, str]:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (f'"{self._schema}"."{self._table}"',),
+        )
+        return dict(cursor.fetchall())
+
+
+def _type(field: StructField) -> str:
+    kind = field.dataType
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    return TYPES.get(kind.simpleString(), "jsonb")
+
+
+def _same(wanted: str, found: str | None) -> bool:
+    return found is not None and wanted.replace(" ", "") == found.replace(" ", "")
+
+
+def _export(field: StructField) -> Column:
+    """A column in the form that CSV can carry: nested values as JSON, bytes in hexadecimal."""
+    column, kind = F.col(f"`{field.name}`"), field.dataType
+    if isinstance(kind, BinaryType):
+        return F.concat(F.lit("\\x"), F.hex(column)).alias(field.name)
+    return F.to_json(column).alias(field.name) if _nested(kind) else column
+
+
+def _nested(kind: DataType) -> bool:
+    return isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"

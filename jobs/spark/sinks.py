@@ -1,0 +1,37 @@
+"""What every sink of an output can do, and which one an output has."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from jobs.model.batch import Batch
+from jobs.model.declare import Delta, Output
+from jobs.model.units import Content
+from jobs.spark.query import Query
+from jobs.spark.run_context import RunContext
+
+
+class SinkWriter(Protocol):
+    """One output's sink under one driver. Each method may be called again for the same batch."""
+
+    def prepare(self, schema: StructType) -> None:
+        """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
+
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
+        """Commit the rows of a batch as units. Rows that are there already are compared, not written again."""
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """In the transaction that ends the batch: see that its units are in the platform's log."""
+
+
+def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
+    """The writer of an output's declared sink."""
+    from jobs.spark.sink_delta import DeltaWriter
+    from jobs.spark.sink_postgres import PostgresWriter
+
+    kind = DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter
+    return kind(context, query, output)

@@ -1,0 +1,187 @@
+"""The inbox of JSON-lines files, by a registry of our own.
+
+Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
+on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
+table `files`; receive streams that table, one of its data files a batch, and reads the files named there.
+The cut into batches is made here, once: by sorted name, `max_files_a_batch` at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.commitlog.lineages import Driver
+from jobs.spark import delta
+
+log = structlog.get_logger()
+
+SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
+PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as it was when it was first seen. `refusal` says why its content can't be read, if so."""
+
+    path: str
+    size: int
+    modified_ns: int
+    lines: int
+    refusal: str | None
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Where files come in, and the table `files` that remembers them."""
+
+    folder: Path
+    table: Path
+    max_files_a_batch: int
+
+
+def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
+    """Append what is new in the inbox to the registry; gives the number of new entries.
+
+    The transaction of the append is numbered, so of two drivers that list at once one wins and the other
+    lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
+    """
+    schema = StructType.fromDDL(SCHEMA)
+    delta.make(inbox.table, schema, spark, [], {})
+    app_id = f"{driver.lineage}/files"
+    number = (delta.version(inbox.table, app_id) or 0) + 1
+    known, batches = _known(inbox.table)
+    found = list(_new_files(inbox.folder, known))
+    if not found:
+        return 0
+    rows = [
+        (batches + offset, f.path, f.size, f.modified_ns, f.lines, f.refusal, now)
+        for offset, group in enumerate(batched_files(found, inbox.max_files_a_batch))
+        for f in group
+    ]
+    cuts = rows[-1][0] - batches + 1
+    frame = spark.createDataFrame(rows, schema).repartitionById(cuts, (F.col("batch_no") - batches).cast("int"))
+    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, f"{len(rows)} files")
+    delta.append(frame, inbox.table, commit, [])
+    log.info("registered", files=len(rows), batches=cuts)
+    return len(rows)
+
+
+def waiting(inbox: Inbox) -> list[InputFile]:
+    """What a run would register now; writes nothing."""
+    known = _known(inbox.table)[0] if delta.exists(inbox.table) else {}
+    return list(_new_files(inbox.folder, known))
+
+
+def stream(spark: SparkSession, inbox: Inbox) -> DataFrame:
+    """The registry as a stream, one data file (the files of one batch) at a time."""
+    return (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .option("startingVersion", 0)
+        .load(str(inbox.table))
+    )
+
+
+def listed(batch: DataFrame) -> tuple[list[InputFile], datetime]:
+    """The entries of a batch by name, and its system time: when they were first seen."""
+    rows = sorted(batch.collect(), key=lambda row: row.path)
+    files = [InputFile(r.path, r.size, r.modified_ns, r.lines, r.refusal) for r in rows]
+    return files, max(row.seen_at for row in rows).replace(tzinfo=UTC)
+
+
+def unreadable(files: list[InputFile]) -> dict[str, str]:
+    """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
+    so that a replay decides the same."""
+    found = {f.path: f.refusal or _changed(f) for f in files}
+    return {path: reason for path, reason in found.items() if reason}
+
+
+def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> tuple[DataFrame, int]:
+    """The lines of a batch as (value, reason), and how many there must be.
+
+    The count comes from the registry, counted when the file was accepted: another way than Spark's reader,
+    so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
+    """
+    readable = [f for f in files if f.path not in bad]
+    frame = spark.createDataFrame(
+        [(path, reason) for path, reason in sorted(bad.items())], "value string, reason string"
+    )
+    if readable:
+        # Names are taken literally: [, * and { in a name are no pattern.
+        text = spark.read.option("lineSep", "\n").option("__globPaths__", "false").text([f.path for f in readable])
+        read = text.select("value", F.lit(None).cast("string").alias("reason"))
+        frame = read.union(frame) if bad else read
+    return frame, sum(f.lines for f in readable) + len(bad)
+
+
+def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
+    """Groups of at most `size` files, in order."""
+    for start in range(0, len(files), size):
+        yield files[start : start + size]
+
+
+def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int]:
+    # By path the last (size, mtime) seen, and the number of batches cut so far.
+    entries: pa.Table = pa.table(
+        DeltaTable(str(table)).to_pyarrow_table(columns=["batch_no", "path", "size", "modified_ns"])
+    ).sort_by("batch_no")
+    marks = zip(entries["size"].to_pylist(), entries["modified_ns"].to_pylist(), strict=True)
+    last: Any = pc.max(entries["batch_no"]).as_py()
+    return dict(zip(entries["path"].to_pylist(), marks, strict=True)), 0 if last is None else last + 1
+
+
+def _new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:
+    # Names that begin with . or _ are somebody's temporaries, here as in Spark.
+    if not folder.is_dir():
+        return
+    fresh = []
+    for path in sorted(p for p in folder.iterdir() if not p.name.startswith((".", "_"))):
+        stat = path.stat()
+        if known.get(str(path)) != (stat.st_size, stat.st_mtime_ns):
+            fresh.append((path, stat.st_size, stat.st_mtime_ns, str(path) in known))
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        yield from pool.map(lambda entry: _accept(*entry), fresh)
+
+
+def _accept(path: Path, size: int, modified_ns: int, replaced: bool) -> InputFile:
+    if replaced:
+        reason = "the file was replaced under its old name; give new data a new name"
+        return InputFile(str(path), size, modified_ns, 0, reason)
+    try:
+        return InputFile(str(path), size, modified_ns, _count_lines(path), None)
+    except OSError as error:
+        return InputFile(str(path), size, modified_ns, 0, f"the file can't be read: {error.strerror}")
+
+
+def _count_lines(path: Path) -> int:
+    ends, last = 0, b"\n"
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            ends += piece.count(b"\n")
+            last = piece[-1:]
+    return ends + (last != b"\n")
+
+
+def _changed(file: InputFile) -> str | None:
+    try:
+        stat = Path(file.path).stat()
+    except FileNotFoundError:
+        return "the file vanished before it was read"
+    except OSError as error:
+        return f"the file can't be read: {error.strerror}"
+    if (stat.st_size, stat.st_mtime_ns) != (file.size, file.modified_ns):
+        return f"the file changed after it was listed: it had {file.size} bytes, it has {stat.st_size}"
+    return None

@@ -1,0 +1,34 @@
+"""Stable input: the rows of an output's batch, stored once before they are written anywhere.
+
+One Delta commit for each batch. A replay reads the rows that the first attempt stored and never those
+that the user's function gives now (Beam: @RequiresStableInput; Dataflow stores a step's output before it
+is sent on).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.failpoints import passing
+from jobs.model.batch import Batch
+from jobs.model.declare import Output
+from jobs.spark import delta
+from jobs.spark.query import Query
+from jobs.spark.run_context import RunContext
+
+BATCH, LINEAGE = "oo_batch", "oo_lineage"
+
+
+def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
+    """The stored rows of a batch; stores them if no attempt has."""
+    path = context.folder / "staged" / output.name
+    plan = batch.plan
+    app_id = f"{plan.lineage}/staged"
+    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
+    marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
+    passing("staging-before-write")
+    delta.append(marked, path, commit, [LINEAGE, BATCH])
+    passing("staging-after-write")
+    stored = context.spark.read.format("delta").load(str(path))
+    return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)

@@ -1,0 +1,101 @@
+"""Windows and lateness as Spark expressions: the same rule as `jobs/model/frontier.py` (a test holds them equal).
+
+In an output's stream only control rows drive Spark's watermark, never the data rows: driven by data it
+drops rows that are in time (experiments, A1).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from jobs.model.declare import Output
+from jobs.model.windows import Fixed, Session, Sliding, Window, micros
+
+BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
+"""Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
+the watermark would never see them (experiments, A2); this expression the optimizer can't move or fold."""
+
+
+def closed_until(window: Window, lateness: timedelta) -> Column:
+    """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
+    tide = _micros("oo_frontier.tide") - F.lit(micros(lateness))
+    ended = _last_end(window, _micros("oo_frontier.ended"))
+    silent = F.least(
+        _last_end(window, _micros("oo_frontier.silent_tide")),
+        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _micros("oo_frontier.silent_clock")),
+    )
+    latest = F.greatest(tide, ended, silent)
+    return F.timestamp_micros(latest - F.pmod(latest, F.lit(1000)))
+
+
+def is_late(window: Window, lateness: timedelta) -> Column:
+    """Whether a (record, window) pair met a closed window; a session compares the event time."""
+    compared = F.col("oo_event_time") if isinstance(window, Session) else F.col("oo_window.end")
+    return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
+
+
+def assign(frame: DataFrame, window: Window) -> DataFrame:
+    """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
+    if isinstance(window, Fixed):
+        return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size)))
+    if isinstance(window, Sliding):
+        return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), _span(window.slide)))
+    return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+
+
+def in_stream(events: DataFrame, output: Output) -> DataFrame:
+    """The rows that an output's function gets: those in time, with their window, under the right watermark."""
+    if output.window is None:
+        return events.filter("oo_kind = 'kept'")
+    controls = events.filter("oo_kind = 'control'")
+    closing = closed_until(output.window, output.lateness) + F.expr(f"interval {micros(output.lateness)} microseconds")
+    controls = controls.withColumn("oo_event_time", closing)
+    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)
+    rows = events.filter("oo_kind = 'kept'")
+    # The control branch first: a union takes the watermark of its first branch.
+    if isinstance(output.window, Session):
+        rows = rows.filter(~is_late(output.window, output.lateness))
+        return controls.unionByName(rows)
+    joined = assign(controls.unionByName(rows), output.window)
+    return joined.filter(~is_late(output.window, output.lateness))
+
+
+def in_batch(events: DataFrame, output: Output) -> DataFrame:
+    """The same rows for a bounded read, where nothing is late."""
+    kept = events.filter("oo_kind = 'kept'")
+    return kept if output.window is None or isinstance(output.window, Session) else assign(kept, output.window)
+
+
+def counted(events: DataFrame, output: Output) -> DataFrame:
+    """(oo_window or null, in_time, late) of the kept rows of a batch, in (record, window) pairs."""
+    kept = events.filter("oo_kind = 'kept'")
+    if output.window is None:
+        keyed = kept.select(
+            F.lit(None).cast("struct<start:timestamp,end:timestamp>").alias("oo_window"), F.lit(False).alias("late")
+        )
+    elif isinstance(output.window, Session):
+        # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
+        hour = F.window("oo_event_time", "1 hour")
+        keyed = kept.select(hour.alias("oo_window"), is_late(output.window, output.lateness).alias("late"))
+    else:
+        placed = assign(kept, output.window)
+        keyed = placed.select("oo_window", is_late(output.window, output.lateness).alias("late"))
+    return keyed.groupBy("oo_window").agg(F.count_if(~F.col("late")).alias("in_time"), F.count_if("late").alias("late"))
+
+
+def _micros(name: str) -> Column:
+    return F.unix_micros(F.col(name))
+
+
+def _last_end(window: Window, time: Column) -> Column:
+    if isinstance(window, Session):
+        return time + F.lit(micros(window.gap))
+    step = window.size if isinstance(window, Fixed) else window.slide
+    return time - F.pmod(time, F.lit(micros(step))) + F.lit(micros(window.size))
+
+
+def _span(delta: timedelta) -> str:
+    return f"{micros(delta)} microseconds"

@@ -1,0 +1,122 @@
+"""Entry point: drain a pipeline, or run it bounded. What the DAG `stream_<pipeline>` and `onlyonce run` do.
+
+Receive runs to its end, then the closes that are due, then each output (experiments, B15). The report is
+read from the log after the fact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+
+from jobs import declarations, logs, settings
+from jobs.commitlog import lineages, views
+from jobs.commitlog.connect import Database, run
+from jobs.commitlog.migrate import migrate
+from jobs.failpoints import passing
+from jobs.model.declare import Pipeline
+from jobs.model.errors import OnlyonceError
+from jobs.model.report import Report
+
+log = structlog.get_logger()
+
+
+def main(argv: list[str]) -> Report:
+    """Run one pipeline once; gives the report of what is committed. Raises the platform's errors."""
+    asked = arguments(argv)
+    logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    database = Database(settings.database_url())
+    migrate(database.url)
+    if asked.dry_run:
+        return _dry_run(pipeline, asked)
+    instance = _instance(database, pipeline, asked.bounded)
+    run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
+    passing("start-instance")
+    _drain(pipeline, instance, database, asked)
+    return report(database, pipeline, instance, asked.run_id)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a run is asked for; the same words as `onlyonce run` and the DAG's Params."""
+    parser = argparse.ArgumentParser(prog="jobs.stream", description=__doc__)
+    parser.add_argument("pipeline")
+    parser.add_argument("--close", action="store_true", help="declare the input ended: all windows with data close")
+    parser.add_argument("--bounded", action="store_true", help="a run of its own over all input; nothing is late")
+    parser.add_argument("--max-files", type=int, help="how many files one batch takes")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be read; write nothing")
+    parser.add_argument("--master", help="Spark's master")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    return parser.parse_args(argv)
+
+
+def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
+    """What a run has committed, from the log."""
+
+    def read(conn: object) -> Report:
+        fates = views.rows(conn, "run_fates", run_id=run_id)  # type: ignore[arg-type]
+        commits = views.rows(conn, "run_commits", run_id=run_id)  # type: ignore[arg-type]
+        facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
+        return Report(f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits})
+
+    return run(database, read)
+
+
+def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+    from jobs.spark import outputs, receive, session
+    from jobs.spark.run_context import RunContext
+
+    spark = session.start(f"onlyonce {instance}", asked.master)
+    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files)
+    receive.drain(context)
+    if not context.bounded:
+        receive.close(context, ended=asked.close)
+    for root in pipeline.roots():
+        (outputs.drain_bounded if context.bounded else outputs.drain)(context, root)
+    if context.bounded:
+        run(database, lambda conn: lineages.close_instance(conn, instance))
+
+
+def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
+    """The pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
+    if not bounded:
+        return pipeline.name
+    last = run(database, lambda conn: lineages.last_bounded(conn, pipeline.name))
+    if last is None:
+        return f"{pipeline.name}@1"
+    name, done = last
+    return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}" if done else name
+
+
+def _dry_run(pipeline: Pipeline, asked: argparse.Namespace) -> Report:
+    from jobs.spark import source_files
+    from jobs.spark.run_context import inbox_of
+
+    inbox = inbox_of(pipeline, pipeline.name, asked.max_files)
+    files = source_files.waiting(inbox)
+    facts = {
+        "new files": len(files), "lines": sum(f.lines for f in files),
+        "batches": -(-len(files) // inbox.max_files_a_batch), "inbox": str(inbox.folder),
+    }  # fmt: skip
+    return Report(f"{pipeline.name}: a run would read", asked.run_id, facts)
+
+
+def cli() -> None:
+    """The application that spark-submit runs: prints the report, ends with the error's exit code."""
+    try:
+        found = main(sys.argv[1:])
+    except OnlyonceError as error:
+        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    logs.tell(found)
+
+
+if __name__ == "__main__":
+    cli()

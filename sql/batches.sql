@@ -1,0 +1,92 @@
+-- frontier --
+-- What the committed batches and closes of an instance's receive lineages have told of event time.
+SELECT
+    (SELECT max(b.tide_after) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed') AS tide,
+    (SELECT max(c.ended) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+     WHERE l.instance = :instance AND c.state = 'committed') AS ended,
+    (SELECT max(c.silent_tide) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+     WHERE l.instance = :instance AND c.state = 'committed') AS silent_tide,
+    (SELECT max(c.silent_clock) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+     WHERE l.instance = :instance AND c.state = 'committed') AS silent_clock
+
+-- find --
+-- The batch row that an earlier attempt left, if any.
+SELECT lineage, batch_id, epoch, state, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
+       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, tide_after, delta_version
+FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- begin --
+-- Fixes what a replay must repeat.
+INSERT INTO onlyonce_private.batches
+    (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
+     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts)
+VALUES
+    (:lineage, :batch_id, :epoch, :run_id, CAST(:source_from AS jsonb), CAST(:source_to AS jsonb), :offsets_hash,
+     :partitions, :tide, :ended, :silent_tide, :silent_clock, :system_time, :bucket, :gc_floor,
+     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb))
+
+-- forget_begun --
+-- A batch of which no unit has committed may begin anew under a changed declaration.
+DELETE FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- taken_over --
+-- The driver that goes on with a begun batch.
+UPDATE onlyonce_private.batches SET epoch = :epoch, run_id = :run_id
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- end --
+-- What came of the batch.
+UPDATE onlyonce_private.batches
+SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
+    remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
+    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- count_window --
+-- (record, window) pairs of one window in an output batch.
+INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, in_time, late)
+VALUES (:lineage, :batch_id, :output, :window_start, :window_end, :in_time, :late)
+
+-- add_pane --
+-- A window that an output has written; an early pane is replaced by the next.
+INSERT INTO onlyonce_private.panes AS known
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
+VALUES (:instance, :output, :window_start, :window_end, :generation, :final, :rows, :lineage, :batch_id, :declaration_hash)
+ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
+SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
+    declaration_hash = excluded.declaration_hash, committed_at = clock_timestamp()
+WHERE NOT known.final
+
+-- received --
+-- The receive batches whose rows an output reads in a range of versions of `events`.
+SELECT b.lineage, b.batch_id, b.kept, b.delta_version
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version > :after AND b.delta_version <= :upto
+
+-- begin_close --
+-- Fixes what the control row says.
+INSERT INTO onlyonce_private.closes
+    (lineage, close_no, epoch, kind, run_id, tide, ended, silent_tide, silent_clock)
+VALUES (:lineage, :close_no, :epoch, :kind, :run_id, :tide, :ended, :silent_tide, :silent_clock)
+
+-- open_close --
+-- The close that began and did not commit, if any.
+SELECT lineage, close_no, kind, tide, ended, silent_tide, silent_clock FROM onlyonce_private.closes
+WHERE lineage = :lineage AND state = 'begun'
+
+-- last_close --
+-- The number of the last close of a lineage, 0 before the first.
+SELECT coalesce(max(close_no), 0) AS close_no FROM onlyonce_private.closes WHERE lineage = :lineage
+
+-- end_close --
+-- The control row is in `events`.
+UPDATE onlyonce_private.closes
+SET state = 'committed', committed_at = clock_timestamp(), delta_version = :delta_version
+WHERE lineage = :lineage AND close_no = :close_no AND state = 'begun'
+
+-- last_arrival --
+-- When the last input of an instance was first seen.
+SELECT max(b.system_time) AS seen_at FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'

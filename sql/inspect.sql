@@ -1,0 +1,235 @@
+-- The views that people query: a versioned interface. The tables behind them are private and may change.
+CREATE SCHEMA IF NOT EXISTS onlyonce;
+COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what is committed. Views only.';
+
+DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
+    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes CASCADE;
+
+CREATE VIEW onlyonce.lineages AS
+SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
+       b.batches, b.last_batch, b.last_committed_at
+FROM onlyonce_private.lineages l
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.epochs e USING (lineage)
+LEFT JOIN LATERAL (
+    SELECT count(*) AS batches, max(batch_id) AS last_batch, max(committed_at) AS last_committed_at
+    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed') b ON true;
+COMMENT ON VIEW onlyonce.lineages IS 'Each life of each streaming query, bound to one checkpoint.';
+COMMENT ON COLUMN onlyonce.lineages.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.lineages.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.lineages.instance IS 'the pipeline on its stream, or one bounded run of it (pipeline@n)';
+COMMENT ON COLUMN onlyonce.lineages.query IS 'receive, or the output that reads events';
+COMMENT ON COLUMN onlyonce.lineages.life IS 'counts the checkpoints of the query';
+COMMENT ON COLUMN onlyonce.lineages.state IS 'live, closed (a newer life or a finished bounded run), damaged (Spark dropped rows)';
+COMMENT ON COLUMN onlyonce.lineages.epoch IS 'the driver that may commit; counts the starts';
+COMMENT ON COLUMN onlyonce.lineages.checkpoint_id IS 'the id in the metadata file of its checkpoint';
+COMMENT ON COLUMN onlyonce.lineages.created_at IS 'when it was registered';
+COMMENT ON COLUMN onlyonce.lineages.started_at IS 'when a driver last started';
+COMMENT ON COLUMN onlyonce.lineages.batches IS 'how many batches are committed';
+COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch id';
+COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
+
+CREATE VIEW onlyonce.batches AS
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state, b.run_id, b.source_from, b.source_to,
+       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, b.unknown_fields, b.in_time, b.late,
+       b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after, b.system_time, b.partitions, b.mode,
+       b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, its frontier, what came of it.';
+COMMENT ON COLUMN onlyonce.batches.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.batches.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.batches.query IS 'receive, or the output that reads events';
+COMMENT ON COLUMN onlyonce.batches.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.batches.batch_id IS 'Spark''s batch id; unique only with its lineage';
+COMMENT ON COLUMN onlyonce.batches.epoch IS 'the driver that began or took over the batch';
+COMMENT ON COLUMN onlyonce.batches.state IS 'begun, committed';
+COMMENT ON COLUMN onlyonce.batches.run_id IS 'the run (Airflow''s run id, or one of the shell)';
+COMMENT ON COLUMN onlyonce.batches.source_from IS 'where the batch before ended';
+COMMENT ON COLUMN onlyonce.batches.source_to IS 'where this batch ends; for files also their number, first and last name';
+COMMENT ON COLUMN onlyonce.batches."in" IS 'receive: records in the input, counted when the files were accepted';
+COMMENT ON COLUMN onlyonce.batches.kept IS 'receive: records that outputs read';
+COMMENT ON COLUMN onlyonce.batches.invalid IS 'receive: records with a reason instead of values';
+COMMENT ON COLUMN onlyonce.batches.remnant IS 'receive: records from before the horizon';
+COMMENT ON COLUMN onlyonce.batches.duplicate IS 'receive: records that were kept before';
+COMMENT ON COLUMN onlyonce.batches.unknown_fields IS 'receive: kept records with fields that the declaration does not know';
+COMMENT ON COLUMN onlyonce.batches.in_time IS 'output: (record, window) pairs in time';
+COMMENT ON COLUMN onlyonce.batches.late IS 'output: (record, window) pairs that met a closed window';
+COMMENT ON COLUMN onlyonce.batches.tide IS 'frontier: the largest event time kept before this batch';
+COMMENT ON COLUMN onlyonce.batches.ended IS 'frontier: the tide when the input was last declared ended';
+COMMENT ON COLUMN onlyonce.batches.silent_tide IS 'frontier: the tide at the last close by silence';
+COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'frontier: the clock bound of that close';
+COMMENT ON COLUMN onlyonce.batches.tide_after IS 'receive: the tide with this batch';
+COMMENT ON COLUMN onlyonce.batches.system_time IS 'when its input was first seen';
+COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
+COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once';
+COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
+COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
+COMMENT ON COLUMN onlyonce.batches.facts IS 'receive: files that could not be read when it began, with the reason';
+COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
+COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.commits AS
+SELECT u.unique_id, p.pipeline, l.instance, l.query AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
+       u.attempt, u.kind, u.rows, u.content_hash, u.committed_at, b.state AS batch_state, b.run_id, u.authority
+FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id);
+COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A unique id is there once, or not.';
+COMMENT ON COLUMN onlyonce.commits.unique_id IS 'lineage/batch/sink/partition';
+COMMENT ON COLUMN onlyonce.commits.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.commits.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.commits.output IS 'the query: receive, or the output that reads events';
+COMMENT ON COLUMN onlyonce.commits.sink IS 'what it was written to: events, or the output';
+COMMENT ON COLUMN onlyonce.commits.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
+COMMENT ON COLUMN onlyonce.commits.partition IS 'the pinned partition';
+COMMENT ON COLUMN onlyonce.commits.epoch IS 'the driver whose task committed it';
+COMMENT ON COLUMN onlyonce.commits.attempt IS 'Spark''s stage and task attempt';
+COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transaction. witness: they go to Delta, vouched for when the batch is committed';
+COMMENT ON COLUMN onlyonce.commits.rows IS 'how many rows';
+COMMENT ON COLUMN onlyonce.commits.content_hash IS 'order-free hash of its exact columns; a replay must give the same';
+COMMENT ON COLUMN onlyonce.commits.committed_at IS 'when the unit committed';
+COMMENT ON COLUMN onlyonce.commits.batch_state IS 'begun, committed';
+COMMENT ON COLUMN onlyonce.commits.run_id IS 'the run of its batch';
+COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of the database in which it committed';
+
+CREATE VIEW onlyonce.conservation AS
+SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
+       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
+       b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
+           AND (b.kept, b.invalid, b.duplicate) = (u.kept, u.invalid, u.duplicate) AS conserved
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT sum(x.kept)::bigint AS kept, sum(x.invalid)::bigint AS invalid, sum(x.duplicate)::bigint AS duplicate
+    FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u ON true
+WHERE l.query = 'receive'
+UNION ALL
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late,
+       b.state = 'committed' AND (b.in_time, b.late) = (w.in_time, w.late)
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT coalesce(sum(x.in_time), 0)::bigint AS in_time, coalesce(sum(x.late), 0)::bigint AS late
+    FROM onlyonce_private.window_counts x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) w ON true
+WHERE l.query <> 'receive';
+COMMENT ON VIEW onlyonce.conservation IS
+    'Every record has one fate: receive, in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late.';
+COMMENT ON COLUMN onlyonce.conservation.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.conservation.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.conservation.stage IS 'receive, or the output';
+COMMENT ON COLUMN onlyonce.conservation.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.conservation.batch IS 'the batch id';
+COMMENT ON COLUMN onlyonce.conservation."in" IS 'receive: records in the input';
+COMMENT ON COLUMN onlyonce.conservation.kept IS 'receive: kept';
+COMMENT ON COLUMN onlyonce.conservation.invalid IS 'receive: invalid';
+COMMENT ON COLUMN onlyonce.conservation.remnant IS 'receive: remnant';
+COMMENT ON COLUMN onlyonce.conservation.duplicate IS 'receive: duplicate';
+COMMENT ON COLUMN onlyonce.conservation.in_time IS 'output: (record, window) pairs in time';
+COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
+COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
+
+CREATE VIEW onlyonce.windows AS
+WITH met AS (
+    SELECT l.instance, w.output, w.window_start, w.window_end, sum(w.in_time)::bigint AS in_time, sum(w.late)::bigint AS late
+    FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
+    WHERE w.window_start IS NOT NULL GROUP BY 1, 2, 3, 4)
+SELECT p.pipeline, instance, output, window_start, window_end, coalesce(n.generation, 0) AS generation,
+       CASE WHEN n.final THEN 'closed' ELSE 'open' END AS state,
+       n.rows, met.in_time, met.late, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
+FROM onlyonce_private.panes n FULL JOIN met USING (instance, output, window_start, window_end)
+JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.windows IS 'Each window of each output that has data, with its state and generation.';
+COMMENT ON COLUMN onlyonce.windows.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.windows.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.windows.output IS 'the output';
+COMMENT ON COLUMN onlyonce.windows.window_start IS 'its start, inclusive';
+COMMENT ON COLUMN onlyonce.windows.window_end IS 'its end, exclusive';
+COMMENT ON COLUMN onlyonce.windows.generation IS '0: written by the stream; then one for each backfill';
+COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: final until a backfill';
+COMMENT ON COLUMN onlyonce.windows.rows IS 'result rows';
+COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; for an output made from another see that one';
+COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';
+COMMENT ON COLUMN onlyonce.windows.lineage IS 'the lineage that wrote it';
+COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
+COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
+COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.late AS
+SELECT p.pipeline, l.instance, w.output, w.lineage, w.batch_id AS batch, w.window_start, w.window_end, w.late,
+       b.tide, b.run_id, 'data/' || l.instance || '/events' AS rows_are_in
+FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.batches b USING (lineage, batch_id)
+JOIN onlyonce_private.pipelines p USING (instance)
+WHERE w.late > 0;
+COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
+COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.late.output IS 'the output whose window had closed';
+COMMENT ON COLUMN onlyonce.late.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them';
+COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
+COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
+COMMENT ON COLUMN onlyonce.late.tide IS 'the tide before the batch';
+COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.late.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+
+CREATE VIEW onlyonce.invalid AS
+SELECT pipeline, instance, lineage, batch_id AS batch, invalid, facts, run_id, committed_at,
+       'data/' || instance || '/events' AS rows_are_in
+FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
+COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
+COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.invalid.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.invalid.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.invalid.batch IS 'the receive batch';
+COMMENT ON COLUMN onlyonce.invalid.invalid IS 'how many';
+COMMENT ON COLUMN onlyonce.invalid.facts IS 'files that could not be read, with the reason';
+COMMENT ON COLUMN onlyonce.invalid.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.invalid.committed_at IS 'when the batch was committed';
+COMMENT ON COLUMN onlyonce.invalid.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+
+CREATE VIEW onlyonce.remnant AS
+SELECT pipeline, instance, lineage, batch_id AS batch, remnant, run_id, committed_at,
+       'data/' || instance || '/events' AS rows_are_in
+FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
+COMMENT ON VIEW onlyonce.remnant IS 'Records from before the dedup horizon, by batch. `onlyonce remnant` shows the rows.';
+COMMENT ON COLUMN onlyonce.remnant.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.remnant.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.remnant.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.remnant.batch IS 'the receive batch';
+COMMENT ON COLUMN onlyonce.remnant.remnant IS 'how many';
+COMMENT ON COLUMN onlyonce.remnant.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.remnant.committed_at IS 'when the batch was committed';
+COMMENT ON COLUMN onlyonce.remnant.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+
+CREATE VIEW onlyonce.closes AS
+SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide, c.ended, c.silent_tide, c.silent_clock,
+       c.epoch, c.run_id, c.begun_at, c.committed_at
+FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or had fallen silent, so that windows closed without new data.';
+COMMENT ON COLUMN onlyonce.closes.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.closes.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.closes.lineage IS 'the receive lineage that wrote it';
+COMMENT ON COLUMN onlyonce.closes.close_no IS 'counts the closes of a lineage';
+COMMENT ON COLUMN onlyonce.closes.kind IS 'ended, silent';
+COMMENT ON COLUMN onlyonce.closes.state IS 'begun, committed';
+COMMENT ON COLUMN onlyonce.closes.tide IS 'frontier: the tide';
+COMMENT ON COLUMN onlyonce.closes.ended IS 'frontier: the tide when the input was last declared ended';
+COMMENT ON COLUMN onlyonce.closes.silent_tide IS 'frontier: the tide at the last close by silence';
+COMMENT ON COLUMN onlyonce.closes.silent_clock IS 'frontier: the clock bound of that close';
+COMMENT ON COLUMN onlyonce.closes.epoch IS 'the driver';
+COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
+COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'onlyonce_reader') THEN
+        GRANT USAGE ON SCHEMA onlyonce TO onlyonce_reader;
+        GRANT SELECT ON ALL TABLES IN SCHEMA onlyonce TO onlyonce_reader;
+    END IF;
+END $$;

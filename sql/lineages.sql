@@ -1,0 +1,59 @@
+-- add_instance --
+-- Registers a pipeline (or bounded run) once.
+INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES (:instance, :pipeline)
+ON CONFLICT (instance) DO NOTHING
+
+-- live --
+-- The lineage of a query that is not closed.
+SELECT lineage, lineage_no, life, checkpoint_id, state, start_from
+FROM onlyonce_private.lineages WHERE instance = :instance AND query = :query AND state <> 'closed'
+
+-- last_life --
+-- The number of the last life of a query, 0 before the first.
+SELECT coalesce(max(life), 0) AS life FROM onlyonce_private.lineages WHERE instance = :instance AND query = :query
+
+-- add --
+-- A new life of a query.
+INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, start_from)
+VALUES (:lineage, :instance, :query, :life, :checkpoint_id, CAST(:start_from AS jsonb))
+ON CONFLICT DO NOTHING
+
+-- set_state --
+-- Closes a lineage, or marks it damaged.
+UPDATE onlyonce_private.lineages SET state = :state WHERE lineage = :lineage
+
+-- started --
+-- Notes when a driver last started.
+UPDATE onlyonce_private.lineages SET started_at = clock_timestamp() WHERE lineage = :lineage
+
+-- end_older_sessions --
+-- Ends the sessions of older epochs of a lineage: a stalled one would hold the epoch row against the bump.
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND usename = current_user
+  AND application_name LIKE :name_prefix AND application_name <> :name
+
+-- bump --
+-- A new driver: one more than the last.
+INSERT INTO onlyonce_private.epochs AS known (lineage, epoch) VALUES (:lineage, 1)
+ON CONFLICT (lineage) DO UPDATE SET epoch = known.epoch + 1
+RETURNING epoch
+
+-- epoch --
+-- The epoch as it is now, without a lock; for reports only.
+SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage
+
+-- last_batches --
+-- The highest batch that began and the highest that committed, for the comparison with the checkpoint.
+SELECT max(batch_id) AS begun, max(batch_id) FILTER (WHERE state = 'committed') AS committed
+FROM onlyonce_private.batches WHERE lineage = :lineage
+
+-- last_bounded --
+-- The bounded runs of a pipeline and whether all their lineages are closed.
+SELECT p.instance, coalesce(bool_and(l.state = 'closed'), false) AS done
+FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.lineages l USING (instance)
+WHERE p.pipeline = :pipeline AND p.instance <> p.pipeline
+GROUP BY p.instance, p.instance_no ORDER BY p.instance_no DESC LIMIT 1
+
+-- close_instance --
+-- Ends all lineages of a bounded run.
+UPDATE onlyonce_private.lineages SET state = 'closed' WHERE instance = :instance AND state = 'live'

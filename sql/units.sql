@@ -1,0 +1,42 @@
+-- claim --
+-- The first statement of every unit's transaction: the unique index makes a twin wait here.
+INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind)
+VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :kind)
+ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
+RETURNING unique_id
+
+-- check_epoch --
+-- FOR SHARE: a bump of the epoch conflicts with it, so none can come between this check and the commit.
+SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage FOR SHARE
+
+-- fill --
+-- What the unit holds, set in the transaction of its claim.
+UPDATE onlyonce_private.units
+SET rows = :rows, content_hash = :content_hash, float_sums = CAST(:float_sums AS jsonb),
+    kept = :kept, invalid = :invalid, remnant = :remnant, duplicate = :duplicate,
+    unknown_fields = :unknown_fields, largest = :largest
+WHERE unique_id = :unique_id
+
+-- find --
+-- The content of a unit that is there.
+SELECT rows, content_hash, float_sums FROM onlyonce_private.units WHERE unique_id = :unique_id
+
+-- of_batch --
+-- All units of a batch.
+SELECT unique_id, sink, partition, epoch, attempt, kind, rows, content_hash, float_sums,
+       kept, invalid, remnant, duplicate, unknown_fields, largest, committed_at
+FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- set_epoch --
+-- A sink's own database learns the epoch that the platform gave; it never goes back.
+INSERT INTO onlyonce_private.epochs AS known (lineage, epoch) VALUES (:lineage, :epoch)
+ON CONFLICT (lineage) DO UPDATE SET epoch = greatest(known.epoch, excluded.epoch)
+RETURNING epoch
+
+-- copy_to_log --
+-- A unit that committed in a sink's own database, copied to the platform's log at the end of its batch.
+INSERT INTO onlyonce_private.units
+    (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, float_sums, committed_at, authority)
+VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :kind, :rows, :content_hash,
+        CAST(:float_sums AS jsonb), :committed_at, :authority)
+ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
