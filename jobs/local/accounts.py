@@ -63,7 +63,7 @@ def server_account() -> Account:
 
 def run(account: Account, binaries: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run one of PostgreSQL's programs as the account and wait for it."""
-    return subprocess.run(  # noqa: S603 - the commands are ours
+    return subprocess.run(
         [str(binaries / command[0]), *command[1:]],
         env=ENVIRONMENT,
         cwd="/",
@@ -131,9 +131,7 @@ def _can_run(account: Account, binaries: Path) -> bool:
 
 def _probe(account: Account, command: list[str]) -> bool:
     try:
-        done = subprocess.run(  # noqa: S603 - the commands are ours
-            command, env=ENVIRONMENT, cwd="/", capture_output=True, check=False, **account.identity()
-        )
+        done = subprocess.run(command, env=ENVIRONMENT, cwd="/", capture_output=True, check=False, **account.identity())
     except OSError:
         return False
     return done.returncode == 0

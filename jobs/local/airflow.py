@@ -119,7 +119,7 @@ def _migrate(home: Path, variables: dict[str, str], progress: Progress) -> None:
     if stamp.exists() and stamp.read_text() == wanted:
         return
     progress("Airflow makes its tables (at the first start only)")
-    done = subprocess.run(  # noqa: S603 - the command is ours
+    done = subprocess.run(
         [sys.executable, "-m", "airflow", "db", "migrate"],
         env=processes.marked(variables, home),
         cwd=home,
@@ -132,7 +132,7 @@ def _migrate(home: Path, variables: dict[str, str], progress: Progress) -> None:
     log.write_text(done.stdout + done.stderr)
     if done.returncode:
         raise Retryable(
-            f"`airflow db migrate` failed: {last_line(log)}",
+            f"`airflow db migrate` failed: {processes.last_line(log)}",
             data="the platform's own database is not touched by it",
             hint=f"look at {log}, then run the same command again",
         )
@@ -160,7 +160,7 @@ def _await(unhealthy: Callable[[], list[str]], home: Path, progress: Progress) -
             name = ended[0] if ended else missing[0].replace("_", "-")
             log = home / "logs" / f"{name}.log"
             raise Retryable(
-                f"Airflow's {name} {'ended' if ended else 'was not healthy in time'}: {last_line(log)}",
+                f"Airflow's {name} {'ended' if ended else 'was not healthy in time'}: {processes.last_line(log)}",
                 data="what was committed is still there",
                 hint=f"look at {log}, then `onlyonce down` and `onlyonce up`",
             )
@@ -177,9 +177,3 @@ def _unhealthy() -> list[str]:
     except (httpx.HTTPError, ValueError):
         return ["api-server"]
     return [part for part in _PARTS if (health.get(part) or {}).get("status") != "healthy"]
-
-
-def last_line(log: Path) -> str:
-    """The last line that a process wrote, for a message."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1][:300] if lines else f"no word in {log}"

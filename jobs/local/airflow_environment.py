@@ -65,9 +65,7 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
-        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(
-            airflow_home / "simple_auth_manager_passwords.json.generated"
-        ),
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / "simple_auth_manager_passwords.json.generated"),
         "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "DATABASE__SQL_ALCHEMY_CONN": airflow_url("postgresql+psycopg2"),
         "DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow_url("postgresql+asyncpg"),

@@ -15,7 +15,6 @@ Not promised: protection from other processes of the same user, who may read the
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -110,6 +109,13 @@ def is_running() -> bool:
     return _postmaster(_data(settings.home())) is not None
 
 
+def last_resort_kill() -> list[int]:
+    """Kill what `stop` could not end (for `down`). Returns the ids; the next start recovers by itself."""
+    rest = _sessions(_data(settings.home()))
+    processes.stop(rest, patience=0)
+    return [process.pid for process in rest]
+
+
 def _folder(home: Path) -> Path:
     return home / "postgres"
 
@@ -127,7 +133,7 @@ def _launch(home: Path, account: accounts.Account, binaries: Path) -> subprocess
     options = {**SERVER_SETTINGS, "port": str(settings.pg_port())}
     arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
     with processes.open_log(home, "postgres") as log:
-        return subprocess.Popen(  # noqa: S603 - the command is ours
+        return subprocess.Popen(
             [str(binaries / "postgres"), "-D", str(_data(home)), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -153,13 +159,13 @@ def _await_answer(
         waited = time.monotonic() - began
         if server.poll() is not None or waited > _START_PATIENCE:
             raise Retryable(
-                f"PostgreSQL did not start: {_last_line(_log(home))}",
+                f"PostgreSQL did not start: {processes.last_line(_log(home))}",
                 data="what was committed is still there",
                 hint=f"look at {_log(home)}, then run the same command again",
             )
         if waited - told > 5:
             told = waited
-            progress(f"PostgreSQL recovers after a crash ({waited:.0f} s): {_last_line(_log(home))}")
+            progress(f"PostgreSQL recovers after a crash ({waited:.0f} s): {processes.last_line(_log(home))}")
         time.sleep(0.05)
 
 
@@ -206,19 +212,3 @@ def _works_in(process: psutil.Process, data: Path) -> bool:
         return processes.is_alive(process) and process.name() == "postgres" and process.cwd() == str(data)
     except (psutil.Error, OSError):
         return False
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else f"no word in {log}"
-
-
-def last_resort_kill() -> list[int]:
-    """Kill what `stop` could not end (for `down`). Returns the ids; the next start recovers by itself."""
-    rest = _sessions(_data(settings.home()))
-    for process in rest:
-        os.kill(process.pid, 9)
-    return [process.pid for process in rest]

@@ -1,4 +1,3 @@
-# ruff: noqa: UP
 """What must be on the machine before anything can be installed: Python, Java, room on the disk.
 
     python3 jobs/local/prerequisites.py     prints the Python to use; else one line for each thing missing
@@ -56,7 +55,10 @@ def _ask(path: str) -> Tuple[Optional[Tuple[int, int]], bool]:
 
 def java_problem(environment: "os._Environ[str]" = os.environ) -> str:
     """What is wrong with Java, in one line; empty when nothing is."""
-    get = "Get it: apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless, or brew install openjdk@17."
+    get = (
+        "Get it: apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
+        " or brew install openjdk@17."
+    )
     home = environment.get("JAVA_HOME", "")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     if not java or not os.path.exists(java):

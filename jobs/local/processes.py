@@ -44,7 +44,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
     """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
     (home / "run").mkdir(parents=True, exist_ok=True)
     with open_log(home, name) as log:
-        started = subprocess.Popen(  # noqa: S603 - the commands are ours
+        started = subprocess.Popen(
             list(argv),
             env=marked(environment, home),
             stdin=subprocess.DEVNULL,
@@ -66,6 +66,12 @@ def open_log(home: Path, name: str) -> BinaryIO:
     if path.exists() and path.stat().st_size > _LARGE_LOG:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab")
+
+
+def last_line(log: Path) -> str:
+    """The last line that a process wrote, for a message."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1][:300] if lines else f"no word in {log}"
 
 
 def find(name: str, home: Path) -> psutil.Process | None:
@@ -114,12 +120,19 @@ def ask(processes: Iterable[psutil.Process]) -> None:
 
 def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Process]:
     """Ask the processes to end, and after `patience` seconds make them. Returns what still lives."""
-    processes = list(processes)
-    ask(processes)
-    _, living = psutil.wait_procs(processes, timeout=patience)
-    _signal(living, signal.SIGKILL)
-    _, living = psutil.wait_procs(living, timeout=10)
-    return [process for process in living if is_alive(process)]
+    living = list(processes)
+    for which, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10)):
+        _signal(living, which)
+        living = _still_alive_after(seconds, living)
+    return living
+
+
+def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    # Not psutil.wait_procs: it takes a zombie for alive, and in a container nobody may collect zombies.
+    end = time.monotonic() + seconds
+    while (living := [process for process in processes if is_alive(process)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return living
 
 
 def require_free_port(port: int, purpose: str, variable: str, host: str = "127.0.0.1") -> None:

@@ -16,7 +16,7 @@ def write(path: Path, text: str) -> None:
     unfinished = path.with_name(f"{path.name}.new")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as handle:
+    with os.fdopen(descriptor, "w") as handle:
         handle.write(text)
     unfinished.replace(path)
 
