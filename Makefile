@@ -63,7 +63,7 @@ $(MADE)/uv: Makefile
 	@mkdir -p $(MADE)
 	@for python in "$$PYTHON" python3 python3.13 python3.12 python3.11; do \
 		command -v "$$python" >/dev/null && break; done; \
-	command -v "$$python" >/dev/null || { echo "missing: Python 3.11, 3.12 or 3.13 (there is no python at all)." \
+	command -v "$$python" >/dev/null || { echo "Python 3.11, 3.12 or 3.13 is missing (there is no python at all)." \
 		"Get it: apt-get install python3 python3-venv, or brew install python@3.11." >&2; exit 1; }; \
 	"$$python" jobs/local/prerequisites.py > $(MADE)/python
 	@echo "env: uv $(UV_VERSION), by $$(cat $(MADE)/python)"
@@ -87,11 +87,11 @@ $(MADE)/jars: $(MADE)/packages docker/ivy.xml
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	for attempt in 1 2 3; do \
 		"$$java" -cp "$$(echo .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" org.apache.ivy.Main \
-			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy docker/ivy.xml -cache $(CURDIR)/.venv/ivy \
+			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy docker/ivy.xml -cache "$(CURDIR)/.venv/ivy" \
 			-retrieve '.venv/jars/[artifact]-[revision].[ext]' -types jar bundle -sync > .venv/ivy.log 2>&1 \
 		&& touch $@ && exit 0; \
 		echo "env: the jars did not come (attempt $$attempt of 3)" >&2; \
 	done; \
 	tail -n 20 .venv/ivy.log >&2; \
-	echo "missing: the jars of docker/ivy.xml. Nothing else is lost; look at .venv/ivy.log, see that the network" \
+	echo "The jars of docker/ivy.xml are missing; nothing was changed. Look at .venv/ivy.log, see that the network" \
 		"works (IVY_SETTINGS=<file> names another repository), then run the same command again." >&2; exit 1

@@ -105,7 +105,7 @@ def main() -> int:
     python, line = find_python([named] if named else ["python3", "python3.13", "python3.12", "python3.11"])
     problems = [line, java_problem(), disk_problem(os.getcwd(), DISK_TO_INSTALL)]
     for problem in filter(None, problems):
-        sys.stderr.write("missing: %s\n" % problem)
+        sys.stderr.write("%s\n" % problem)
     if not any(problems):
         print(python)
     return 1 if any(problems) else 0
