@@ -1,0 +1,47 @@
+"""The DAG `stream_<pipeline>` for each declared pipeline: drain what is there, then stop.
+
+ONLYONCE_SCHEDULE says when they run: a cron expression in UTC, by default every ten minutes, or `none` for
+runs by hand only. Set it before the platform starts. A file of ONLYONCE_PIPELINES that can't be loaded
+has no DAGs here and is an import error of `check_declarations.py`, so that the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import timedelta
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from jobs import declarations, settings
+from jobs.model.declare import Pipeline
+from jobs.model.errors import Refused
+from plugins.pipeline_page import form, page
+from plugins.spark_job import SparkJobOperator
+
+SCHEDULE = os.environ.get("ONLYONCE_SCHEDULE") or "*/10 * * * *"
+
+
+def loadable() -> list[Pipeline]:
+    """The pipelines of every file that can be loaded; of two with one name the first."""
+    found: dict[str, Pipeline] = {}
+    for path in settings.pipeline_files():
+        with suppress(Refused):
+            found = declarations.load([path]) | found
+    return list(found.values())
+
+
+for pipeline in loadable():
+    with DAG(
+        f"stream_{pipeline.name}",
+        description=f"Drain {pipeline.name}, exactly once",
+        doc_md=page(pipeline),
+        # No start date: the first run waits for the next time, it does not make up for the last one.
+        schedule=None if SCHEDULE == "none" else CronTriggerTimetable(SCHEDULE, timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        params=form(pipeline),
+        tags=["onlyonce", "stream"],
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+    ):
+        SparkJobOperator(task_id="drain", pipeline=pipeline.name)

@@ -1,0 +1,50 @@
+"""The settings of every Spark session of ours, without importing Spark.
+
+Most must be known before the JVM starts, so `spark-submit` gets them as --conf. Who calls it:
+`jobs.spark.session` and the Airflow operator in `plugins.spark_job`. Raises Refused when the jars are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from jobs import settings
+from jobs.model.errors import Refused
+
+JARS = Path(os.environ.get("ONLYONCE_JARS") or Path(sys.prefix) / "jars")
+
+
+def options(master: str) -> dict[str, str]:
+    """The settings of every session of ours, for spark-submit's --conf as for a session made here."""
+    if not list(JARS.glob("delta-spark_*.jar")):
+        raise Refused(f"the Delta jars are not in {JARS}", hint="make env brings them")
+    found = {
+        "spark.driver.extraClassPath": f"{JARS}/*",
+        "spark.executor.extraClassPath": f"{JARS}/*",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(settings.home() / "spark-warehouse"),
+        "spark.sql.shuffle.partitions": os.environ.get("ONLYONCE_SHUFFLE_PARTITIONS", "2"),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # One open file for each kind in a task, instead of a sort of all rows by kind.
+        "spark.sql.maxConcurrentOutputFileWriters": "8",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.ui.enabled": os.environ.get("ONLYONCE_SPARK_UI", "false"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": os.environ.get("ONLYONCE_DRIVER_HOST", "127.0.0.1"),
+        "spark.driver.memory": os.environ.get("ONLYONCE_DRIVER_MEMORY", "2g"),
+    }
+    if master.startswith("local"):
+        found["spark.driver.bindAddress"] = "127.0.0.1"
+    return found
+
+
+def with_retries(master: str) -> str:
+    """Spark's local mode gives up at the first failed task; `local[N,4]` tries it again, as a cluster does."""
+    if master.startswith("local[") and "," not in master:
+        return master[:-1] + ",4]"
+    return "local[1,4]" if master == "local" else master

@@ -1,0 +1,71 @@
+"""What a person sees of a pipeline in Airflow: the page of its DAG and the form of a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param
+
+from jobs.model.declare import Output, Pipeline, target
+from jobs.model.windows import Window
+
+
+def page(pipeline: Pipeline) -> str:
+    """The DAG's documentation in Markdown, from the declaration alone."""
+    silence = (
+        f"when the source has been silent for {pipeline.idle_after}" if pipeline.idle_after else "never by silence"
+    )
+    return f"""\
+Drains what is in the inbox, **exactly once**, and stops. Running it again, or clearing a run, changes
+nothing that is committed. The end of the task's log says what was committed, read from the commit log.
+
+- **Source**: `{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
+- **A record** is identified by {_words(pipeline.record_id)}; it happened at `{pipeline.event_time}`
+- **Windows** close as time goes on in the data, with *close* in the form, and {silence}
+
+| output | made by | windows | lateness | written to |
+|---|---|---|---|---|
+{chr(10).join(_row(pipeline, output) for output in pipeline.outputs)}
+"""
+
+
+def form(pipeline: Pipeline) -> dict[str, Param]:
+    """The Params of a run; the same words as the options of `onlyonce run`."""
+    most = pipeline.source.max_files_a_batch
+    return {
+        "close": Param(
+            False, type="boolean", title="Close",
+            description="The input has ended: all windows that have data close. Later data goes on as usual.",
+        ),
+        "bounded": Param(
+            False, type="boolean", title="Bounded",
+            description="A run of its own over all input, with targets of its own; nothing is late.",
+        ),
+        "max_files": Param(
+            None, type=["null", "integer"], minimum=1, title="Files a batch",
+            description=f"How many files one batch takes; empty: {most}, as declared.",
+        ),
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
+        ),
+    }  # fmt: skip
+
+
+def _row(pipeline: Pipeline, output: Output) -> str:
+    root = pipeline.output(output.from_output) if output.from_output else output
+    made_by = f"`{output.transform}`" + (f" from `{root.name}`" if output.from_output else "")
+    lateness = str(root.lateness) if root.window else "never late"
+    kind, _, place = target(pipeline, output).partition(":")
+    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({output.sink.write})"
+    return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {lateness} | {sink} |"
+
+
+def _windows(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
+    return f"{type(window).__name__.lower()}: {', '.join(parts)}"
+
+
+def _words(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)

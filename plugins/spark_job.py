@@ -1,0 +1,134 @@
+"""The operator that runs a pipeline's Spark job: the provider's SparkSubmitOperator, thinly wrapped.
+
+It adds four things: the settings that the JVM needs before it starts, the secrets by the environment, the
+meaning of the driver's exit code, and the end of the driver with its task.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from jobs import settings
+from jobs.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from jobs.spark_options import options, with_retries
+from plugins.task_environment import database_variables, environment
+
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
+# Airflow sends SIGTERM and five seconds later SIGKILL.
+_KILL_PATIENCE = 3.0
+
+WHO_ACTS: dict[type[OnlyonceError], str] = {
+    Retryable: "nothing is half done, and the same command runs again",
+    Superseded: "a newer run of this pipeline is at work and goes on with the same batches; there is nothing to do",
+    Refused: "the request is wrong and would be so again; do what the driver says after 'next:', then clear this task",
+    InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
+}
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """Runs `jobs/stream.py` for one pipeline; the task's log ends with what the commit log holds of it.
+
+    The arguments come from the run's Params (`arguments`). Fails with a retry, or for good (`outcome`).
+    Used by `dags/stream.py`. Not promised: that the driver dies when the worker itself is killed with
+    SIGKILL; it then goes on until a newer run supersedes it. Client mode only: with a driver in the
+    cluster the secrets have to be there already.
+    """
+
+    def __init__(self, *, pipeline: str, **options_of_task: Any) -> None:
+        # Not durable: a durable task that is cleared finds its old job's success and runs nothing.
+        super().__init__(
+            application=str(settings.ROOT / "jobs" / "stream.py"),
+            name=f"onlyonce {pipeline}",
+            durable=False,
+            **options_of_task,
+        )
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> None:
+        """Run the driver to its end. Raises AirflowException, or AirflowFailException where no retry helps."""
+        self.application_args = arguments(self.pipeline, context["params"], context["run_id"])
+        try:
+            self._hook = self._get_hook()
+            with environment({**database_variables(), **_driver_variables(self._hook)}):
+                super().execute(context)
+        except Refused as error:
+            raise AirflowFailException(str(error)) from error
+        except AirflowException as error:
+            # Not `from error`: it repeats the command and the driver's last lines, which the log has.
+            raise outcome(error) from None
+
+    def on_kill(self) -> None:
+        """The driver ends with its task: the JVM, its Python, and their workers."""
+        submitted = self._hook._submit_sp if self._hook else None
+        if submitted and submitted.poll() is None:
+            end_tree(submitted.pid)
+
+    def _get_hook(self) -> SparkSubmitHook:
+        Connection.get(self._conn_id)  # raises if it is missing, where the hook would take 'yarn'
+        hook = super()._get_hook()
+        master = with_retries(hook._connection["master"])
+        hook._connection["master"] = master
+        hook._conf = {**options(master), **hook._conf}
+        return hook
+
+
+def arguments(pipeline: str, params: Mapping[str, Any], run_id: str) -> list[str]:
+    """The driver's command line: what was asked for in the form. No secret is among it. Pure."""
+    asked = [pipeline, f"--run-id={run_id}"]
+    asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
+    if params.get("max_files"):
+        asked.append(f"--max-files={params['max_files']}")
+    return asked
+
+
+def outcome(error: AirflowException) -> AirflowException:
+    """What the driver's exit code means for the task: an exception with retries, or one without. Pure.
+
+    A code that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless. An
+    error that tells no exit code is given back as it is.
+    """
+    codes = _EXIT_CODE.findall(str(error).partition("\nLast spark-submit output:")[0])
+    if not codes:
+        return error
+    code = int(codes[-1])
+    kind = EXIT_CODES.get(code)
+    if kind is None:
+        return AirflowException(f"The driver ended with exit code {code}: {WHO_ACTS[Retryable]}.")
+    fatal = kind in (Superseded, Refused, InvariantBroken)
+    raised = AirflowFailException if fatal else AirflowException
+    return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
+
+
+def end_tree(pid: int) -> None:
+    """End a process and all that it started: ask first, so that Spark removes its temporary files."""
+    try:
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for signalled in ("terminate", "kill"):
+        for process in tree:
+            try:
+                getattr(process, signalled)()
+            except psutil.NoSuchProcess:
+                continue
+        _, tree = psutil.wait_procs(tree, timeout=_KILL_PATIENCE)
+
+
+def _driver_variables(hook: SparkSubmitHook) -> dict[str, str]:
+    return {
+        "ONLYONCE_MASTER": hook._connection["master"],
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Else the folder of stream.py stands first on the path, and `import logs` is ours to everybody.
+        "PYTHONSAFEPATH": "1",
+    }

@@ -1,0 +1,75 @@
+"""What a job gets through its task's environment: the database's URL, which no command line and no log may hold.
+
+Who calls it: the operator in `plugins.spark_job` and the DAG `audit`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+CONNECTION = "onlyonce"
+
+
+class Database(Protocol):
+    """The fields of an Airflow connection that are used here."""
+
+    host: str | None
+    port: int | None
+    login: str | None
+    password: str | None
+    schema: str | None
+
+    @property
+    def extra_dejson(self) -> dict[str, object]:
+        """The query of the URL, sslmode and the like."""
+
+
+def database_variables() -> dict[str, str]:
+    """ONLYONCE_DATABASE_URL from the Airflow connection `onlyonce`.
+
+    Empty when there is no such connection: the job then inherits the variable, or finds the URL in the
+    platform's folder. From now on the password is masked in the task's log.
+    """
+    try:
+        found: Database = Connection.get(CONNECTION)
+    except AirflowNotFoundException:
+        return {}
+    if found.password:
+        mask_secret(found.password)
+        mask_secret(quote(found.password, safe=""))
+    return {"ONLYONCE_DATABASE_URL": url_of(found)}
+
+
+def url_of(database: Database) -> str:
+    """The URL as the jobs take it. It holds a password: never log it. Pure."""
+    login = quote(database.login or "", safe="")
+    password = f":{quote(database.password, safe='')}" if database.password else ""
+    host = database.host or ""
+    place = f"[{host}]" if ":" in host else quote(host, safe="")
+    port = f":{database.port}" if database.port else ""
+    query = f"?{urlencode(options)}" if (options := database.extra_dejson) else ""
+    account = f"{login}{password}@" if login else ""
+    return f"postgresql+psycopg2://{account}{place}{port}/{quote(database.schema or '', safe='')}{query}"
+
+
+@contextmanager
+def environment(variables: dict[str, str]) -> Iterator[None]:
+    """The variables are set inside, and as before outside. What is started inside inherits them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
