@@ -1,0 +1,172 @@
+"""Entry point: check the commit log against itself. No Spark. What the DAG `audit` and `onlyonce audit` do.
+
+Four questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
+output read all that receive committed; is what an output read, in (record, window) pairs, what receive
+kept. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
+given no sign of life for a while (`--grace`).
+
+Not promised: that the tables hold what the log says; only the log is read. Within the grace time a
+run that was killed looks like one that works. The records of an output's later lives are not counted up:
+these begin in the middle of `events`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from jobs import declarations, logs, settings, tables
+from jobs.commitlog import views
+from jobs.commitlog.connect import Database, run
+from jobs.model.declare import Pipeline
+from jobs.model.errors import InvariantBroken, OnlyonceError
+from jobs.model.report import Report
+
+log = structlog.get_logger()
+Row = Mapping[str, Any]
+
+GRACE_MINUTES = 15
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the views say; each list holds the rows of the query of that name in `sql/views.sql`."""
+
+    not_conserved: list[dict[str, Any]]
+    begun_batches: list[dict[str, Any]]
+    outputs_and_receive: list[dict[str, Any]]
+    signs_of_life: list[dict[str, Any]]
+
+
+def main(argv: list[str]) -> Report:
+    """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
+    asked = arguments(argv)
+    logs.configure(job="audit")
+    report = examine(asked.grace)
+    for finding in report.warnings:
+        log.error("audit", finding=finding)
+    if report.warnings:
+        raise broken(report)
+    return report
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What an audit is asked for."""
+    parser = argparse.ArgumentParser(prog="jobs.audit", description=__doc__)
+    parser.add_argument("--grace", type=int, default=GRACE_MINUTES, help="minutes without a sign of life")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def examine(grace: int = GRACE_MINUTES) -> Report:
+    """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`."""
+    database = Database(settings.database_url())
+    seen, summary = run(database, lambda conn: (gather(conn), views.rows(conn, "fates")))
+    found = list(findings(seen, declarations.load(), grace))
+    facts = {
+        "batches": sum(row["batches"] for row in summary),
+        "under way": len(seen.begun_batches),
+        "found": len(found),
+    }
+    shown = {"conservation": summary}
+    if seen.begun_batches:
+        shown["begun and not committed"] = seen.begun_batches
+    title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
+    return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
+
+
+def gather(connection: Any) -> Evidence:
+    """Ask the views, in one transaction."""
+    # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    return Evidence(*(views.rows(connection, name) for name in Evidence.__dataclass_fields__))
+
+
+def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:
+    """Each disagreement as one line that names the view to look at. Pure."""
+    at_rest = {row["instance"] for row in seen.signs_of_life if row["quiet_seconds"] >= grace * 60}
+    yield from map(_not_conserved, seen.not_conserved)
+    for batch in seen.begun_batches:
+        if batch["instance"] in at_rest:
+            yield (
+                f"{batch['lineage']}/{batch['batch']} began at {tables.plain(batch['begun_at'])} and is not committed "
+                f"(run {batch['run_id']}): onlyonce.batches"
+            )
+    for output in seen.outputs_and_receive:
+        if output["batches_behind"] and output["instance"] in at_rest:
+            yield (
+                f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive batches "
+                f"({output['records_behind']} records) that are committed: onlyonce.batches"
+            )
+        yield from _pairs(output, declared)
+    for instance in seen.signs_of_life:
+        if instance["instance"] in at_rest:
+            yield from _never_ran(instance, declared)
+
+
+def broken(report: Report) -> InvariantBroken:
+    """The error that the findings amount to."""
+    more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
+    return InvariantBroken(
+        f"the audit found: {report.warnings[0]}{more}",
+        data="nothing was changed; what is committed stays as it is",
+        hint="work that was left behind is done by a run of that pipeline. For anything else look at "
+        "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
+    )
+
+
+def _not_conserved(row: Row) -> str:
+    names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late")
+    counts = ", ".join(f"{name} {row[name]}" for name in names)
+    return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
+
+
+def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+    """What receive kept = in time + late, over all that the output has read under one declaration."""
+    pipeline = declared.get(output["pipeline"])
+    root = next((o for o in pipeline.roots() if o.name == output["output"]), None) if pipeline else None
+    if root is None or output["life"] != 1 or output["declarations"] != 1:
+        return
+    expected = output["kept_read"] * (root.window.per_record if root.window else 1)
+    if expected != output["pairs"]:
+        yield (
+            f"{output['instance']}: output {output['output']} has a fate for {output['pairs']} (record, window) pairs, "
+            f"but receive kept {expected}: onlyonce.conservation"
+        )
+
+
+def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+    """A declared output without a lineage has read nothing. Bounded runs that ended owe nothing to a newer declaration."""
+    pipeline = declared.get(instance["pipeline"])
+    if pipeline is None or instance["closed"] or not instance["received"]:
+        return
+    for root in pipeline.roots():
+        if root.name not in (instance["outputs"] or []):
+            yield (
+                f"{instance['instance']}: output {root.name} has never run, but receive has committed "
+                f"{instance['received']} batches: onlyonce.lineages"
+            )
+
+
+def cli() -> None:
+    """`python -m jobs.audit`: the report, as log lines or JSON; ends with the error's exit code."""
+    argv = sys.argv[1:]
+    try:
+        found = main(argv)
+    except OnlyonceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    if arguments(argv).json:
+        print(tables.as_json(found))
+    else:
+        logs.tell(found)
+
+
+if __name__ == "__main__":
+    cli()

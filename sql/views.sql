@@ -33,3 +33,97 @@ FROM onlyonce.conservation GROUP BY instance, stage ORDER BY instance, stage = '
 SELECT l.instance, l.query AS output, max(r.delta_version) FILTER (WHERE r.state = 'committed') AS received_upto
 FROM onlyonce.lineages l LEFT JOIN onlyonce.batches r ON r.instance = l.instance AND r.query = 'receive'
 WHERE l.query <> 'receive' AND l.state = 'live' GROUP BY 1, 2
+
+-- status --
+-- One row for each pipeline and bounded run.
+WITH receive AS (
+    SELECT DISTINCT ON (instance) instance, lineage, state, epoch FROM onlyonce.lineages
+    WHERE query = 'receive' ORDER BY instance, life DESC),
+totals AS (
+    SELECT instance, max(committed_at) AS last_commit, max(tide_after) AS tide,
+           count(*) FILTER (WHERE query = 'receive' AND state = 'committed') AS batches,
+           count(*) FILTER (WHERE state = 'begun') AS begun,
+           sum("in")::bigint AS "in", sum(kept)::bigint AS kept, coalesce(sum(late), 0)::bigint AS late
+    FROM onlyonce.batches GROUP BY instance),
+last AS (
+    SELECT lineage, max(batch_id) FILTER (WHERE state = 'committed') AS batch FROM onlyonce.batches GROUP BY lineage),
+kept AS (
+    SELECT c.instance, bool_and(coalesce(c.conserved, false)) AS conserved FROM onlyonce.conservation c
+    JOIN onlyonce.batches b ON (b.lineage, b.batch_id) = (c.lineage, c.batch)
+    WHERE b.state = 'committed' GROUP BY c.instance)
+SELECT receive.instance AS pipeline, receive.state, receive.epoch, last.batch AS last_batch, totals.batches, totals.begun,
+       totals."in", totals.kept, totals.late, totals.tide, kept.conserved, totals.last_commit
+FROM receive LEFT JOIN totals USING (instance) LEFT JOIN last USING (lineage) LEFT JOIN kept USING (instance)
+ORDER BY receive.instance
+
+-- commits_of --
+-- The last lines of the commit log of a pipeline or bounded run.
+SELECT committed_at, unique_id, kind, rows, epoch, left(content_hash, 8) AS content, batch_state, run_id
+FROM onlyonce.commits WHERE instance = :instance ORDER BY committed_at DESC, unique_id DESC LIMIT :n
+
+-- batches_of --
+-- The last batches of a pipeline or bounded run.
+SELECT lineage, batch_id AS batch, state, epoch, "in", kept, duplicate, invalid, remnant, in_time, late, committed_at
+FROM onlyonce.batches WHERE instance = :instance ORDER BY begun_at DESC, lineage DESC, batch_id DESC LIMIT :n
+
+-- lineages --
+-- Each life of each query.
+SELECT lineage, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id
+FROM onlyonce.lineages ORDER BY instance, query = 'receive' DESC, query, life
+
+-- begun_batches --
+-- Batches that began and did not commit, oldest first.
+SELECT b.instance, b.lineage, b.batch_id AS batch, b.epoch, b.run_id, b.begun_at
+FROM onlyonce.batches b WHERE b.state = 'begun' ORDER BY b.begun_at
+
+-- fates --
+-- What became of the records of the committed batches, by pipeline (or bounded run) and stage.
+SELECT c.instance AS pipeline, c.stage, count(*) AS batches, sum(c."in")::bigint AS "in", sum(c.kept)::bigint AS kept,
+       sum(c.duplicate)::bigint AS duplicate, sum(c.invalid)::bigint AS invalid, sum(c.remnant)::bigint AS remnant,
+       sum(c.in_time)::bigint AS in_time, sum(c.late)::bigint AS late,
+       bool_and(coalesce(c.conserved, false)) AS conserved
+FROM onlyonce.conservation c JOIN onlyonce.batches b ON (b.lineage, b.batch_id) = (c.lineage, c.batch)
+WHERE b.state = 'committed'
+GROUP BY c.instance, c.stage ORDER BY c.instance, c.stage = 'receive' DESC, c.stage
+
+-- not_conserved --
+-- Committed batches whose records do not add up.
+SELECT c.instance, c.stage, c.lineage, c.batch, c."in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late, b.run_id
+FROM onlyonce.conservation c JOIN onlyonce.batches b ON (b.lineage, b.batch_id) = (c.lineage, c.batch)
+WHERE b.state = 'committed' AND c.conserved IS NOT TRUE ORDER BY c.lineage, c.batch
+
+-- signs_of_life --
+-- How long ago, in seconds, anything of a pipeline or bounded run started, began or was committed; what it received.
+SELECT l.instance, l.pipeline,
+       extract(epoch FROM clock_timestamp() - max(greatest(l.created_at, l.started_at, b.begun_at, b.committed_at)))::float
+           AS quiet_seconds,
+       bool_and(l.state = 'closed') AS closed,
+       count(*) FILTER (WHERE l.query = 'receive' AND b.state = 'committed') AS received,
+       array_agg(DISTINCT l.query) FILTER (WHERE l.query <> 'receive') AS outputs
+FROM onlyonce.lineages l LEFT JOIN onlyonce.batches b USING (lineage) GROUP BY l.instance, l.pipeline ORDER BY l.instance
+
+-- outputs_and_receive --
+-- How far each output has read `events` in its last life, against the receive batches that are committed. A Delta
+-- offset names the next version with a negative index, or the last file taken of a version.
+WITH life AS (
+    SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state FROM onlyonce.lineages
+    WHERE query <> 'receive' ORDER BY instance, query, life DESC),
+done AS (
+    SELECT lineage, sum(in_time + late)::bigint AS pairs, count(DISTINCT declaration_hash) AS declarations,
+           max((source_to->>'reservoirVersion')::bigint
+               - CASE WHEN coalesce((source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS read_upto
+    FROM onlyonce.batches WHERE query <> 'receive' AND state = 'committed' GROUP BY lineage)
+SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, done.read_upto,
+       coalesce(done.pairs, 0) AS pairs, coalesce(done.declarations, 0) AS declarations,
+       count(r.batch_id) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)) AS batches_behind,
+       coalesce(sum(r.kept) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)), 0)::bigint AS records_behind,
+       coalesce(sum(r.kept) FILTER (WHERE r.delta_version <= done.read_upto), 0)::bigint AS kept_read
+FROM life LEFT JOIN done USING (lineage)
+LEFT JOIN onlyonce.batches r ON r.instance = life.instance AND r.query = 'receive' AND r.state = 'committed'
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY life.instance, life.query
+
+-- progress --
+-- What some pipelines have committed so far, by query.
+SELECT instance, query, count(*) AS batches, coalesce(sum("in"), 0)::bigint AS "in"
+FROM onlyonce.batches WHERE state = 'committed' AND instance = ANY(:instances) GROUP BY 1, 2
+ORDER BY 1, query = 'receive' DESC, 2

@@ -1,0 +1,31 @@
+"""The command line `onlyonce`: one command for each thing that a person asks of the platform.
+
+`app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, audit,
+lineage) and `look` (everything that only reads). Errors of the platform are printed as their three lines
+on standard error, and the process ends with the error's exit code; `jobs/model/errors.py` lists them.
+Standard output has only what was asked for, so `--json` may be piped.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from jobs.cli import look, platform, work
+from jobs.cli.shell import PlatformGroup
+
+HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
+
+Start with [bold]onlyonce demo[/bold], or [bold]up[/bold], [bold]feed[/bold] and [bold]run[/bold]. Then look: \
+[bold]status[/bold], [bold]sql[/bold], [bold]late[/bold], [bold]audit[/bold].
+
+Exit codes: 0 done; 1 the audit found something; 64 the request is wrong; 69 another driver is at work; \
+70 a person must look; 75 run the same command again.
+"""
+
+app = typer.Typer(
+    name="onlyonce", help=HELP, cls=PlatformGroup, no_args_is_help=True, rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+for part in (platform, work, look):
+    part.add_to(app)

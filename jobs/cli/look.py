@@ -1,0 +1,71 @@
+"""The commands that only read: sql, status, commits, batches, and the rows of late, invalid and remnant records."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs.cli.shell import InstanceName, Json, Limit, PipelineFiles, declared, give, note, read, rows_of
+
+PANEL = "Look"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (status, sql, commits, batches, late, invalid, remnant):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help='Like "select * from onlyonce.batches".')], as_json: Json = False
+) -> None:
+    """Ask the views. The role sees the views and the results, and can change nothing."""
+    from jobs.commitlog import views
+
+    give(read(lambda conn: views.free(conn, statement)), as_json)
+
+
+def status(as_json: Json = False) -> None:
+    """One row for each pipeline and bounded run: last batch, tide, conservation, epoch."""
+    from jobs.commitlog import views
+
+    give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")
+
+
+def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last lines of the commit log, newest first: one for each unit."""
+    give(rows_of(pipeline, "commits_of", n=limit), as_json, empty="nothing is committed yet")
+
+
+def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last batches of each query, newest first, with what became of their records."""
+    give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
+
+
+def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records that met a closed window, one row for each output and window, by the stored frontiers."""
+    from jobs.cli import fates
+
+    _give_some(fates.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records without values, with the reason and the line as it came."""
+    from jobs.cli import fates
+
+    _give_some(fates.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records from before the horizon, which can't be told from duplicates."""
+    from jobs.cli import fates
+
+    _give_some(fates.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:
+    total, rows = found
+    give(rows, as_json, empty="there are none")
+    if total > limit:
+        note(f"{limit:,} of {total:,}; --limit shows more")

@@ -1,0 +1,71 @@
+"""The commands about the platform itself: up, down, demo, feed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs import tables
+from jobs.cli.shell import Json, PipelineName, give
+from jobs.model.report import Report
+
+PANEL = "The platform"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (demo, up, down, feed):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def up() -> None:
+    """Start PostgreSQL, bring the tables up to date, start Airflow. Quick when all of it runs."""
+    from jobs.local import platform
+
+    login = platform.up(tables.console(stderr=True))
+    tables.console().print(f"Airflow: {login.url}   user: {login.user}   password: {login.password}", markup=False)
+
+
+def down() -> None:
+    """Stop everything that `up` started. No process stays behind, nothing is lost."""
+    from jobs.local import platform
+
+    platform.down(tables.console(stderr=True))
+
+
+def demo(
+    stop: Annotated[bool, typer.Option("--exit", help="Stop the platform at the end, instead of at Ctrl-C.")] = False,
+) -> None:
+    """Start everything, feed real data, run both pipelines through Airflow, show what came of each record."""
+    from jobs.local import demo as flow
+
+    raise typer.Exit(flow.main(["--exit"] if stop else []))
+
+
+def feed(
+    pipeline: PipelineName,
+    duplicates: Annotated[float, typer.Option(help="Re-deliveries for each record.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Which re-deliveries (and which made-up events).")] = 1,
+    files: Annotated[int | None, typer.Option(help="How many files; by default the data set's own number.")] = None,
+    records: Annotated[int | None, typer.Option(help="How many records at most; by default all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put a data set into a pipeline's inbox, in arrival order with re-deliveries. The same call again adds nothing."""
+    from dataclasses import asdict
+
+    from jobs.feed import deliver
+
+    inbox = _inbox(pipeline)
+    fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
+    give(Report(f"{pipeline}: in the inbox", "", {**asdict(fed), "inbox": str(inbox)}), as_json)
+
+
+def _inbox(pipeline: str) -> Path:
+    """The folder that the declaration names, or the default; `feed` itself refuses a name without data."""
+    from jobs import declarations, settings
+
+    declared = declarations.load().get(pipeline)
+    named = declared.source.inbox if declared else None
+    return Path(named).expanduser() if named else settings.inbox(pipeline)
