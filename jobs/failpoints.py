@@ -2,7 +2,7 @@
 
 ONLYONCE_FAILPOINTS="name:nth:action,…" with ONLYONCE_FAILPOINT_DIR, a folder in which the passes are
 counted over all processes, so that a point strikes once and not again after the restart. Actions:
-`kill` the whole job (its process group), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP).
+`kill` the whole job (its session: start it in one of its own), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP).
 The names are listed in jobs/PROTOCOL.md, step by step.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 _ASKED = os.environ.get("ONLYONCE_FAILPOINTS", "")
@@ -40,9 +41,20 @@ def _count(folder: Path, name: str) -> int:
         return file.tell()
 
 
+def _kill_session() -> None:
+    # Driver, JVM and Python workers are of one session, but not of one process group: Spark regroups its workers.
+    mine = os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getsid(int(entry.name)) == mine:
+                    os.kill(int(entry.name), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _strike(name: str, action: str) -> None:
     if action == "kill":
-        os.killpg(os.getpgid(0), signal.SIGKILL)
+        _kill_session()
     elif action == "kill-process":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":

@@ -99,7 +99,7 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
     attempts = Retrying(
         retry=retry_if_exception_type((Retryable, CommitStateUnknown)),
         stop=stop_after_delay(PATIENCE_SECONDS),
-        wait=wait_exponential_jitter(initial=0.2, max=5),
+        wait=wait_exponential_jitter(multiplier=0.2, max=5),
         before_sleep=_say_again,
         reraise=True,
     )

@@ -81,7 +81,8 @@ class Postgres:
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
     table       'schema.table'; made if it is missing
-    write       'append', 'upsert', or 'increment': numbers are added to the row with the same keys
+    write       'append', 'upsert', or 'increment': numbers are added to the row with the same keys; the
+                window's columns are left out unless they are keys
     keys        what identifies a row of an upsert or increment
     connection  the environment variable that holds the database's URL; by default the platform's database
     """

@@ -19,14 +19,15 @@ Ids = tuple[Half, Half]
 CACHE_BYTES = 256 * 1024 * 1024
 """How much of the catalog a worker keeps; the least recently used chunk goes first."""
 
-_cache: OrderedDict[tuple[str, catalog.ChunkKey], Ids] = OrderedDict()
+_cache: OrderedDict[tuple[str, str, catalog.ChunkKey, int], Ids] = OrderedDict()
+# By database, instance, chunk and its number of ids: a worker may serve several platforms, one after the other.
 
 
 def seen(database: Database, place: catalog.Place, wanted: Ids) -> NDArray[np.bool_]:
     """For each of the ids whether a chunk visible to this unit holds it."""
     found = np.zeros(len(wanted[0]), dtype=bool)
-    for key, _ in run(database, lambda conn: catalog.visible(conn, place)):
-        found |= member(_chunk(database, place.instance, key), wanted)
+    for key, count in run(database, lambda conn: catalog.visible(conn, place)):
+        found |= member(_chunk(database, place.instance, key, count), wanted)
     return found
 
 
@@ -82,11 +83,12 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
     return first
 
 
-def _chunk(database: Database, instance: str, key: catalog.ChunkKey) -> Ids:
-    cached = _cache.pop((instance, key), None)
+def _chunk(database: Database, instance: str, key: catalog.ChunkKey, count: int) -> Ids:
+    name = (database.url, instance, key, count)
+    cached = _cache.pop(name, None)
     if cached is None:
         cached = unpack(run(database, lambda conn: catalog.ids(conn, instance, key)))
-    _cache[(instance, key)] = cached
+    _cache[name] = cached
     while sum(part[0].nbytes * 2 for part in _cache.values()) > CACHE_BYTES:
         _cache.popitem(last=False)
     return cached

@@ -32,7 +32,7 @@ QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
-    "increment": "{column} = target.{column} + excluded.{column}",
+    "increment": "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)",
 }
 
 
@@ -129,7 +129,14 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     cursor.copy_expert(_text("COPY arriving ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
-    merge = "INSERT INTO {target} AS target ({columns}) SELECT {columns} FROM arriving ON CONFLICT ({keys}) DO {action}"
+    # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
+    sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
+    names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
+    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else sql.SQL("")
+    merge = (
+        "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
+        "ON CONFLICT ({keys}) DO {action}"
+    )
     try:
         cursor.execute(sql.SQL(merge).format(**names))
     except psycopg2.errors.CardinalityViolation as error:

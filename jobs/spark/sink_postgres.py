@@ -33,6 +33,7 @@ TYPES = {
     "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
 }  # fmt: skip
 READER = "onlyonce_reader"
+WINDOW = ("window_start", "window_end")
 
 
 class PostgresWriter:
@@ -46,10 +47,10 @@ class PostgresWriter:
         self._database = query.driver.session(Database(url))
         self._schema, table = output.sink.table.split(".")
         self._table = table + context.target_suffix()
-        self._columns: StructType | None = None
 
     def prepare(self, schema: StructType) -> None:
         """Make schema and table, tell their database the epoch; refuse a table with other columns."""
+        schema = self._stored(schema)
         self._check_keys(schema)
         if self._authority != "platform":
             migrate_authority(self._database.url)
@@ -68,6 +69,7 @@ class PostgresWriter:
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> None:
         """One task and one transaction for each pinned partition."""
+        rows = rows.select(*[f"`{f.name}`" for f in self._stored(rows.schema).fields])
         plan, schema = batch.plan, rows.schema
         key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
         hashed = rows.withColumn(postgres_unit.HASH, content.row_hash(schema))
@@ -97,6 +99,11 @@ class PostgresWriter:
                 do(connection, "units", "copy_to_log", **values)
         logged = units.of_batch(connection, plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+
+    def _stored(self, schema: StructType) -> StructType:
+        # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
+        left_out = set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
+        return StructType([f for f in schema.fields if f.name not in left_out])
 
     def _check_keys(self, schema: StructType) -> None:
         if missing := [key for key in self._sink.keys if key not in schema.names]:

@@ -1,0 +1,63 @@
+"""What the suites share: one PostgreSQL, one Spark session, and a fresh platform for each test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.platform import Platform, Server, free_port
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A real PostgreSQL of the session's own; every platform has a database of its own on it."""
+    from jobs.local import postgres
+
+    # Not under pytest's folders, which only their owner may enter: as root the server is another account.
+    folder = Path(tempfile.mkdtemp(prefix="onlyonce-tests-")).resolve()
+    folder.chmod(0o711)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONLYONCE_HOME", str(folder))
+        patch.setenv("ONLYONCE_PG_PORT", str(free_port()))
+        postgres.start()
+        made = Server(folder)
+    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONLYONCE_HOME", str(folder))
+        postgres.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def new_platform(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
+    """Makes platforms with a folder and a database of their own; the last one made is the one of the environment."""
+    made: list[Platform] = []
+
+    def make(pipelines: str = "tests/support/shop.py") -> Platform:
+        platform = Platform.make(server, tmp_path / f"home{len(made)}", pipelines)
+        made.append(platform)
+        platform.enter(monkeypatch)
+        return platform
+
+    return make
+
+
+@pytest.fixture
+def platform(new_platform: Callable[..., Platform]) -> Platform:
+    """A platform with the test pipeline `shop`."""
+    return new_platform()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The Spark session of all tests that need no process of their own."""
+    from jobs.spark import session
+
+    started = session.start("tests", "local[2]")
+    yield started
+    started.stop()

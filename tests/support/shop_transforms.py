@@ -1,0 +1,23 @@
+"""The transforms of the test pipeline."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def per_shop(sales: DataFrame) -> DataFrame:
+    """Sales, cents and weight of each shop in each window."""
+    return sales.groupBy("oo_window", "shop").agg(
+        F.count(F.lit(1)).alias("sales"), F.sum("cents").alias("cents"), F.sum("weight").alias("weight")
+    )
+
+
+def total(shops: DataFrame) -> DataFrame:
+    """Sales and cents of each window, from the rows of `per_shop`."""
+    return shops.groupBy("oo_window").agg(F.sum("sales").alias("sales"), F.sum("cents").alias("cents"))
+
+
+def balance(sales: DataFrame) -> DataFrame:
+    """What each window adds to each shop's balance: a non-idempotent effect. No window in the rows."""
+    return sales.groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents"), F.count(F.lit(1)).alias("sales"))
