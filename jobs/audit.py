@@ -46,9 +46,8 @@ class Evidence:
 
 def main(argv: list[str]) -> Report:
     """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
-    asked = arguments(argv)
-    logs.configure(job="audit")
-    report = examine(asked.grace)
+    report = examine(arguments(argv).grace)
+    # Logs are not configured here: in Airflow's process that would take away Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
     if report.warnings:
@@ -157,6 +156,7 @@ def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]
 def cli() -> None:
     """`python -m jobs.audit`: the report, as log lines or JSON; ends with the error's exit code."""
     argv = sys.argv[1:]
+    logs.configure(job="audit")
     try:
         found = main(argv)
     except OnlyonceError as error:

@@ -23,6 +23,8 @@ from jobs.model.report import Report
 Row = dict[str, Any]
 
 _WIDTH_IN_A_PIPE = 240
+# Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
+_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rows"))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -51,9 +53,9 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
         values = [row[name] for row in rows]
-        table.add_column(name, justify="right" if _are_numbers(values) else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if _are_numbers(values) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[Text(plain(row[name]), style=_style(row[name])) for name in names])
+        table.add_row(*[Text(_cell(name, row[name]), style=_style(row[name])) for name in names])
     out.print(table)
 
 
@@ -72,18 +74,20 @@ def as_json(value: Report | Sequence[Row]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as people read it: times in UTC, numbers grouped, nothing for null."""
+    """A value as people read it: times in UTC, fractions with two digits, nothing for null."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
     if isinstance(value, float | Decimal):
-        return f"{value:,.2f}" if value % 1 else f"{value:,.0f}"
+        return f"{value:.2f}" if value % 1 else f"{value:.0f}"
     if isinstance(value, datetime):
         return _time(value)
     return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+
+
+def _cell(column: str, value: Any) -> str:
+    return f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
 
 
 def _time(value: datetime) -> str:

@@ -1,0 +1,242 @@
+"""The command line without a JVM or a server: errors and exit codes, guesses, the shape of --json, the rows of fates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from jobs import audit, tables
+from jobs.cli import app, fates, look, shell, work
+from jobs.model import errors
+from jobs.model.batch import to_micros, to_time
+from jobs.model.declare import Delta, Output
+from jobs.model.frontier import Frontier, is_late
+from jobs.model.report import Report
+from jobs.model.windows import Fixed, Session, Sliding, Window, micros
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("DATABASE_URL", "READER_URL", "PIPELINES"):
+        monkeypatch.delenv(f"ONLYONCE_{name}", raising=False)
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+    for module in (look, work, shell):
+        monkeypatch.setattr(module, "read", lambda work: rows, raising=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.Retryable, errors.Superseded, errors.CommitStateUnknown, errors.Refused, errors.InvariantBroken]
+)
+def test_an_error_is_three_lines_and_its_exit_code(
+    kind: type[errors.OnlyonceError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise kind("it [broke]", data="none is lost", hint="try again")
+
+    monkeypatch.setattr(look, "read", fail)
+
+    result = runner.invoke(app, ["status"])
+
+    assert result.exit_code == kind.exit_code
+    assert result.stderr.splitlines() == ["it [broke]", "  data: none is lost", "  next: try again"]
+    assert result.stdout == ""
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(look, "read", fail)
+
+    assert isinstance(runner.invoke(app, ["status"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("command", ["status", "lineage list", "commits flights", "sql 'select 1'", "run flights"])
+def test_without_a_platform_the_way_out_is_named(command: str) -> None:
+    result = runner.invoke(app, command)
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert "there is no platform under" in result.stderr
+    assert "next: `onlyonce up` makes it" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "late", "invalid", "remnant", "feed"])
+def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
+    result = runner.invoke(app, [command, "flighs"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert "did you mean 'flights'?" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["commits", "batches"])
+def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, [])
+    assert "did you mean 'flights'?" in runner.invoke(app, [command, "flighs"]).stderr
+    assert runner.invoke(app, [command, "flights@3"]).exit_code == 0
+
+    answers(monkeypatch, [{"batch": 1}])
+    assert runner.invoke(app, [command, "undeclared"]).exit_code == 0
+
+
+def test_a_name_that_only_a_given_file_declares(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from jobs.model.declare import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
+        " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
+    )
+
+    assert runner.invoke(app, ["late", "mine"]).exit_code == errors.Refused.exit_code
+    assert runner.invoke(app, ["late", "mine", "--pipelines", str(file)]).exit_code == 0
+
+
+def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    class Stream:
+        @staticmethod
+        def main(argv: list[str]) -> Report:
+            asked.append(argv)
+            return Report("flights: committed", "r", {"batches": 2}, {"fates": [{"query": "receive", "kept": 7}]})
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setitem(sys.modules, "jobs.stream", Stream)
+    monkeypatch.setattr("jobs.stream", Stream, raising=False)
+
+    result = runner.invoke(app, ["run", "flights", "--close", "--max-files", "3", "--master", "local[1]", "--json"])
+
+    assert asked == [["flights", "--close", "--max-files", "3", "--master", "local[1]"]]
+    assert json.loads(result.stdout) == {
+        "title": "flights: committed", "run_id": "r", "facts": {"batches": 2},
+        "tables": {"fates": [{"query": "receive", "kept": 7}]}, "warnings": [],
+    }  # fmt: skip
+
+
+def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(
+        monkeypatch,
+        [{"at": WHEN, "n": 1000, "sum": Decimal("24"), "mean": Decimal("0.5"), "none": None, "of": {"a": 1}}],
+    )
+
+    result = runner.invoke(app, ["sql", "select", "--json"])
+
+    assert json.loads(result.stdout) == [
+        {"at": "2026-01-01T00:00:00+00:00", "n": 1000, "sum": 24, "mean": 0.5, "none": None, "of": {"a": 1}}
+    ]
+
+
+def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, [{"batch": 1234, "kept": 5678, "conserved": True, "late": None, "[raw]": "[b]x"}])
+
+    shown = runner.invoke(app, ["status"]).stdout
+
+    assert all(text in shown for text in ("1234", "5,678", "yes", "[raw]", "[b]x"))
+    assert "late" not in shown  # a column without a value is left out
+
+
+def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
+    monkeypatch.setattr(audit, "examine", lambda grace: report)
+
+    result = runner.invoke(app, ["audit", "--json"])
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["warnings"] == report.warnings
+    assert "onlyonce.conservation" in result.stderr
+
+
+def test_help_names_every_command() -> None:
+    shown = runner.invoke(app, ["--help"]).stdout
+    names = [
+        "demo",
+        "up",
+        "down",
+        "feed",
+        "run",
+        "audit",
+        "lineage",
+        "status",
+        "sql",
+        "commits",
+        "batches",
+        "late",
+        "invalid",
+        "remnant",
+    ]
+
+    assert [name for name in names if name not in shown] == []
+
+
+def test_the_command_line_loads_no_spark_database_or_arrow() -> None:
+    """Help and completion answer at once."""
+    heavy = {"pyspark", "sqlalchemy", "pyarrow", "pandas", "deltalake"}
+    code = "import sys, jobs.cli; print(*sorted(set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert heavy & set(loaded.split()) == set()
+
+
+HOUR = timedelta(hours=1)
+FRONTIERS = [
+    Frontier(),
+    Frontier(tide=to_micros(WHEN + timedelta(hours=5, microseconds=1))),
+    Frontier(tide=to_micros(WHEN), ended=to_micros(WHEN + 3 * HOUR)),
+    Frontier(to_micros(WHEN), None, to_micros(WHEN + 4 * HOUR), to_micros(WHEN + 2 * HOUR)),
+    Frontier(tide=-1, ended=-7_200_000_001),
+]
+
+
+@pytest.mark.parametrize(
+    "window", [Fixed(HOUR), Sliding(2 * HOUR, HOUR / 2), Session(HOUR)], ids=lambda w: type(w).__name__
+)
+def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
+    output = Output(name="o", transform="m:f", sink=Delta(), window=window, lateness=HOUR / 2)
+    rows = [
+        (to_micros(WHEN + n * HOUR / 7) or 0, known) for n in range(-30, 60) for known in FRONTIERS
+    ] + [(-1, known) for known in FRONTIERS]  # fmt: skip
+    found = {
+        (at, int(ends[at]))
+        for _, ends, positions in fates.late_pairs(_events(rows), output)
+        for at in positions.tolist()
+    }
+
+    wanted = set()
+    for at, (time, known) in enumerate(rows):
+        ends = [window.last_end(time)] if isinstance(window, Session) else [end for _, end in window.assign(time)]
+        wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.lateness), time, end)}
+    assert found == wanted
+    assert wanted
+
+
+def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:
+    assert runner.invoke(app, ["late", "flights", "--json"]).stdout == "[]\n"
+
+
+def test_a_pipe_is_never_narrow() -> None:
+    assert tables.console().width > 200
+
+
+def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
+    instant = pa.timestamp("us", tz="UTC")
+    frontier = pa.struct([(name, instant) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+    stamped = [{name: to_time(value) for name, value in vars(known).items()} for _, known in rows]
+    columns = {
+        "oo_event_time": pa.array([to_time(time) for time, _ in rows], instant),
+        "oo_frontier": pa.array(stamped, frontier),
+    }
+    return pa.RecordBatch.from_pydict(columns)
