@@ -35,6 +35,7 @@ def options(master: str) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.ui.enabled": os.environ.get("ONLYONCE_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": os.environ.get("ONLYONCE_SPARK_LOG", "ERROR"),
         "spark.driver.host": os.environ.get("ONLYONCE_DRIVER_HOST", "127.0.0.1"),
         "spark.driver.memory": os.environ.get("ONLYONCE_DRIVER_MEMORY", "2g"),
     }

@@ -7,8 +7,10 @@ meaning of the driver's exit code, and the end of the driver with its task.
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -70,7 +72,7 @@ class SparkJobOperator(SparkSubmitOperator):
         """The driver ends with its task: the JVM, its Python, and their workers."""
         submitted = self._hook._submit_sp if self._hook else None
         if submitted and submitted.poll() is None:
-            end_tree(submitted.pid)
+            end_tree(submitted)
 
     def _get_hook(self) -> SparkSubmitHook:
         Connection.get(self._conn_id)  # raises if it is missing, where the hook would take 'yarn'
@@ -108,25 +110,33 @@ def outcome(error: AirflowException) -> AirflowException:
     return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
 
 
-def end_tree(pid: int) -> None:
+def end_tree(root: subprocess.Popen[Any]) -> None:
     """End a process and all that it started: ask first, so that Spark removes its temporary files."""
+    tree = _descendants(root.pid)
+    for ask in (root.terminate, *(process.terminate for process in tree)):
+        with suppress(psutil.NoSuchProcess):
+            ask()
+    # Only the descendants: psutil would take the root's exit code away, and a killed driver look like a success.
+    _, tree = psutil.wait_procs(tree, timeout=_KILL_PATIENCE)
+    for make in (root.kill, *(process.kill for process in tree)):
+        with suppress(psutil.NoSuchProcess):
+            make()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
     try:
-        root = psutil.Process(pid)
-        tree = [root, *root.children(recursive=True)]
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
-        return
-    for signalled in ("terminate", "kill"):
-        for process in tree:
-            try:
-                getattr(process, signalled)()
-            except psutil.NoSuchProcess:
-                continue
-        _, tree = psutil.wait_procs(tree, timeout=_KILL_PATIENCE)
+        return []
 
 
 def _driver_variables(hook: SparkSubmitHook) -> dict[str, str]:
+    master = hook._connection["master"]
+    # A local session asks nobody for the name and address of this machine.
+    loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
     return {
-        "ONLYONCE_MASTER": hook._connection["master"],
+        **loopback,
+        "ONLYONCE_MASTER": master,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # Else the folder of stream.py stands first on the path, and `import logs` is ours to everybody.

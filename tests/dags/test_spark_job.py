@@ -1,0 +1,203 @@
+"""The operator: what it starts, what it keeps secret, and what the driver's exit code means to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk import DAG, Connection
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+
+from jobs.commitlog.connect import Database
+from jobs.model.errors import EXIT_CODES
+from jobs.settings import ROOT
+from plugins.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
+from plugins.task_environment import environment, url_of
+
+PASSWORD = "p@ss/w%rd:ö"
+QUOTED = "p%40ss%2Fw%25rd%3A%C3%B6"
+
+# Stands for spark-submit: tells what it was given, and ends as it is told.
+SUBMIT = """#!{python}
+import json, os, sys
+with open({told!r}, "w") as file:
+    json.dump({{"argv": sys.argv, "env": dict(os.environ)}}, file)
+print("unit=a/receive/1/0 epoch=3")
+sys.exit({code})
+"""
+
+
+@dataclass
+class Submitted:
+    """What spark-submit was given."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+Submit = Callable[..., Submitted]
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Runs the operator's `execute` with a spark-submit that ends with `code`."""
+    database = {"conn_type": "postgres", "host": "db", "port": 5432, "login": "w", "password": PASSWORD, "schema": "d"}
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", json.dumps(database))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
+
+    def run(code: int = 0, **params: Any) -> Submitted:
+        told = tmp_path / "told.json"
+        script = tmp_path / "spark-submit"
+        script.write_text(SUBMIT.format(python=sys.executable, told=str(told), code=code))
+        script.chmod(0o755)
+        operator().execute({"params": params, "run_id": "manual__1"})
+        return Submitted(**json.loads(told.read_text()))
+
+    return run
+
+
+def operator() -> SparkJobOperator:
+    with DAG("d"):
+        return SparkJobOperator(task_id="drain", pipeline="flights")
+
+
+def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Submit) -> None:
+    argv = submit(close=True).argv
+    at = argv.index(str(ROOT / "jobs" / "stream.py"))
+    assert argv[at + 1 :] == ["flights", "--run-id=manual__1", "--close"]
+    assert argv[1:3] == ["--master", "local[2,4]"]
+    settings = {part.split("=")[0] for part in argv[:at] if part.startswith("spark.")}
+    assert {"spark.driver.extraClassPath", "spark.driver.memory", "spark.sql.extensions"} <= settings
+
+
+def test_the_driver_gets_its_python_and_its_master(submit: Submit) -> None:
+    env = submit().env
+    assert env["PYSPARK_PYTHON"] == env["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert env["ONLYONCE_MASTER"] == "local[2,4]"
+    assert env["PYTHONSAFEPATH"] == "1"
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_the_password_goes_by_the_environment_alone(submit: Submit, capfd: pytest.CaptureFixture[str]) -> None:
+    given = submit()
+    log = "".join(capfd.readouterr())
+    assert given.env["ONLYONCE_DATABASE_URL"] == f"postgresql+psycopg2://w:{QUOTED}@db:5432/d"
+    assert "Spark-Submit cmd" in log
+    assert "unit=a/receive/1/0 epoch=3" in log
+    for text in (log, *given.argv):
+        assert PASSWORD not in text
+        assert QUOTED not in text
+    assert "ONLYONCE_DATABASE_URL" not in os.environ
+
+
+def test_without_the_connection_the_driver_inherits_the_url(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE")
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://inherited")
+    assert submit().env["ONLYONCE_DATABASE_URL"] == "postgresql+psycopg2://inherited"
+
+
+def test_a_missing_spark_connection_is_not_taken_for_yarn(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    with pytest.raises(AirflowNotFoundException, match="spark_default"):
+        submit()
+
+
+@pytest.mark.parametrize("code, fatal", [(1, False), (137, False), (75, False), (64, True), (69, True), (70, True)])
+def test_the_exit_code_decides_whether_the_task_is_retried(submit: Submit, code: int, fatal: bool) -> None:
+    with pytest.raises(AirflowException, match=f"exit code {code}") as failure:
+        submit(code)
+    assert isinstance(failure.value, AirflowFailException) == fatal
+
+
+def test_each_of_our_exit_codes_says_who_acts() -> None:
+    assert set(WHO_ACTS) == set(EXIT_CODES.values())
+    for code, kind in EXIT_CODES.items():
+        assert kind.__name__ in str(outcome(AirflowException(f"Cannot execute: x. Error code is: {code}.")))
+
+
+def test_only_the_hooks_own_words_are_read() -> None:
+    error = "Cannot execute: x --run-id=Error code is: 64.. Error code is: -9.\nLast spark-submit output:\nError code is: 70."
+    assert "exit code -9" in str(outcome(AirflowException(error)))
+    other = AirflowException("something else")
+    assert outcome(other) is other
+
+
+@pytest.mark.parametrize(
+    "params, expected",
+    [
+        ({}, []),
+        ({"close": False, "bounded": False, "max_files": None, "dry_run": False}, []),
+        ({"close": True, "max_files": 3}, ["--close", "--max-files=3"]),
+        ({"bounded": True, "dry_run": True}, ["--bounded", "--dry-run"]),
+    ],
+)
+def test_the_form_becomes_the_command_line(params: dict[str, Any], expected: list[str]) -> None:
+    given = arguments("flights", params, "a b")
+    assert given == ["flights", "--run-id=a b", *expected]
+
+
+def test_the_driver_takes_every_argument() -> None:
+    from jobs.stream import arguments as parsed
+
+    everything = {"close": True, "bounded": True, "max_files": 3, "dry_run": True}
+    asked = parsed(arguments("flights", everything, "-r"))
+    assert (asked.pipeline, asked.run_id, asked.max_files) == ("flights", "-r", 3)
+    assert asked.close
+    assert asked.bounded
+    assert asked.dry_run
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        Connection(
+            conn_id="c", conn_type="postgres", host="db", port=5432, login="w@x", password=PASSWORD, schema="d/e"
+        ),
+        Connection(
+            conn_id="c", conn_type="postgres", host="::1", login="w", schema="d", extra='{"sslmode": "require"}'
+        ),
+    ],
+)
+def test_the_url_says_what_the_connection_says(connection: Connection) -> None:
+    from sqlalchemy.engine import make_url
+
+    url = make_url(url_of(connection))
+    assert (url.host, url.port, url.database) == (connection.host, connection.port, connection.schema)
+    assert (url.username, url.password) == (connection.login, connection.password)
+    assert dict(url.query) == connection.extra_dejson
+    assert Database(url_of(connection)).url
+
+
+def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OO_OLD", "old")
+    with environment({"OO_OLD": "new", "OO_NEW": "new"}):
+        assert os.environ["OO_OLD"] == os.environ["OO_NEW"] == "new"
+    assert os.environ["OO_OLD"] == "old"
+    assert "OO_NEW" not in os.environ
+
+
+def test_a_whole_tree_of_processes_ends() -> None:
+    # The grandchild does not listen, as a JVM in a long collection.
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {deaf!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as root:
+        assert root.stdout is not None
+        assert root.stdout.readline() == "ready\n"
+        [child] = psutil.Process(root.pid).children()
+        end_tree(root)
+        assert root.wait(timeout=10) == -signal.SIGTERM
+        child.wait(10)
+    end_tree(root)
