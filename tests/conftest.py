@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.platform import Platform, Server, free_port
+
+# Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +12,19 @@ from sqlalchemy import Connection
 from jobs.commitlog import catalog, units
 from jobs.commitlog.connect import ask, do, do_many
 from jobs.commitlog.lineages import Driver, check_epoch
-from jobs.model.batch import Batch, Outcome, Plan, check_declaration, check_replay, to_micros, to_time
+from jobs.model.batch import (
+    Batch,
+    Outcome,
+    Plan,
+    check_declaration,
+    check_receive,
+    check_replay,
+    to_micros,
+    to_time,
+)
 from jobs.model.frontier import Frontier
+
+FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 
 
 def frontier(connection: Connection, instance: str) -> Frontier:
@@ -29,7 +40,7 @@ def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, kno
     replay reads other data or the declaration has changed under committed units.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
-    there = _find(connection, instance, plan)
+    there = _find(connection, plan)
     if there is None:
         return _insert(connection, driver, instance, plan, known)
     check_replay(there.plan, plan)
@@ -55,6 +66,31 @@ def end(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) 
     )  # fmt: skip
 
 
+def end_receive(
+    connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
+) -> dict[str, int]:
+    """Add up the units of a receive batch whose rows are in `events`, see that they are conserved, and end it.
+
+    Gives the counts by fate. Raises InvariantBroken when units are missing or the counts don't add up.
+    """
+    plan = batch.plan
+    there = units.of_batch(connection, plan.lineage, plan.batch_id)
+    units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
+    total = {name: sum(getattr(u, name) for u in there) for name in FATES}
+    tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
+    tide = max(tides) if tides and not bounded else None
+    outcome = Outcome(read=read, delta_version=delta_version, tide_after=tide, **total)
+    check_receive(f"{plan.lineage}/{plan.batch_id}", outcome)
+    end(connection, driver, batch, outcome)
+    return total
+
+
+def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
+    """A batch that is in the log, without a plan to compare it with."""
+    row = ask(connection, "batches", "find", lineage=lineage, batch_id=batch_id)[0]
+    return _from_row(row)
+
+
 def count_windows(connection: Connection, batch: Batch, output: str, counts: list[dict[str, Any]]) -> None:
     """Store in time and late by window, in the transaction that ends the batch."""
     same = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "output": output}
@@ -72,6 +108,11 @@ def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]])
 def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:
     """The committed receive batches with versions of `events` in (after, upto]."""
     return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
+
+
+def final_windows(connection: Connection, instance: str, output: str, lineage: str) -> list[Any]:
+    """The windows that earlier lives of an output have closed."""
+    return ask(connection, "relive", "final_windows", instance=instance, output=output, lineage=lineage)
 
 
 def last_arrival(connection: Connection, instance: str) -> datetime | None:
@@ -107,19 +148,17 @@ def end_close(connection: Connection, driver: Driver, number: int, delta_version
     do(connection, "batches", "end_close", lineage=driver.lineage, close_no=number, delta_version=delta_version)
 
 
-def _find(connection: Connection, instance: str, plan: Plan) -> Batch | None:
+def _find(connection: Connection, plan: Plan) -> Batch | None:
     rows = ask(connection, "batches", "find", lineage=plan.lineage, batch_id=plan.batch_id)
     if not rows:
         return None
-    row = rows[0]
-    there = replace(
-        plan,
-        source_from=row.source_from, source_to=row.source_to, offsets_hash=row.offsets_hash, partitions=row.partitions,
-        system_time=row.system_time, bucket=row.bucket, settings=row.settings, mode=row.mode,
-        declaration_hash=row.declaration_hash, facts=row.facts,
-    )  # fmt: skip
+    return _from_row(rows[0])
+
+
+def _from_row(row: Any) -> Batch:
+    fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
     times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
-    return Batch(there, Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)
+    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)
 
 
 def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:

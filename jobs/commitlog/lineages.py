@@ -74,15 +74,19 @@ def set_state(connection: Connection, lineage: str, state: str) -> None:
     do(connection, "lineages", "set_state", lineage=lineage, state=state)
 
 
-def bump(connection: Connection, lineage: Lineage, run_id: str) -> Driver:
-    """Make this driver the one that may commit. Ends the sessions of older ones first: a stalled one that
-    holds the epoch row would keep the bump waiting, and its commit must fail anyway (experiments, A8)."""
+def refuse_damaged(lineage: Lineage) -> None:
+    """A lineage in which Spark dropped rows does not run again. Raises Refused."""
     if lineage.state == "damaged":
         raise Refused(
             f"lineage {lineage.lineage} is marked damaged: Spark dropped rows as late behind the platform's back",
             data="what it wrote before is in the log; its open windows may lack rows",
             hint=f"onlyonce lineage new {lineage.lineage.rsplit('/', 1)[0]} starts a new life from the log",
         )
+
+
+def bump(connection: Connection, lineage: Lineage, run_id: str) -> Driver:
+    """Make this driver the one that may commit. Ends the sessions of older ones first: a stalled one that
+    holds the epoch row would keep the bump waiting, and its commit must fail anyway (experiments, A8)."""
     prefix = f"onlyonce/{lineage.number}/"
     ask(connection, "lineages", "end_older_sessions", name_prefix=f"{prefix}%", name="")
     epoch = ask(connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch

@@ -53,14 +53,16 @@ class Versions:
 def drain(context: RunContext, root: Output) -> None:
     """Write what an output, and those made from it, owe for what is in `events`. Called by `jobs.stream`."""
     query = context.open_query(root.name)
-    start = _start(context, root)
+    start = int(query.start_from.get("version", 0))
     rows = windowing.in_stream(events.stream(context.spark, context.events, start), root)
+    if query.start_from:
+        rows = _without_final(context, query, root, rows)
     result = _applied(context, root, rows)
     steps = _steps(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
-        versions, plan = _plan(context, query, root, batch_id, start)
+        versions, plan = _plan(context, query, root, batch_id)
         _batch(context, query, steps, frame, plan, versions)
 
     try:
@@ -79,11 +81,6 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     steps = _steps(context, query, root, result)
     plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
     _batch(context, query, steps, result, plan, Versions(-1, upto))
-
-
-def _start(context: RunContext, root: Output) -> int:
-    lineage = run(context.database, lambda conn: lineages.live(conn, context.instance, root.name))
-    return int((lineage.start_from or {}).get("version", 0)) if lineage else 0
 
 
 def _applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
@@ -118,10 +115,21 @@ def _steps(context: RunContext, query: Query, root: Output, result: DataFrame) -
     return steps
 
 
-def _plan(context: RunContext, query: Query, root: Output, batch_id: int, start: int) -> tuple[Versions, Plan]:
+def _without_final(context: RunContext, query: Query, root: Output, rows: DataFrame) -> DataFrame:
+    """A new life reads again what its oldest open window needs; windows that are final by the log stay out."""
+    if root.window is None:
+        return rows
+    final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, query.lineage))
+    schema = "oo_window struct<start: timestamp, end: timestamp>"
+    known = context.spark.createDataFrame([((w.window_start, w.window_end),) for w in final], schema)
+    return rows.join(F.broadcast(known), "oo_window", "left_anti")
+
+
+def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tuple[Versions, Plan]:
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
-    versions = Versions(_upto(before) if before else start - 1, _upto(offset))
+    # A new life meets rows again that an earlier one has counted.
+    versions = Versions(_upto(before) if before else int(query.start_from.get("counted_upto", -1)), _upto(offset))
     return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame
@@ -27,6 +28,7 @@ class Query:
     driver: Driver
     folder: Path
     database: Database
+    start_from: dict[str, Any]
 
     @property
     def lineage(self) -> str:

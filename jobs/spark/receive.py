@@ -6,16 +6,15 @@ The steps are numbered as in jobs/PROTOCOL.md. One exchange, one pass, one Delta
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.commitlog import batches, catalog, units
+from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Outcome, Plan, check_receive, to_time
+from jobs.model.batch import Batch, Outcome, Plan
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
 from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_files
@@ -34,7 +33,7 @@ def drain(context: RunContext) -> None:
         _close(context, query, "silent", Frontier())  # what it says is in the log already
     source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
     passing("receive-registered")
-    stream = source_files.stream(context.spark, inbox)
+    stream = source_files.stream(context.spark, inbox, int(query.start_from.get("version", 0)))
     drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
 
 
@@ -48,15 +47,18 @@ def close(context: RunContext, *, ended: bool) -> None:
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
-    files, system_time = source_files.listed(registered)
-    plan = _plan(context, query, batch_id, files, system_time)
+    listed = source_files.listed(registered)
+    plan = _plan(context, query, batch_id, listed)
     known = Frontier() if context.bounded else None
     passing("receive-before-begin")
     batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known))
     passing("receive-after-begin")
     if batch.committed:
         return
-    lines, read = source_files.lines(context.spark, files, batch.plan.facts)
+    if listed.batch_no <= query.start_from.get("after_batch_no", -1):
+        _skip(query, batch)
+        return
+    lines, read = source_files.lines(context.spark, listed.files, batch.plan.facts)
     commit = delta.Commit(
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
@@ -68,24 +70,28 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-end")
 
 
-def _plan(
-    context: RunContext, query: Query, batch_id: int, files: list[source_files.InputFile], system_time: datetime
-) -> Plan:
+def _skip(query: Query, batch: Batch) -> None:
+    """A batch of files that an earlier life has committed (`onlyonce lineage new`): ended with nothing in it."""
+    nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
+    run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
+
+
+def _plan(context: RunContext, query: Query, batch_id: int, listed: source_files.Listed) -> Plan:
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
     return Plan(
         lineage=query.lineage,
         batch_id=batch_id,
         source_from=before,
-        source_to={**offset, "files": len(files), "first": files[0].path, "last": files[-1].path},
+        source_to={**offset, **listed.summary()},
         offsets_hash=offsets_hash,
         partitions=context.pipeline.partitions,
-        system_time=system_time,
-        bucket=int(system_time.timestamp()) // catalog.BUCKET_SECONDS,
+        system_time=listed.seen_at,
+        bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),
         mode="exactly_once",
         declaration_hash=context.declaration_hash("receive"),
-        facts=source_files.unreadable(files),
+        facts=source_files.unreadable(listed.files),
     )
 
 
@@ -138,25 +144,13 @@ def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFram
 
 
 def _end(context: RunContext, query: Query, batch: Batch, read: int, version: int) -> None:
-    plan = batch.plan
-
-    def work(conn: Any) -> None:
-        there = units.of_batch(conn, plan.lineage, plan.batch_id)
-        units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
-        total = {name: sum(getattr(u, name) for u in there) for name in
-                 ("kept", "invalid", "remnant", "duplicate", "unknown_fields")}  # fmt: skip
-        tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
-        outcome = Outcome(
-            read=read, delta_version=version, tide_after=max(tides) if tides and not context.bounded else None, **total
-        )
-        check_receive(f"{plan.lineage}/{plan.batch_id}", outcome)
-        batches.end(conn, query.driver, batch, outcome)
-        log.info(
-            "batch committed", unit=f"{plan.lineage}/{plan.batch_id}", epoch=query.driver.epoch, read=read, **total
-        )
-
     passing("receive-before-end")
-    run(query.database, work)
+    total = run(
+        query.database,
+        lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
+    )
+    unit = f"{query.lineage}/{batch.plan.batch_id}"
+    log.info("batch committed", unit=unit, epoch=query.driver.epoch, read=read, **total)
 
 
 def _silence(context: RunContext, now: Frontier) -> Frontier | None:

@@ -71,12 +71,13 @@ class RunContext:
         folder = self.folder / "checkpoints" / name / str(lineage.life)
         begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
         checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
+        lineages.refuse_damaged(lineage)
         passing("start-before-bump")
         driver = run(self.database, lambda conn: lineages.bump(conn, lineage, self.run_id))
         passing("start-after-bump")
         committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
         checkpoint.compare(folder, lineage.lineage, committed)
-        self._open[name] = Query(driver, folder, driver.session(self.database))
+        self._open[name] = Query(driver, folder, driver.session(self.database), lineage.start_from or {})
         structlog.contextvars.bind_contextvars(lineage=driver.lineage, epoch=driver.epoch)
         return self._open[name]
 

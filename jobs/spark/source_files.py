@@ -85,21 +85,36 @@ def waiting(inbox: Inbox) -> list[InputFile]:
     return list(_new_files(inbox.folder, known))
 
 
-def stream(spark: SparkSession, inbox: Inbox) -> DataFrame:
+def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
     """The registry as a stream, one data file (the files of one batch) at a time."""
     return (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", 1)
-        .option("startingVersion", 0)
+        .option("startingVersion", start)
         .load(str(inbox.table))
     )
 
 
-def listed(batch: DataFrame) -> tuple[list[InputFile], datetime]:
-    """The entries of a batch by name, and its system time: when they were first seen."""
+@dataclass(frozen=True)
+class Listed:
+    """The files of one batch by name, the batch's number in the registry, and its system time."""
+
+    files: list[InputFile]
+    batch_no: int
+    seen_at: datetime
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of them."""
+        names = [f.path for f in self.files]
+        lines = sum(f.lines for f in self.files)
+        return {"batch_no": self.batch_no, "files": len(names), "lines": lines, "first": names[0], "last": names[-1]}
+
+
+def listed(batch: DataFrame) -> Listed:
+    """The entries of a batch of the registry's stream."""
     rows = sorted(batch.collect(), key=lambda row: row.path)
     files = [InputFile(r.path, r.size, r.modified_ns, r.lines, r.refusal) for r in rows]
-    return files, max(row.seen_at for row in rows).replace(tzinfo=UTC)
+    return Listed(files, rows[0].batch_no, rows[0].seen_at.replace(tzinfo=UTC))
 
 
 def unreadable(files: list[InputFile]) -> dict[str, str]:

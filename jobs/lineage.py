@@ -1,0 +1,121 @@
+"""Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
+
+Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
+window and leaves out windows that are final by the log. No Spark: the next run makes the checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from sqlalchemy import Connection
+
+from jobs import settings
+from jobs.commitlog import batches, lineages
+from jobs.commitlog.connect import Database, ask, do, run
+from jobs.model.declare import unknown
+from jobs.model.errors import Refused
+from jobs.model.report import Report
+
+
+def new(target: str, *, yes: bool = False) -> Report:
+    """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
+
+    Without `yes` it only says what it would do. Drivers of the old life are fenced first.
+    """
+    instance, _, query = target.strip("/").partition("/")
+    database = Database(settings.database_url())
+    old = run(database, lambda conn: _live(conn, instance, query))
+    plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage))
+    facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
+    if not yes:
+        return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
+    driver = run(database, lambda conn: lineages.bump(conn, old, "lineage new"))
+    if query == "receive":
+        _fence_events(database, instance, driver)
+    made = run(database, lambda conn: _relive(conn, instance, query, driver))
+    return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
+
+
+def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
+    found = lineages.live(connection, instance, query)
+    if found is None:
+        known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
+        raise unknown("live lineage", f"{instance}/{query}", known)
+    return found
+
+
+def _relive(connection: Connection, instance: str, query: str, driver: lineages.Driver) -> str:
+    lineages.check_epoch(connection, driver.lineage, driver.epoch)
+    for row in ask(connection, "relive", "begun", lineage=driver.lineage):
+        _settle(connection, instance, query, driver, row)
+    start = _start_from(connection, instance, query, driver.lineage)
+    lineages.set_state(connection, driver.lineage, "closed")
+    return lineages.register(connection, instance, query, uuid4(), start).lineage
+
+
+def _settle(connection: Connection, instance: str, query: str, driver: lineages.Driver, row: Any) -> None:
+    """A batch that began and did not commit: withdrawn whole, or refused where a sink has part of it."""
+    if row.units and query != "receive":
+        raise Refused(
+            f"batch {driver.lineage}/{row.batch_id} has {row.units} units committed and is not finished",
+            data="its sinks hold part of the batch; a new life would write those windows again",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    batch_id = row.batch_id
+    do(connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
+    do(connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
+    do(connection, "batches", "forget_begun", lineage=driver.lineage, batch_id=batch_id)
+
+
+def _fence_events(database: Database, instance: str, driver: lineages.Driver) -> None:
+    """Take the transaction of a begun receive batch, so that a zombie's Delta commit can't land any more.
+
+    If the commit is there already, the batch is not withdrawn but must be ended by a run.
+    """
+    path = settings.data_dir(instance) / "events"
+    app_id = f"{driver.lineage}/events"
+    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
+        table = DeltaTable(str(path))
+        there = table.transaction_version(app_id)
+        if there is not None and there >= row.batch_id:
+            run(database, lambda conn, row=row, table=table: _finish(conn, driver, row, table))  # type: ignore[misc]
+            continue
+        mark = CommitProperties(
+            custom_metadata={"userMetadata": "withdrawn by: onlyonce lineage new"},
+            app_transactions=[Transaction(app_id, row.batch_id)],
+        )
+        empty = pa.schema(table.schema().to_arrow()).empty_table()
+        write_deltalake(table, empty, mode="append", commit_properties=mark)
+
+
+def _finish(connection: Connection, driver: lineages.Driver, row: Any, table: DeltaTable) -> None:
+    """The rows of a begun receive batch are in `events`, and all its units in the log: end it."""
+    found = batches.find_begun(connection, driver.lineage, row.batch_id)
+    unit = f"{driver.lineage}/{row.batch_id}/events"
+    versions = [e["version"] for e in table.history() if unit in str(e.get("userMetadata"))]
+    batches.end_receive(connection, driver, found, int(row.source_to["lines"]), int(versions[0]), bounded=False)
+
+
+def _start_from(connection: Connection, instance: str, query: str, lineage: str) -> dict[str, Any] | None:
+    last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
+    if last.source_to is None:
+        return dict(last.start_from) if last.start_from else None
+    version = _upto(last.source_to)
+    if query == "receive":
+        return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
+    opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
+    start = version + 1
+    if opened:
+        before = opened[0].source_from
+        first = int((opened[0].start_from or {}).get("version", 0))
+        start = _upto(before) + 1 if before else first
+    return {"version": start, "counted_upto": version}
+
+
+def _upto(offset: dict[str, Any]) -> int:
+    version = int(offset["reservoirVersion"])
+    return version if int(offset.get("index", 0)) >= 0 else version - 1

@@ -1,0 +1,40 @@
+-- begun --
+-- The batch of a lineage that began and did not commit, with its units.
+SELECT b.batch_id, b.partitions, b.source_to, b.tide, b.delta_version,
+       (SELECT count(*) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) AS units
+FROM onlyonce_private.batches b WHERE b.lineage = :lineage AND b.state = 'begun'
+
+-- withdraw_units --
+-- A batch whose rows never got to events: its units go, with its chunks, or its records would count as duplicates.
+DELETE FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- withdraw_chunks --
+DELETE FROM onlyonce_private.catalog_chunks WHERE instance = :instance AND lineage = :lineage AND batch_id = :batch_id
+
+-- last_offset --
+-- Where the last committed batch of a lineage ended, and where its life began.
+SELECT b.source_to, l.start_from FROM onlyonce_private.lineages l
+LEFT JOIN onlyonce_private.batches b ON b.lineage = l.lineage AND b.state = 'committed'
+WHERE l.lineage = :lineage ORDER BY b.batch_id DESC NULLS LAST LIMIT 1
+
+-- oldest_open --
+-- Where the first output batch began to read that met rows in time of a window which is not final yet.
+SELECT b.source_from, b.lineage, b.batch_id, l.start_from
+FROM onlyonce_private.window_counts w
+JOIN onlyonce_private.batches b USING (lineage, batch_id)
+JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND w.output = :output AND w.in_time > 0 AND w.window_start IS NOT NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM onlyonce_private.panes p
+      WHERE p.instance = :instance AND p.output = :output AND p.final
+        AND (p.window_start, p.window_end) = (w.window_start, w.window_end))
+ORDER BY l.life, b.batch_id LIMIT 1
+
+-- final_windows --
+-- The windows that are final by the log, of those that a new life may meet again.
+SELECT p.window_start, p.window_end FROM onlyonce_private.panes p
+WHERE p.instance = :instance AND p.output = :output AND p.final AND p.lineage <> :lineage
+
+-- all_live --
+-- The lineages that can get a new life.
+SELECT instance, query FROM onlyonce_private.lineages WHERE state <> 'closed' ORDER BY 1, 2

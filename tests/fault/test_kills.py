@@ -1,0 +1,128 @@
+"""SIGKILL at every Spark-side step of the protocol, restart of the same command, results as if nothing had been.
+
+A chain kills one run after the other in one platform, each at the next step; the last run goes to its end.
+The oracle sees loss and duplication by any of the kills, for it compares multisets.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import shop_oracle
+from tests.support.check_shop import check
+from tests.support.platform import JOB_TIMEOUT, Platform
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+SUPERSEDED = 69
+
+# The first chain begins with the one that breaks the obvious way: the Delta write of a stateful output is
+# there, its checkpoint commit is not (experiments, A4).
+CHAINS = {
+    "output": ["delta-after-write", "output-before-end", "output-after-end", "postgres-after-units"],
+    "start": ["start-registered", "start-before-bump", "start-after-bump", "receive-registered", "receive-before-begin"],
+    "receive": ["receive-after-begin", "receive-unit-before-claim", "receive-unit-after-claim", "receive-unit-before-commit"],
+    "events": ["receive-unit-after-commit", "receive-after-delta", "receive-before-end", "receive-after-end"],
+    "close": ["close-after-begin", "close-after-delta", "close-after-end", "output-before-begin", "output-after-begin"],
+    "delta": ["output-consumed", "delta-unit-before-claim", "delta-unit-after-claim", "delta-unit-after-commit", "delta-before-write"],
+    "postgres": [
+        "postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-after-rows",
+        "postgres-unit-before-commit", "postgres-unit-after-commit",
+    ],
+}  # fmt: skip
+
+
+def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
+    """One file for each list."""
+    for number, records in enumerate(files):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_kills_do_not_show(platform: Platform, spark: object, chain: str) -> None:
+    """A kill at each step, then the same command again, gives the result of no kill."""
+    files = shop_oracle.sales(240, 2)
+    put_all(platform, files)
+
+    for point in CHAINS[chain]:
+        code, output = platform.run_killed(point, "shop", "--close")
+        assert platform.struck(point) >= 1, f"{point} was never passed:\n{output[-3000:]}"
+        assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
+def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
+    """Python workers killed around their commits are replaced by Spark, and the run goes on to the right end."""
+    files = shop_oracle.sales(240, 2)
+    put_all(platform, files)
+    points = [
+        "receive-unit-after-claim", "receive-unit-after-commit", "postgres-unit-after-rows", "postgres-unit-after-commit"
+    ]  # fmt: skip
+    folder = platform.home / "failpoints"
+    folder.mkdir()
+
+    process = platform.start(
+        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder),
+        ONLYONCE_FAILPOINTS=",".join(f"{p}:1:kill-process" for p in points),
+    )  # fmt: skip
+    output, _ = process.communicate(timeout=JOB_TIMEOUT)
+
+    assert process.returncode == 0, output[-3000:]
+    assert all(platform.struck(p) >= 2 for p in points)
+    check(platform, files)
+
+
+@pytest.mark.parametrize("point", ["receive-before-end", "delta-before-write"])
+def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: str) -> None:
+    """A driver stopped before an effect and woken after the new one has finished stops without effect."""
+    files = shop_oracle.sales(240, 2)
+    put_all(platform, files)
+    folder = platform.home / "failpoints"
+    folder.mkdir()
+    zombie = platform.start(
+        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder), ONLYONCE_FAILPOINTS=f"{point}:1:stop"
+    )
+    await_stopped(zombie.pid)
+
+    platform.run("shop", "--close")
+    zombie.send_signal(signal.SIGCONT)
+    output, _ = zombie.communicate(timeout=JOB_TIMEOUT)
+
+    assert zombie.returncode == SUPERSEDED, output[-3000:]
+    check(platform, files)
+    report = platform.run("shop", "--close")
+    assert report.facts["batches"] == 0
+
+
+def test_two_drivers_at_once_make_one_result(platform: Platform, spark: object) -> None:
+    """Two drivers started at the same instant on one checkpoint: each record and each effect once."""
+    files = shop_oracle.sales(240, 2)
+    put_all(platform, files)
+
+    drivers = [platform.start("shop", "--close") for _ in range(2)]
+    outputs = [driver.communicate(timeout=JOB_TIMEOUT)[0] for driver in drivers]
+    platform.run("shop", "--close")
+
+    codes = [driver.returncode for driver in drivers]
+    assert set(codes) <= {0, SUPERSEDED, 75}, [o[-2000:] for o in outputs]
+    check(platform, files)
+
+
+def await_stopped(pid: int) -> None:
+    """Wait until a process has been stopped by its fail-point."""
+    process = psutil.Process(pid)
+    for _ in range(JOB_TIMEOUT * 10):
+        if process.status() == psutil.STATUS_STOPPED:
+            return
+        try:
+            process.wait(timeout=0.1)
+        except psutil.TimeoutExpired:
+            continue
+        raise AssertionError("the driver ended before its fail-point")
+    raise AssertionError("the driver was never stopped")
