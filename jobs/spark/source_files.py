@@ -159,11 +159,11 @@ def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int]:
 
 
 def _new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:
-    # Names that begin with . or _ are somebody's temporaries, here as in Spark.
+    # Names that begin with . or _ are somebody's temporaries, here as in Spark; folders and pipes are no files.
     if not folder.is_dir():
         return
     fresh = []
-    for path in sorted(p for p in folder.iterdir() if not p.name.startswith((".", "_"))):
+    for path in sorted(p for p in folder.iterdir() if not p.name.startswith((".", "_")) and p.is_file()):
         stat = path.stat()
         if known.get(str(path)) != (stat.st_size, stat.st_mtime_ns):
             fresh.append((path, stat.st_size, stat.st_mtime_ns, str(path) in known))

@@ -1,0 +1,53 @@
+"""Code that is not deterministic: right at every kill with stable input, stopped by the content hash without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jobs.model.errors import InvariantBroken
+from tests.support import shop_oracle
+from tests.support.platform import Platform, multiset
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+
+@pytest.fixture
+def restless(new_platform: Callable[..., Platform]) -> Platform:
+    """A platform with the pipelines whose functions are not deterministic, and some input."""
+    platform = new_platform("tests/support/restless.py")
+    for pipeline in ("stable", "restless"):
+        platform.put(pipeline, "sales.jsonl", shop_oracle.sales(200, 1, duplicates=0)[0])
+    return platform
+
+
+def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: object) -> None:
+    """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives later."""
+    points = ["staging-before-write", "staging-after-write", "delta-after-write", "postgres-unit-after-rows", "postgres-after-units"]
+    for point in points:
+        restless.run_killed(point, "stable")
+        assert restless.struck(point) >= 1
+    restless.run("stable")
+
+    events = set(restless.events("stable").query("oo_kind == 'kept'")["id"])
+    for rows in (restless.table("stable/picked"), restless.sql("SELECT * FROM results.stable")):
+        assert 0 < len(rows) < 200
+        assert rows["id"].is_unique
+        assert set(rows["id"]) <= events
+    commits = restless.sql("SELECT sink, sum(rows) AS rows FROM onlyonce.commits GROUP BY 1").set_index("sink")["rows"]
+    assert commits["picked"] == len(restless.table("stable/picked"))
+    assert multiset(restless.table("stable/picked"), "id", "chance")
+
+
+@pytest.mark.parametrize("point", ["delta-unit-after-commit", "postgres-unit-after-commit"])
+def test_without_it_a_replay_is_stopped_and_told_the_option(restless: Platform, spark: object, point: str) -> None:
+    """A replay that gives other rows stops the job before it writes, and the message names stable_input."""
+    restless.run_killed(point, "restless")
+    before = [restless.table("restless/picked"), restless.sql("SELECT * FROM results.restless ORDER BY id")]
+
+    with pytest.raises(InvariantBroken, match="stable_input"):
+        restless.run("restless")
+
+    after = [restless.table("restless/picked"), restless.sql("SELECT * FROM results.restless ORDER BY id")]
+    assert all(one.equals(other) for one, other in zip(before, after, strict=True))

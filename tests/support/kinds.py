@@ -1,0 +1,58 @@
+"""Every kind of window, pane and sink in one pipeline."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from jobs.model.windows import Session, Sliding
+from tests.support.shop import LATENESS, MINUTE
+
+
+def plain(sales: DataFrame) -> DataFrame:
+    """Each record as a row."""
+    return sales.select("id", "shop", "cents")
+
+
+def totals(sales: DataFrame) -> DataFrame:
+    """Sums without a window."""
+    return sales.groupBy("shop").agg(F.sum("cents").alias("cents"), F.count(F.lit(1)).alias("sales"))
+
+
+def by_window(sales: DataFrame) -> DataFrame:
+    """Sums of each shop and window."""
+    return sales.groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents"), F.count(F.lit(1)).alias("sales"))
+
+
+ME = "tests.support.kinds"
+KEYS = ("window_start", "window_end", "shop")
+
+PIPELINES = [
+    Pipeline(
+        name="shop",
+        source=Files(max_files_a_batch=1),
+        schema="id string, shop string, at timestamp, cents long, weight double",
+        record_id=("id",),
+        event_time="at",
+        outputs=(
+            Output(name="plain", transform=f"{ME}:plain", sink=Postgres(table="results.plain")),
+            Output(name="totals", transform=f"{ME}:totals", panes="early", sink=Delta(write="upsert", keys=("shop",))),
+            Output(
+                name="early", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, panes="early",
+                sink=Delta(write="upsert", keys=KEYS),
+            ),
+            Output(
+                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS,
+                sink=Postgres(table="results.elsewhere", write="upsert", keys=KEYS, connection="TEST_OTHER_DATABASE"),
+            ),
+            Output(
+                name="sliding", transform=f"{ME}:by_window", sink=Delta(), lateness=LATENESS,
+                window=Sliding(timedelta(minutes=2), timedelta(minutes=1)),
+            ),
+            Output(name="session", transform=f"{ME}:by_window", window=Session(timedelta(seconds=20)), lateness=LATENESS, sink=Delta()),
+        ),
+    )
+]  # fmt: skip

@@ -1,0 +1,32 @@
+"""Pipelines whose functions are not deterministic: with and without stable input."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+
+SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
+
+
+def restless(sales: DataFrame) -> DataFrame:
+    """Another number of rows, and other values, at each call."""
+    return sales.select("id", "cents", F.rand().alias("chance"), F.current_timestamp().alias("seen")).filter(
+        (F.rand() < 0.8) & (F.xxhash64("id", F.current_timestamp()) % 5 != 0)
+    )
+
+
+def _pipeline(name: str, *, stable: bool) -> Pipeline:
+    delta = Output(name="picked", transform="tests.support.restless:restless", sink=Delta(), stable_input=stable)
+    postgres = Output(
+        name="stored", transform="tests.support.restless:restless", stable_input=stable,
+        sink=Postgres(table=f"results.{name}"),
+    )  # fmt: skip
+    return Pipeline(
+        name=name, source=Files(max_files_a_batch=1), schema=SCHEMA, record_id=("id",), event_time="at",
+        outputs=(delta, postgres),
+    )  # fmt: skip
+
+
+PIPELINES = [_pipeline("stable", stable=True), _pipeline("restless", stable=False)]
