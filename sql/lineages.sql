@@ -38,10 +38,6 @@ INSERT INTO onlyonce_private.epochs AS known (lineage, epoch) VALUES (:lineage, 
 ON CONFLICT (lineage) DO UPDATE SET epoch = known.epoch + 1
 RETURNING epoch
 
--- epoch --
--- The epoch as it is now, without a lock; for reports only.
-SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage
-
 -- last_batches --
 -- The highest batch that began and the highest that committed, for the comparison with the checkpoint.
 SELECT max(batch_id) AS begun, max(batch_id) FILTER (WHERE state = 'committed') AS committed
