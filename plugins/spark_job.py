@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
 _KILL_PATIENCE = 3.0
 
 WHO_ACTS: dict[type[OnlyonceError], str] = {
-    Retryable: "nothing is half done, and the same command runs again",
+    Retryable: "nothing is half done, and the same command may run again",
     Superseded: "a newer run of this pipeline is at work and goes on with the same batches; there is nothing to do",
     Refused: "the request is wrong and would be so again; do what the driver says after 'next:', then clear this task",
     InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
@@ -113,14 +113,18 @@ def outcome(error: AirflowException) -> AirflowException:
 def end_tree(root: subprocess.Popen[Any]) -> None:
     """End a process and all that it started: ask first, so that Spark removes its temporary files."""
     tree = _descendants(root.pid)
-    for ask in (root.terminate, *(process.terminate for process in tree)):
+    _each([root.terminate, *(process.terminate for process in tree)])
+    # Not psutil's wait: it would take the root's exit code away, and a killed driver look like a success.
+    with suppress(subprocess.TimeoutExpired):
+        root.wait(_KILL_PATIENCE)
+    _, tree = psutil.wait_procs(tree, timeout=0.5)
+    _each([root.kill, *(process.kill for process in tree)])
+
+
+def _each(signals: Iterable[Callable[[], None]]) -> None:
+    for signal in signals:
         with suppress(psutil.NoSuchProcess):
-            ask()
-    # Only the descendants: psutil would take the root's exit code away, and a killed driver look like a success.
-    _, tree = psutil.wait_procs(tree, timeout=_KILL_PATIENCE)
-    for make in (root.kill, *(process.kill for process in tree)):
-        with suppress(psutil.NoSuchProcess):
-            make()
+            signal()
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
