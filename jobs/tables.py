@@ -23,6 +23,8 @@ from jobs.model.report import Report
 Row = dict[str, Any]
 
 _WIDTH_IN_A_PIPE = 240
+# The raw content of an invalid record may be a line without end; JSON has all of it.
+_LONGEST_CELL = 300
 # Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rows"))
 
@@ -87,7 +89,8 @@ def plain(value: Any) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    return f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
+    text = f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
+    return text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "…"
 
 
 def _time(value: datetime) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import threading
 import time
@@ -223,8 +222,9 @@ def _stay(out: Console) -> None:
 
 @contextlib.contextmanager
 def _sigterm_like_ctrl_c() -> Iterator[None]:
-    # A `make` that is ended sends SIGTERM; without this the platform would go on alone.
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    # Without this the platform would go on alone. Raised here, not sent on as SIGINT: a job in the background
+    # of a script ignores that one.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
