@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Annotated
 
 import typer
@@ -79,8 +78,11 @@ def list_lineages(as_json: Json = False) -> None:
 @lineage_app.command("new")
 def new_lineage(
     target: Annotated[str, typer.Argument(metavar="INSTANCE/QUERY", help="Like flights/receive.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what it would do.")] = False,
     as_json: Json = False,
 ) -> None:
     """Close the life of a query whose checkpoint is lost or damaged; the next one starts from the log."""
-    give(importlib.import_module("jobs.lineage").new(target, yes=yes), as_json)
+    from jobs import lineage
+
+    there(settings.database_url)
+    give(lineage.new(target, yes=yes), as_json)

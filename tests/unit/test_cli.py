@@ -67,7 +67,9 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(runner.invoke(app, ["status"]).exception, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("command", ["status", "lineage list", "commits flights", "sql 'select 1'", "run flights"])
+@pytest.mark.parametrize(
+    "command", ["status", "lineage list", "lineage new a/b", "commits flights", "sql 'select 1'", "run flights"]
+)
 def test_without_a_platform_the_way_out_is_named(command: str) -> None:
     result = runner.invoke(app, command)
 
@@ -125,6 +127,20 @@ def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.M
         "title": "flights: committed", "run_id": "r", "facts": {"batches": 2},
         "tables": {"fates": [{"query": "receive", "kept": 7}]}, "warnings": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
+def test_a_new_life_is_only_described_without_yes(
+    options: list[str], yes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs import lineage
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(lineage, "new", lambda target, *, yes: Report("new", "r", {"target": target, "yes": yes}))
+
+    result = runner.invoke(app, ["lineage", "new", "flights/receive", "--json", *options])
+
+    assert json.loads(result.stdout)["facts"] == {"target": "flights/receive", "yes": yes}
 
 
 def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from jobs import tables
 from jobs.cli import app
-from jobs.local import demo, demo_results
+from jobs.local import demo, demo_results, platform
 from jobs.local.airflow_api import AirflowApi
 from jobs.local.platform import Login
 from jobs.model.errors import OnlyonceError
@@ -21,9 +21,9 @@ from jobs.model.errors import OnlyonceError
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often the platform was stopped; nothing is ever started."""
     calls: list[str] = []
-    monkeypatch.setattr(demo.platform, "down", lambda out: calls.append("down"))
-    monkeypatch.setattr(demo.platform, "is_up", lambda: True)
-    monkeypatch.setattr(demo.platform, "login", lambda: Login("http://there", "admin", "secret"))
+    monkeypatch.setattr(platform, "down", lambda out: calls.append("down"))
+    monkeypatch.setattr(platform, "is_up", lambda: True)
+    monkeypatch.setattr(platform, "login", lambda: Login("http://there", "admin", "secret"))
     return calls
 
 
