@@ -1,27 +1,22 @@
-"""The command line without a JVM or a server: errors and exit codes, guesses, the shape of --json, the rows of fates."""
+"""The command line without a JVM or a server: errors and exit codes, guesses, the shape of --json."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from jobs import audit, tables
-from jobs.cli import app, fates, look, shell, work
+from jobs.cli import app, look, shell, work
 from jobs.model import errors
-from jobs.model.batch import to_micros, to_time
-from jobs.model.declare import Delta, Output
-from jobs.model.frontier import Frontier, is_late
 from jobs.model.report import Report
-from jobs.model.windows import Fixed, Session, Sliding, Window, micros
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 runner = CliRunner()
@@ -207,52 +202,9 @@ def test_the_command_line_loads_no_spark_database_or_arrow() -> None:
     assert heavy & set(loaded.split()) == set()
 
 
-HOUR = timedelta(hours=1)
-FRONTIERS = [
-    Frontier(),
-    Frontier(tide=to_micros(WHEN + timedelta(hours=5, microseconds=1))),
-    Frontier(tide=to_micros(WHEN), ended=to_micros(WHEN + 3 * HOUR)),
-    Frontier(to_micros(WHEN), None, to_micros(WHEN + 4 * HOUR), to_micros(WHEN + 2 * HOUR)),
-    Frontier(tide=-1, ended=-7_200_000_001),
-]
-
-
-@pytest.mark.parametrize(
-    "window", [Fixed(HOUR), Sliding(2 * HOUR, HOUR / 2), Session(HOUR)], ids=lambda w: type(w).__name__
-)
-def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
-    output = Output(name="o", transform="m:f", sink=Delta(), window=window, lateness=HOUR / 2)
-    rows = [
-        (to_micros(WHEN + n * HOUR / 7) or 0, known) for n in range(-30, 60) for known in FRONTIERS
-    ] + [(-1, known) for known in FRONTIERS]  # fmt: skip
-    found = {
-        (at, int(ends[at]))
-        for _, ends, positions in fates.late_pairs(_events(rows), output)
-        for at in positions.tolist()
-    }
-
-    wanted = set()
-    for at, (time, known) in enumerate(rows):
-        ends = [window.last_end(time)] if isinstance(window, Session) else [end for _, end in window.assign(time)]
-        wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.lateness), time, end)}
-    assert found == wanted
-    assert wanted
-
-
 def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:
     assert runner.invoke(app, ["late", "flights", "--json"]).stdout == "[]\n"
 
 
 def test_a_pipe_is_never_narrow() -> None:
     assert tables.console().width > 200
-
-
-def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
-    instant = pa.timestamp("us", tz="UTC")
-    frontier = pa.struct([(name, instant) for name in ("tide", "ended", "silent_tide", "silent_clock")])
-    stamped = [{name: to_time(value) for name, value in vars(known).items()} for _, known in rows]
-    columns = {
-        "oo_event_time": pa.array([to_time(time) for time, _ in rows], instant),
-        "oo_frontier": pa.array(stamped, frontier),
-    }
-    return pa.RecordBatch.from_pydict(columns)
