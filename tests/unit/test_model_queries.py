@@ -59,7 +59,7 @@ def test_each_query_is_used() -> None:
 
 def test_each_call_gives_the_parameters_that_its_query_has() -> None:
     """No more and no fewer, where they are written out."""
-    wrong = defaultdict(set)
+    wrong: defaultdict[str, set[str]] = defaultdict(set)
     for place, file, query, call in calls():
         given = {keyword.arg for keyword in call.keywords}
         wanted = set(PARAMETER.findall(queries(file)[query]))
