@@ -27,6 +27,10 @@ SELECT unique_id, sink, partition, epoch, attempt, kind, rows, content_hash, flo
        kept, invalid, remnant, duplicate, unknown_fields, largest, committed_at
 FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
 
+-- known_epoch --
+-- The epoch as a sink's own database knows it, without a lock: an early answer, never the check before a commit.
+SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage
+
 -- set_epoch --
 -- A sink's own database learns the epoch that the platform gave; it never goes back.
 INSERT INTO onlyonce_private.epochs AS known (lineage, epoch) VALUES (:lineage, :epoch)

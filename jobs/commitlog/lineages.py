@@ -87,17 +87,23 @@ def refuse_damaged(lineage: Lineage) -> None:
 def bump(connection: Connection, lineage: Lineage, run_id: str) -> Driver:
     """Make this driver the one that may commit. Ends the sessions of older ones first: a stalled one that
     holds the epoch row would keep the bump waiting, and its commit must fail anyway (experiments, A8)."""
-    prefix = f"onlyonce/{lineage.number}/"
-    ask(connection, "lineages", "end_older_sessions", name_prefix=f"{prefix}%", name="")
+    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)
     epoch = ask(connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch
     do(connection, "lineages", "started", lineage=lineage.lineage)
     return Driver(lineage.lineage, lineage.number, epoch, run_id)
 
 
 def adopt(connection: Connection, driver: Driver) -> None:
-    """Tell a sink's own database the epoch; sessions of older drivers there are ended first."""
-    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{driver.number}/%", name="")
-    known = ask(connection, "units", "set_epoch", lineage=driver.lineage, epoch=driver.epoch)[0].epoch
+    """Tell a sink's own database the epoch; sessions of older drivers there are ended first. Raises Superseded.
+
+    One that is not newer than what is known there touches nothing: neither the row, which a unit of the same
+    epoch may hold, nor anybody's session.
+    """
+    there = ask(connection, "units", "known_epoch", lineage=driver.lineage)
+    known = there[0].epoch if there else 0
+    if known < driver.epoch:
+        ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{driver.number}/%", below=driver.epoch)
+        known = ask(connection, "units", "set_epoch", lineage=driver.lineage, epoch=driver.epoch)[0].epoch
     if known != driver.epoch:
         raise superseded(driver.lineage, driver.epoch, known)
 
