@@ -44,9 +44,11 @@ SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = 
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- count_window --
--- (record, window) pairs of one window in an output batch.
+-- (record, window) pairs of one window in an output batch. They are there already when the answer to the COMMIT that
+-- ended the batch was lost, and it is ended again.
 INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, in_time, late)
 VALUES (:lineage, :batch_id, :output, :window_start, :window_end, :in_time, :late)
+ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
 -- add_pane --
 -- A window that an output has written; an early pane is replaced by the next.

@@ -1,0 +1,108 @@
+"""A task of a Postgres sink without Spark: the product's own function over Arrow batches, with a table to write to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+
+from jobs.commitlog.connect import Database
+from jobs.commitlog.lineages import Driver
+from jobs.model.units import UnitId
+from jobs.spark import postgres_unit
+from tests.contract.conftest import Log
+
+COLUMNS = "shop text, cents bigint, PRIMARY KEY (shop)"
+
+
+class Context:
+    """What a task asks Spark."""
+
+    def __init__(self, partition: int, attempt: int = 0) -> None:
+        self._partition, self._attempt = partition, attempt
+
+    def partitionId(self) -> int:
+        return self._partition
+
+    def stageId(self) -> int:
+        return 1
+
+    def taskAttemptId(self) -> int:
+        return self._attempt
+
+
+@dataclass
+class Task:
+    """A partition of one batch of an output; `run` is one attempt at it."""
+
+    log: Log
+    driver: Driver
+    database: Database
+    write: str = "append"
+    keys: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    columns: str = ""
+    batch: int = 0
+    partition: int = 0
+    _made: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        plain = "shop text, cents bigint" + (f", PRIMARY KEY ({', '.join(self.keys)})" if self.keys else "")
+        self.log.rows("CREATE SCHEMA IF NOT EXISTS results")
+        self.log.rows(f"CREATE TABLE IF NOT EXISTS results.shop ({self.columns or plain})")
+
+    def work(self) -> postgres_unit.Work:
+        """What the driver tells the task; its partition is the task's own to know."""
+        unit = UnitId(self.driver.lineage, self.batch, "per_shop", 0)
+        return postgres_unit.Work(
+            self.database, unit, self.driver.epoch, "results", "shop", self.write, self.keys, self.floats
+        )
+
+    def run(self, *batches: pa.RecordBatch, attempt: int = 0) -> dict[str, list[Any]]:
+        """One attempt over these batches, to its end; gives what the driver gets back."""
+        return self.consume(iter([hashed(batch, self.partition) for batch in batches]), attempt)
+
+    def consume(self, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> dict[str, list[Any]]:
+        """The same over batches that are hashed already and come as they are asked for."""
+        context = Context(self.partition, attempt)
+        with mock.patch.object(pyspark.TaskContext, "get", return_value=context):
+            results = list(postgres_unit.write_unit(self.work())(batches))
+        return pa.Table.from_batches(results).to_pydict()
+
+    def table(self) -> Counter[tuple[Any, ...]]:
+        """What is in the table."""
+        return self.log.multiset("SELECT shop, cents FROM results.shop")
+
+    @staticmethod
+    def wanted(*batches: pa.RecordBatch) -> Counter[tuple[Any, ...]]:
+        """What must be there when these were appended once."""
+        return Counter((row["shop"], row["cents"]) for batch in batches for row in batch.to_pylist())
+
+
+def shop_rows(count: int, first: int = 0) -> pa.RecordBatch:
+    """Rows of a shop's cents, each different."""
+    return pa.RecordBatch.from_pylist([{"shop": f"shop {n}", "cents": n} for n in range(first, first + count)])
+
+
+def hashed(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    """The batch with the two columns that Spark's plan adds: a hash of the exact columns, the target partition."""
+    exact = [c for c in batch.schema.names if not pa.types.is_floating(batch.schema.field(c).type)]
+    hashes = [hash_of(row) for row in batch.select(exact).to_pylist()]
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns[postgres_unit.HASH] = pa.array(np.array(hashes, dtype=np.int64))
+    columns[postgres_unit.PARTITION] = pc.cast(pa.repeat(partition, batch.num_rows), pa.int32())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def hash_of(row: dict[str, Any]) -> int:
+    """A 64-bit hash of a row; any will do that is the same in every process."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=8).digest(), "big", signed=True)
