@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from jobs.commitlog import units
 from jobs.commitlog.connect import Database, run, transaction
 from jobs.failpoints import passing
-from jobs.model.errors import CommitStateUnknown, InvariantBroken, Retryable
+from jobs.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from jobs.model.units import UnitId, compare
 from jobs.spark.content import Tally
 from jobs.spark.receive_unit import attempt_name
@@ -96,7 +96,14 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> None:
                 pass
             compare(work.unit, there, tally.content())
             return
-        _write(connection, work, batches)
+        try:
+            _write(connection, work, batches)
+        except (psycopg2.DataError, psycopg2.IntegrityError) as error:
+            raise Refused(
+                f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
+                data="nothing of this unit was written",
+                hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text)",
+            ) from error
         units.fill(connection, work.unit, tally.content())
         passing("postgres-unit-before-commit")
 
@@ -122,11 +129,11 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     }
     rows = _Csv(first, batches)
     if work.write == "append":
-        cursor.copy_expert(_text("COPY {target} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+        _copy(cursor, _text("COPY {target} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
         passing("postgres-unit-after-rows")
         return
     cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
-    cursor.copy_expert(_text("COPY arriving ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+    _copy(cursor, _text("COPY arriving ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
@@ -148,6 +155,16 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     passing("postgres-unit-after-rows")
 
 
+def _copy(cursor: Any, statement: str, rows: _Csv) -> None:
+    try:
+        cursor.copy_expert(statement, rows)
+    except psycopg2.Error as error:
+        # psycopg2 cancels the COPY when its source fails, and tells only the cancel, as if the database had been away.
+        if rows.error is None:
+            raise
+        raise rows.error from error
+
+
 def _text(template: str, names: dict[str, Any], cursor: Any) -> str:
     return str(sql.SQL(template).format(**names).as_string(cursor))
 
@@ -157,16 +174,21 @@ class _Csv(io.RawIOBase):
 
     def __init__(self, first: pa.RecordBatch, rest: Batches) -> None:
         self._pieces = self._encode(first, rest)
-        self._left = b""
+        self._left = memoryview(b"")
+        self.error: BaseException | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`."""
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._left = piece
-        taken, self._left = (self._left, b"") if size < 0 else (self._left[:size], self._left[size:])
+        """The next bytes, at most `size`. What the batches raise is kept in `error`."""
+        try:
+            while not self._left:
+                self._left = memoryview(next(self._pieces))
+        except StopIteration:
+            return b""
+        except BaseException as error:
+            self.error = error
+            raise
+        end = len(self._left) if size < 0 else size
+        taken, self._left = bytes(self._left[:end]), self._left[end:]
         return taken
 
     @staticmethod

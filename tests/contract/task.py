@@ -19,8 +19,6 @@ from jobs.model.units import UnitId
 from jobs.spark import postgres_unit
 from tests.contract.conftest import Log
 
-COLUMNS = "shop text, cents bigint, PRIMARY KEY (shop)"
-
 
 class Context:
     """What a task asks Spark."""
@@ -54,7 +52,9 @@ class Task:
     _made: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        plain = "shop text, cents bigint" + (f", PRIMARY KEY ({', '.join(self.keys)})" if self.keys else "")
+        plain = "shop text, cents bigint" + (
+            f", UNIQUE NULLS NOT DISTINCT ({', '.join(self.keys)})" if self.keys else ""
+        )
         self.log.rows("CREATE SCHEMA IF NOT EXISTS results")
         self.log.rows(f"CREATE TABLE IF NOT EXISTS results.shop ({self.columns or plain})")
 

@@ -83,7 +83,8 @@ def test_run_does_idempotent_work_once_however_its_commits_are_lost(
     log: Log, driver: Driver, proxy: Proxy, cuts: list[str]
 ) -> None:
     """A witness unit by claim: after each lost answer the work runs again and finds out by itself what is there."""
-    unit, tries = UnitId(driver.lineage, 0, "events", 0), []
+    unit = UnitId(driver.lineage, 0, "events", 0)
+    tries: list[Content | None] = []
 
     def work(connection: Connection) -> Content | None:
         there = units.claim(connection, units.Claim(unit, driver.epoch, f"try {len(tries)}", "witness"))
