@@ -1,10 +1,13 @@
-"""Log lines of the jobs: one line of key=value each, with pipeline, run, lineage and epoch. Logs show work, not commits."""
+"""Log lines of the jobs: one line of key=value each, with pipeline, run and attempt; a query's lines have its
+lineage and epoch too, a unit's the unit. Logs show work, not commits: they repeat, and they get lost.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from typing import Any
 
 import structlog
 
@@ -12,11 +15,20 @@ from jobs.model.report import Report
 
 
 def configure(**always: str) -> None:
-    """Send log lines to standard error, each with these values. ONLYONCE_LOG=json makes them JSON."""
+    """Send log lines to standard error, each with these values. ONLYONCE_LOG=json makes them JSON.
+
+    The attempt is Airflow's try of the task; at the shell it is 1. Values are the process's and not the
+    thread's: Spark calls batch functions on threads of its own.
+    """
+    values = {**always, "attempt": os.environ.get("AIRFLOW_CTX_TRY_NUMBER", "1")}
+
+    def add_always(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**event, **{key: value for key, value in values.items() if key not in event}}
+
     last = structlog.processors.JSONRenderer() if os.environ.get("ONLYONCE_LOG") == "json" else _lines()
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            add_always,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -25,7 +37,6 @@ def configure(**always: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-    structlog.contextvars.bind_contextvars(**always)
 
 
 def tell(report: Report) -> None:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from jobs import declarations
 from jobs.commitlog import batches, lineages
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Outcome, Plan, check_output
+from jobs.model.batch import Batch, Outcome, Plan, check_output, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.frontier import Frontier
@@ -30,7 +29,6 @@ from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 from jobs.spark.sinks import SinkWriter, writer_for
 
-log = structlog.get_logger()
 WINDOW = ["window_start", "window_end"]
 
 
@@ -175,9 +173,9 @@ def _batch(
         rows = _consumed(context, query, root, batch, _hold(held, frame))
         if batch.committed:
             return
-        panes = _write(context, steps[0], batch, _hold(held, rows))
+        panes = _write(context, query, steps[0], batch, _hold(held, rows))
         for step in steps[1:]:
-            panes += _write(context, step, batch, _hold(held, _made(step.output, rows)))
+            panes += _write(context, query, step, batch, _hold(held, _made(step.output, rows)))
         _end(context, query, steps, batch, versions, panes)
     passing("output-after-end")
 
@@ -203,20 +201,19 @@ def _made(output: Output, rows: DataFrame) -> DataFrame:
     return result
 
 
-def _write(context: RunContext, step: Step, batch: Batch, rows: DataFrame) -> list[dict[str, Any]]:
+def _write(context: RunContext, query: Query, step: Step, batch: Batch, rows: DataFrame) -> list[dict[str, Any]]:
     """Write one output's rows; gives the panes: one for each window, with its number of rows."""
     flat = _flat(rows)
-    by = WINDOW if "window_start" in flat.columns else []
+    # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+    by = [F.unix_micros(name).alias(name) for name in WINDOW if name in flat.columns]
     groups = [row.asDict() for row in flat.groupBy(*by).agg(*content.aggregates(flat.schema)).collect()]
     total: Content = content.of_groups(flat.schema, groups)
     step.writer.write(batch, flat, total)
-    log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}", rows=total.rows)
+    query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}", rows=total.rows)
     same = {"instance": context.instance, "output": step.output.name, "generation": 0}
     final = step.output.panes == "on_time"
     return [
-        same | {"window_start": g["window_start"], "window_end": g["window_end"], "rows": g["rows"], "final": final}
-        for g in groups
-        if by
+        same | {name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"], "final": final} for g in groups if by
     ]
 
 
@@ -240,23 +237,19 @@ def _end(
 
     passing("output-before-end")
     run(query.database, work)
-    log.info(
-        "batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", epoch=query.driver.epoch,
-        in_time=outcome.in_time, late=outcome.late, windows=len(panes),
-    )  # fmt: skip
+    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}"
+    query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(panes))
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:
     if not received:
         return []
-    rows = windowing.counted(events.of_batches(context.spark, context.events, received), root).collect()
+    rows = windowing.counted(events.of_batches(context.spark, context.events, received), root)
+    numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in WINDOW]
     return [
-        {
-            "window_start": r.oo_window and r.oo_window.start, "window_end": r.oo_window and r.oo_window.end,
-            "in_time": r.in_time, "late": r.late,
-        }
-        for r in rows
-    ]  # fmt: skip
+        {**{name: to_time(row[name]) for name in WINDOW}, "in_time": row.in_time, "late": row.late}
+        for row in rows.select(*numbers, "in_time", "late").collect()
+    ]
 
 
 def _check_dropped(context: RunContext, query: Query, progress: list[Any]) -> None:

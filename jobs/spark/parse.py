@@ -19,7 +19,8 @@ from jobs.model.declare import Pipeline
 CORRUPT = "oo_corrupt"
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 BYTE_ORDER_MARK = "\ufeff"
-FIRST_TIME = "timestamp'0001-01-01'"
+FIRST_TIME = "timestamp'0002-01-01'"
+"""Python's and SQL's times begin with the year 1, and a window may begin well before its records."""
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
@@ -46,7 +47,7 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
         F.when(valid, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         "oo_reason",
-        F.when(~valid, F.col("value")).alias("oo_raw"),
+        F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
         F.when(valid & _may_have_unknown(schema), _unknown(schema)).alias("oo_unknown"),
     )
 
@@ -56,7 +57,7 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
     time = F.col(f"`{pipeline.event_time}`").try_cast("timestamp")
     checks = [
         (F.col("reason").isNotNull(), F.col("reason")),
-        (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8")),
+        (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
         (F.trim("value") == "", F.lit("the line is blank")),
         (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
     ]
@@ -65,7 +66,7 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
     checks += [
         (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
         (time > F.lit(bound), F.lit(f"the event time is more than {pipeline.max_ahead} ahead of the system time")),
-        (time < F.expr(FIRST_TIME), F.lit("the event time is before the year 1")),
+        (time < F.expr(FIRST_TIME), F.lit("the event time is before the year 2")),
     ]
     chosen = F.when(*checks[0])
     for condition, reason in checks[1:]:

@@ -35,6 +35,11 @@ class Query:
         """The lineage's name."""
         return self.driver.lineage
 
+    @property
+    def log(self) -> Any:
+        """A logger whose lines say for which lineage and epoch they are."""
+        return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)
+
 
 OnBatch = Callable[[DataFrame, int], None]
 
@@ -56,7 +61,7 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) ->
             if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) or attempt == RESTARTS:
                 raise cause from error
             run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
-            log.warning("another driver wrote into the checkpoint; still ours, starting again", lineage=query.lineage)
+            query.log.warning("another driver wrote into the checkpoint; still ours, starting again")
     raise AssertionError("the loop ends by a return or an error")
 
 

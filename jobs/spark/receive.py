@@ -5,9 +5,9 @@ The steps are numbered as in jobs/PROTOCOL.md. One exchange, one pass, one Delta
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 
-import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -21,8 +21,6 @@ from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_fi
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
-log = structlog.get_logger()
-
 
 def drain(context: RunContext) -> None:
     """Take in what is there, batch by batch, then write the closes that are due. Called by `jobs.stream`."""
@@ -31,7 +29,8 @@ def drain(context: RunContext) -> None:
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
-    source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
+    added = source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
+    query.log.info("registered", unit=f"{query.lineage}/files", files=added)
     passing("receive-registered")
     stream = source_files.stream(context.spark, inbox, int(query.start_from.get("version", 0)))
     drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
@@ -111,9 +110,12 @@ def _judged(context: RunContext, query: Query, batch: Batch, lines: DataFrame) -
         context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions
     )
     work = receive_unit.Work(query.database, place, query.driver.epoch)
-    judge = F.arrow_udf(
-        receive_unit.judge(work), "fate byte, largest long", F.ArrowUDFType.SCALAR_ITER
-    ).asNondeterministic()
+    with warnings.catch_warnings():
+        # Spark would rather infer the kind from type hints, which say less than the kind itself.
+        warnings.simplefilter("ignore", UserWarning)
+        judge = F.arrow_udf(
+            receive_unit.judge(work), "fate byte, largest long", F.ArrowUDFType.SCALAR_ITER
+        ).asNondeterministic()
     inputs = [
         F.col("code"), F.col("oo_high"), F.coalesce("oo_low", F.lit(0)),
         F.coalesce(F.unix_micros("oo_event_time"), F.lit(0)), F.coalesce("oo_payload", F.lit(0)),
@@ -150,7 +152,7 @@ def _end(context: RunContext, query: Query, batch: Batch, read: int, version: in
         lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
     )
     unit = f"{query.lineage}/{batch.plan.batch_id}"
-    log.info("batch committed", unit=unit, epoch=query.driver.epoch, read=read, **total)
+    query.log.info("batch committed", unit=unit, read=read, **total)
 
 
 def _silence(context: RunContext, now: Frontier) -> Frontier | None:
@@ -188,5 +190,5 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> Non
     version = delta.append(row, context.events, commit, ["oo_kind"])
     passing("close-after-delta")
     run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
-    log.info("input closed", kind=kind, epoch=query.driver.epoch, close=number)
+    query.log.info("input closed", unit=commit.unit, kind=kind)
     passing("close-after-end")

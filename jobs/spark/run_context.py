@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-import structlog
 from pyspark.sql import SparkSession
 
 from jobs import declarations, settings
@@ -78,7 +77,6 @@ class RunContext:
         committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
         checkpoint.compare(folder, lineage.lineage, committed)
         self._open[name] = Query(driver, folder, driver.session(self.database), lineage.start_from or {})
-        structlog.contextvars.bind_contextvars(lineage=driver.lineage, epoch=driver.epoch)
         return self._open[name]
 
     def settings(self) -> dict[str, str]:

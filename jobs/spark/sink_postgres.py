@@ -127,7 +127,8 @@ class PostgresWriter:
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
         if self._sink.keys:
             keys = sql.SQL(", ").join(map(sql.Identifier, self._sink.keys))
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(keys))
+            # Not a primary key: a key of the user's may be null, and null is one value.
+            parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(keys))
         schema = sql.Identifier(self._schema)
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{self._schema}.{self._table}",))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))

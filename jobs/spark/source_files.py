@@ -11,22 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.commitlog.lineages import Driver
+from jobs.model.batch import EPOCH
 from jobs.spark import delta
-
-log = structlog.get_logger()
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
 PIECE = 1 << 22
@@ -75,7 +73,6 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     frame = spark.createDataFrame(rows, schema).repartitionById(cuts, (F.col("batch_no") - batches).cast("int"))
     commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, f"{len(rows)} files")
     delta.append(frame, inbox.table, commit, [])
-    log.info("registered", files=len(rows), batches=cuts)
     return len(rows)
 
 
@@ -112,9 +109,10 @@ class Listed:
 
 def listed(batch: DataFrame) -> Listed:
     """The entries of a batch of the registry's stream."""
-    rows = sorted(batch.collect(), key=lambda row: row.path)
+    # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+    rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda row: row.path)
     files = [InputFile(r.path, r.size, r.modified_ns, r.lines, r.refusal) for r in rows]
-    return Listed(files, rows[0].batch_no, rows[0].seen_at.replace(tzinfo=UTC))
+    return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
 
 def unreadable(files: list[InputFile]) -> dict[str, str]:

@@ -28,7 +28,7 @@ LINES: dict[str, tuple[str, str | None]] = {
     "does not parse": ("{", "no JSON object"),
     "not an object": ("[1,2]", "no JSON object"),
     "a number": ("17", "no JSON object"),
-    "null": ("null", "record id column id is missing"),
+    "null": ("null", "no JSON object"),
     "blank": ("   ", "blank"),
     "empty object": ("{}", "record id column id is missing"),
     "id missing": (record(id=None, shop="b"), "record id column id is missing"),
@@ -38,7 +38,7 @@ LINES: dict[str, tuple[str, str | None]] = {
     "wrong type": (record(id="t1", cents="many"), "no JSON object of the declared types"),
     "fraction for a whole number": (record(id="t2", cents=1.5), "no JSON object of the declared types"),
     "number out of range": (record(id="t3", cents=10**30), "no JSON object of the declared types"),
-    "year 1": (record(id="y1", at="0001-01-01T00:00:00Z"), None),
+    "year 1": (record(id="y1", at="0001-01-01T00:00:00Z"), "before the year 2"),
     "without a zone": (record(id="z1", at="2026-01-01T00:00:00"), None),
     "with another zone": (record(id="z2", at="2026-01-01T02:00:00+02:00"), None),
     "unknown field": (record(id="u1", colour="red"), None),
@@ -125,4 +125,4 @@ def test_invalid_bytes_are_invalid_lines(platform: Platform, spark: object) -> N
 
     events = platform.events()
     assert sorted(events[events["oo_kind"] == "kept"]["id"]) == ["good", "next"]
-    assert events[events["oo_kind"] == "invalid"]["oo_reason"].tolist() == ["the line is not UTF-8"]
+    assert events[events["oo_kind"] == "invalid"]["oo_reason"].tolist() == ["the line is not UTF-8; its bytes are in hexadecimal"]
