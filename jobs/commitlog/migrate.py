@@ -41,7 +41,7 @@ def _apply(connection: Connection, folders: list[str], *, views: bool) -> list[s
     journal = connection.execute(text("SELECT name, checksum FROM onlyonce_private.migrations"))
     known = {row.name: row.checksum for row in journal}
     files = [path for folder in folders for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))]
-    _refuse_newer(known, {_name(path) for path in files} if views else set(known))
+    _refuse_newer({name for name in known if name.split("/")[0] in folders}, {_name(path) for path in files})
     applied = [_name(path) for path in files if _apply_file(connection, path, known)]
     if views and known.get("inspect") != _checksum(FOLDER / "inspect.sql"):
         _script(connection, (FOLDER / "inspect.sql").read_text())
@@ -65,8 +65,8 @@ def _apply_file(connection: Connection, path: Path, known: dict[str, str]) -> bo
     return False
 
 
-def _refuse_newer(known: dict[str, str], here: set[str]) -> None:
-    if newer := sorted(known.keys() - here - {"inspect"}):
+def _refuse_newer(known: set[str], here: set[str]) -> None:
+    if newer := sorted(known - here):
         raise Refused(
             f"the database has migrations that this version does not know: {', '.join(newer)}",
             data="nothing was changed",
