@@ -58,7 +58,7 @@ def in_stream(events: DataFrame, output: Output) -> DataFrame:
     # The control branch first: a union takes the watermark of its first branch.
     if isinstance(output.window, Session):
         rows = rows.filter(~is_late(output.window, output.lateness))
-        return controls.unionByName(rows)
+        return assign(controls.unionByName(rows), output.window)
     joined = assign(controls.unionByName(rows), output.window)
     return joined.filter(~is_late(output.window, output.lateness))
 
@@ -66,7 +66,7 @@ def in_stream(events: DataFrame, output: Output) -> DataFrame:
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
     """The same rows for a bounded read, where nothing is late."""
     kept = events.filter("oo_kind = 'kept'")
-    return kept if output.window is None or isinstance(output.window, Session) else assign(kept, output.window)
+    return kept if output.window is None else assign(kept, output.window)
 
 
 def counted(events: DataFrame, output: Output) -> DataFrame:

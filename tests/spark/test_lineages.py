@@ -48,8 +48,11 @@ def old(folder: Path) -> None:
             (folder / kind / f".{number}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("damage", [lost, swapped, damaged, old], ids=lambda d: d.__name__)
-@pytest.mark.parametrize("query", ["receive", "per_shop"])
+@pytest.mark.parametrize(
+    ("query", "damage"),
+    [("receive", lost), ("receive", old), ("per_shop", lost), ("per_shop", swapped), ("per_shop", damaged)],
+    ids=lambda v: getattr(v, "__name__", v),
+)
 def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_goes_on(
     platform: Platform, spark: object, query: str, damage: Callable[[Path], None]
 ) -> None:
