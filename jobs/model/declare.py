@@ -131,6 +131,8 @@ class Output:
         _check_name("output", self.name)
         if not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+        if self.lateness % timedelta(milliseconds=1):
+            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
         if self.panes not in ("on_time", "early"):
@@ -159,6 +161,10 @@ class Pipeline:
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the system time than this is invalid
     partitions     in how many partitions receive cuts a batch; fixed by the batch row for its replay
+    dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
+                   silence of over an hour count as one hour. A day, because producers retry for minutes, an
+                   operator who sends a file again does so the same or the next working hours, and a day of ids
+                   (18 bytes each) is small; longer for sources that are replayed by hand
     """
 
     name: str
@@ -170,6 +176,7 @@ class Pipeline:
     idle_after: timedelta | None = None
     max_ahead: timedelta = timedelta(days=1)
     partitions: int = 2
+    dedup_horizon: timedelta = timedelta(days=1)
 
     def __post_init__(self) -> None:
         _check_name("pipeline", self.name)
@@ -183,6 +190,11 @@ class Pipeline:
             raise Refused(f"pipeline {self.name}: no record_id", hint="name the columns that identify a record")
         if self.partitions < 1:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
+        if self.dedup_horizon <= timedelta(0):
+            raise Refused(
+                f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
+                hint="give a length of time; timedelta(days=1) is the default",
+            )
         if reserved := [c for c in columns if c.startswith(PREFIX)]:
             raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
         _check_outputs(self)

@@ -47,22 +47,31 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
 
     The largest of: the tide less the lateness; the end of the last window with data when the input
     ended; the same at a close by silence, but never past that close's clock bound. Whole milliseconds,
-    since Spark's watermark has no more.
+    since Spark's watermark has no more: an end is rounded up, so that the window that it ends (a session
+    may end at any microsecond) does close; a bound is rounded down.
     """
     bounds: list[Micros] = []
     if frontier.tide is not None:
-        bounds.append(frontier.tide - lateness)
+        bounds.append(_down(frontier.tide - lateness))
     if frontier.ended is not None:
-        bounds.append(window.last_end(frontier.ended))
+        bounds.append(_up(window.last_end(frontier.ended)))
     if frontier.silent_tide is not None and frontier.silent_clock is not None:
-        bounds.append(min(window.last_end(frontier.silent_tide), frontier.silent_clock))
-    return max(bounds) // MILLI * MILLI if bounds else None
+        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock)))
+    return max(bounds, default=None)
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
     """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time."""
     closed = closed_until(frontier, window, lateness)
     return closed is not None and (time if isinstance(window, Session) else end) <= closed
+
+
+def _down(time: Micros) -> Micros:
+    return time // MILLI * MILLI
+
+
+def _up(time: Micros) -> Micros:
+    return -(-time // MILLI) * MILLI
 
 
 def _later(one: Micros | None, other: Micros | None) -> Micros | None:

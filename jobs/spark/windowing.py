@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.model.declare import Output
+from jobs.model.frontier import MILLI
 from jobs.model.windows import Fixed, Session, Sliding, Window, micros
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
@@ -21,14 +22,13 @@ the watermark would never see them (experiments, A2); this expression the optimi
 
 def closed_until(window: Window, lateness: timedelta) -> Column:
     """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
-    tide = _micros("oo_frontier.tide") - F.lit(micros(lateness))
-    ended = _last_end(window, _micros("oo_frontier.ended"))
+    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness)))
+    ended = _up(_last_end(window, _micros("oo_frontier.ended")))
     silent = F.least(
-        _last_end(window, _micros("oo_frontier.silent_tide")),
-        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _micros("oo_frontier.silent_clock")),
+        _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
+        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock"))),
     )
-    latest = F.greatest(tide, ended, silent)
-    return F.timestamp_micros(latest - F.pmod(latest, F.lit(1000)))
+    return F.timestamp_micros(F.greatest(tide, ended, silent))
 
 
 def is_late(window: Window, lateness: timedelta) -> Column:
@@ -88,6 +88,14 @@ def counted(events: DataFrame, output: Output) -> DataFrame:
 
 def _micros(name: str) -> Column:
     return F.unix_micros(F.col(name))
+
+
+def _down(time: Column) -> Column:
+    return time - F.pmod(time, F.lit(MILLI))
+
+
+def _up(time: Column) -> Column:
+    return time + F.pmod(-time, F.lit(MILLI))
 
 
 def _last_end(window: Window, time: Column) -> Column:
