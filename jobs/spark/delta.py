@@ -21,6 +21,13 @@ from jobs.model.errors import InvariantBroken
 RECENT = 20
 """How many commits back the look usually goes; when the commit is older, all of the history is read."""
 
+KEEP_ALL = {
+    "delta.appendOnly": "true",
+    # Streams of new outputs and new lives start at an old version, so the log must reach back (experiments, B17).
+    "delta.logRetentionDuration": "interval 3650 days",
+}
+"""The properties of the platform's own tables, `files` and `events`."""
+
 LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
 
 

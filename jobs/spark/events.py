@@ -27,12 +27,6 @@ PLATFORM = (
 UNSPLIT = 2147483647
 """The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
 
-PROPERTIES = {
-    "delta.appendOnly": "true",
-    # The streams of new outputs start at version 0, so the log must reach back (experiments, B17).
-    "delta.logRetentionDuration": "interval 3650 days",
-}
-
 
 def schema(pipeline: Pipeline) -> StructType:
     """The declared columns and the platform's."""
@@ -41,7 +35,7 @@ def schema(pipeline: Pipeline) -> StructType:
 
 def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
     """Make the table if there is none."""
-    delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
+    delta.make(path, schema(pipeline), spark, ["oo_kind"], delta.KEEP_ALL)
 
 
 def stamp(known: Frontier) -> Column:

@@ -8,6 +8,7 @@ The cut into batches is made here, once: by sorted name, `max_files_a_batch` at 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from pyspark.sql.types import StructType
 
 from jobs.commitlog.lineages import Driver
 from jobs.model.batch import EPOCH
+from jobs.model.errors import InvariantBroken, Superseded
 from jobs.spark import delta
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
 PIECE = 1 << 22
+LISTINGS = 5
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class InputFile:
 class Inbox:
     """Where files come in, and the table `files` that remembers them."""
 
+    instance: str
     folder: Path
     table: Path
     max_files_a_batch: int
@@ -56,11 +60,25 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     The transaction of the append is numbered, so of two drivers that list at once one wins and the other
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
     """
-    schema = StructType.fromDDL(SCHEMA)
-    delta.make(inbox.table, schema, spark, [], {})
-    app_id = f"{driver.lineage}/files"
+    delta.make(inbox.table, StructType.fromDDL(SCHEMA), spark, [], delta.KEEP_ALL)
+    for _ in range(LISTINGS):
+        added = _register_once(spark, inbox, driver, now)
+        if added is not None:
+            return added
+    raise Superseded(
+        f"{inbox.table}: another driver registers the same inbox, {LISTINGS} times in a row",
+        data="each file is registered once, by whichever driver was first",
+        hint="nothing to do while the other one runs",
+    )
+
+
+def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int | None:
+    # None: another driver took the number with a listing of its own.
+    app_id = f"{inbox.instance}/files"
     number = (delta.version(inbox.table, app_id) or 0) + 1
-    known, batches = _known(inbox.table)
+    known, batches, last_seen = _known(inbox.table)
+    # System time never moves back, whatever the clock does: it decides what may be collected.
+    now = max(now, last_seen) if last_seen else now
     found = list(_new_files(inbox.folder, known))
     if not found:
         return 0
@@ -70,9 +88,14 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
         for f in group
     ]
     cuts = rows[-1][0] - batches + 1
-    frame = spark.createDataFrame(rows, schema).repartitionById(cuts, (F.col("batch_no") - batches).cast("int"))
-    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, f"{len(rows)} files")
-    delta.append(frame, inbox.table, commit, [])
+    frame = spark.createDataFrame(rows, StructType.fromDDL(SCHEMA))
+    frame = frame.repartitionById(cuts, (F.col("batch_no") - batches).cast("int"))
+    listing = hashlib.sha256(repr(found).encode()).hexdigest()[:32]
+    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, listing)
+    try:
+        delta.append(frame, inbox.table, commit, [])
+    except InvariantBroken:
+        return None
     return len(rows)
 
 
@@ -146,14 +169,15 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
         yield files[start : start + size]
 
 
-def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int]:
-    # By path the last (size, mtime) seen, and the number of batches cut so far.
+def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int, datetime | None]:
+    # By path the last (size, mtime) seen, the number of batches cut so far, and the last system time.
     entries: pa.Table = pa.table(
-        DeltaTable(str(table)).to_pyarrow_table(columns=["batch_no", "path", "size", "modified_ns"])
+        DeltaTable(str(table)).to_pyarrow_table(columns=["batch_no", "path", "size", "modified_ns", "seen_at"])
     ).sort_by("batch_no")
     marks = zip(entries["size"].to_pylist(), entries["modified_ns"].to_pylist(), strict=True)
     last: Any = pc.max(entries["batch_no"]).as_py()
-    return dict(zip(entries["path"].to_pylist(), marks, strict=True)), 0 if last is None else last + 1
+    known = dict(zip(entries["path"].to_pylist(), marks, strict=True))
+    return known, 0 if last is None else last + 1, pc.max(entries["seen_at"]).as_py()
 
 
 def _new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:
