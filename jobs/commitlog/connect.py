@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, Row, create_engine, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
@@ -71,13 +71,15 @@ def transaction(database: Database) -> Iterator[Connection]:
         try:
             yield connection
         except DBAPIError as error:
-            connection.invalidate() if error.connection_invalidated else begun.rollback()
-            raise (_away(error) if _is_away(error) else error) from error
+            _roll_back(connection, begun)
+            if _is_away(error):
+                raise _away(error) from error
+            raise
         except psycopg2.OperationalError as error:
             connection.invalidate()
             raise _away(error) from error
         except BaseException:
-            begun.rollback()
+            _roll_back(connection, begun)
             raise
         try:
             begun.commit()
@@ -123,6 +125,14 @@ def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, 
     """Run a named statement for many rows, in few round trips."""
     if rows:
         connection.execute(text(queries(file)[query]), rows)
+
+
+def _roll_back(connection: Connection, begun: RootTransaction) -> None:
+    # On a session that has ended there is nothing to roll back, and saying so would hide what went wrong before.
+    try:
+        begun.rollback()
+    except DBAPIError:
+        connection.invalidate()
 
 
 def _is_away(error: DBAPIError) -> bool:
