@@ -17,7 +17,7 @@ from jobs.model.errors import Refused
 from jobs.model.windows import Session, Window
 
 T = TypeVar("T")
-NAME = re.compile(r"[a-z][a-z0-9_]{0,40}$")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
 
@@ -195,8 +195,14 @@ class Pipeline:
                 f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
                 hint="give a length of time; timedelta(days=1) is the default",
             )
-        if reserved := [c for c in columns if c.startswith(PREFIX)]:
+        if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
             raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
+        plain = [c.lower() for c in columns]
+        if twice := [c for n, c in enumerate(columns) if c.lower() in plain[:n]]:
+            raise Refused(
+                f"pipeline {self.name}: column {twice[0]!r} is declared twice",
+                hint="rename one of them; Spark takes capitals and small letters for the same",
+            )
         _check_outputs(self)
 
     def columns(self) -> list[str]:
@@ -277,7 +283,7 @@ def target(pipeline: Pipeline, output: Output) -> str:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise Refused(
             f"{kind} name {name!r}", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
         )
