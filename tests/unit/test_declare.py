@@ -13,6 +13,11 @@ from jobs.model.errors import Refused
 from jobs.model.windows import Fixed, Session, Sliding
 
 HOUR = Fixed(timedelta(hours=1))
+# Without types, so that wrong options can be given.
+delta: Any = Delta
+postgres: Any = Postgres
+files: Any = Files
+bare_pipeline: Any = Pipeline
 UPSERT = Delta(write="upsert", keys=("window_start", "shop"))
 
 
@@ -64,17 +69,17 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of an output": (
         lambda: output(latenes=1), "Output: unknown option 'latenes'", "did you mean 'lateness'?"),
     "an unknown option of Files": (
-        lambda: Files(max_file_a_batch=1), "Files: unknown option", "did you mean 'max_files_a_batch'?"),
-    "an unknown option of Delta": (lambda: Delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
+        lambda: files(max_file_a_batch=1), "Files: unknown option", "did you mean 'max_files_a_batch'?"),
+    "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
     "an unknown option of Postgres": (
-        lambda: Postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
-    "an unknown option like nothing": (lambda: Delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
-    "a missing option": (lambda: Postgres(), "Postgres: .*'table'", "it has: table, write"),
-    "a missing option of a pipeline": (lambda: Pipeline(name="shop"), "Pipeline: .*'source'.*'outputs'", "it has: name"),
-    "an unknown write": (lambda: Delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
+        lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
+    "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
+    "a missing option": (lambda: postgres(), "Postgres: .*'table'", "it has: table, write"),
+    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'source'.*'outputs'", "it has: name"),
+    "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
-        lambda: Delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can: append, upsert"),
-    "an unknown write of Postgres": (lambda: Postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
+        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can: append, upsert"),
+    "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
     "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "upsert and increment need keys"),
     "an increment without keys": (
         lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "need keys"),
