@@ -6,10 +6,11 @@ VALUES (:instance, :bucket, :lineage, :batch_id, :partition, :partitions, :ids, 
 
 -- chunks --
 -- The chunks that batch `batch_id` of a lineage may see: earlier batches of it, and all of the pipeline's
--- other lineages; of them only those that can hold an id of this partition. No ids yet.
+-- other lineages; of them only those that can hold an id of this partition. One bucket, or all live ones. No ids yet.
 SELECT bucket, lineage, batch_id, partition, id_count
 FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket >= :floor AND id_count > 0
+  AND (CAST(:only_bucket AS bigint) IS NULL OR bucket = :only_bucket)
   AND (lineage <> :lineage OR batch_id < :batch_id)
   AND mod(partition, gcd(partitions, :partitions)) = mod(:partition, gcd(partitions, :partitions))
 
@@ -18,6 +19,19 @@ WHERE instance = :instance AND bucket >= :floor AND id_count > 0
 SELECT ids FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
+-- filters --
+-- The Bloom filters of some chunks, a few at a time.
+SELECT bucket, lineage, batch_id, partition, filter FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, lineage, batch_id, partition) IN (
+    SELECT * FROM unnest(CAST(:buckets AS bigint[]), CAST(:lineages AS text[]), CAST(:batch_ids AS bigint[]),
+                         CAST(:chosen AS int[])))
+
+-- mend_filter --
+-- A filter that was missing or damaged, made again from the ids.
+UPDATE onlyonce_private.catalog_chunks SET filter = :filter
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
+
 -- floor --
--- The number of an instance, and the bucket below which its ids are collected.
-SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance
+-- The number of an instance, and the bucket below which its ids are collected. FOR SHARE: the collector's update waits
+-- until this batch has begun, and then sees the floor that it began with.
+SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR SHARE

@@ -98,11 +98,12 @@ CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
-           AND (b.kept, b.invalid, b.duplicate) = (u.kept, u.invalid, u.duplicate) AS conserved
+           AND (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate) AS conserved
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
-    SELECT sum(x.kept)::bigint AS kept, sum(x.invalid)::bigint AS invalid, sum(x.duplicate)::bigint AS duplicate
+    SELECT sum(x.kept)::bigint AS kept, sum(x.invalid)::bigint AS invalid, sum(x.remnant)::bigint AS remnant,
+           sum(x.duplicate)::bigint AS duplicate
     FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u ON true
 WHERE l.query = 'receive'
 UNION ALL

@@ -1,17 +1,23 @@
-"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept."""
+"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
 from jobs.commitlog.connect import ask, do
+from jobs.model.collecting import BUCKET
 from jobs.model.errors import InvariantBroken
 
-BUCKET_SECONDS = 600
+BUCKET_SECONDS = int(BUCKET.total_seconds())
 """System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""
+
+Probe = Literal["own_bucket", "live_buckets"]
+"""Which buckets may hold an earlier delivery of a record. Its own, when a re-delivery keeps its system time (a
+broker's timestamp); every live one, when the publisher may send it again under a new one (a file is listed anew)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,12 @@ class Place:
     batch_id: int
     partition: int
     partitions: int
+    probe: Probe = "live_buckets"
+
+    @property
+    def is_remnant(self) -> bool:
+        """Whether the ids of this unit's bucket are collected: what it reads can't be told from duplicates."""
+        return self.bucket < self.floor
 
 
 def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
@@ -47,6 +59,7 @@ def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
         connection, "catalog", "chunks",
         instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
         partition=place.partition, partitions=place.partitions,
+        only_bucket=place.bucket if place.probe == "own_bucket" else None,
     )  # fmt: skip
     return [(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count) for r in rows]
 
@@ -66,6 +79,27 @@ def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes:
     return bytes(rows[0].ids)
 
 
+def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
+    """The stored filters of some chunks; one that is missing is None, or not there at all."""
+    rows = ask(
+        connection, "catalog", "filters",
+        instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
+        batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
+    )  # fmt: skip
+    return {
+        ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition): None if r.filter is None else bytes(r.filter)
+        for r in rows
+    }
+
+
+def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> None:
+    """Store a filter that was made again, in place of one that was missing or damaged."""
+    do(
+        connection, "catalog", "mend_filter", instance=instance, bucket=key.bucket, lineage=key.lineage,
+        batch_id=key.batch_id, partition=key.partition, filter=bloom,
+    )  # fmt: skip
+
+
 def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
     """Add this unit's chunk, in the transaction of its claim."""
     do(
@@ -78,11 +112,12 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
 def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     """Make the partition of a bucket before a batch needs it; gives the collection floor.
 
+    Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
     CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them (experiments, A10).
     """
     row = ask(connection, "catalog", "floor", instance=instance)[0]
     parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
-    if not _exists(connection, child):
+    if bucket >= row.gc_floor and not _exists(connection, child):
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": parent})
         if not _exists(connection, parent):
             _make(

@@ -21,6 +21,8 @@ from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_fi
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
+BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
+
 
 def drain(context: RunContext) -> None:
     """Take in what is there, batch by batch, then write the closes that are due. Called by `jobs.stream`."""
@@ -136,10 +138,13 @@ def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFram
         *[known[name].alias(name) for name in ("ended", "silent_tide", "silent_clock")],
     )
     frontier = known if context.bounded else F.when(is_seed, reached).otherwise(known)
-    kind = F.when(is_seed, "control").when(fate == receive_unit.INVALID, "invalid").otherwise("kept")
+    is_remnant = fate == receive_unit.REMNANT
+    kind = F.when(is_seed, "control").when(is_remnant, "remnant")
+    kind = kind.when(fate == receive_unit.INVALID, "invalid").otherwise("kept")
     columns = {
         "oo_kind": kind, "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage),
         "oo_batch": F.lit(plan.batch_id), "oo_partition": F.spark_partition_id(), "oo_frontier": frontier,
+        "oo_reason": F.when(is_remnant, BEFORE_HORIZON).otherwise(F.col("oo_reason")),
     }  # fmt: skip
     fields = events.schema(context.pipeline).fields
     return judged.select(*[columns.get(f.name, F.col(f"`{f.name}`")).cast(f.dataType).alias(f.name) for f in fields])

@@ -23,11 +23,11 @@ from jobs.failpoints import passing
 from jobs.model.batch import to_time
 from jobs.model.errors import InvariantBroken
 from jobs.model.units import Content, Counts, UnitId, compare
-from jobs.spark import catalog_lookup
+from jobs.spark import bloom, catalog_lookup
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a row is before it is judged; each partition has one seed, which becomes its control row."""
-KEPT, DUPLICATE = 0, 3
+KEPT, DUPLICATE, REMNANT = 0, 3, 4
 """What becomes of it; an invalid row and the seed keep their code."""
 
 Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
@@ -81,6 +81,7 @@ class _Tally:
     duplicate: int
     unknown_fields: int
     largest: int | None
+    remnant: int = 0
 
 
 def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
@@ -111,6 +112,11 @@ def _partition(records: Records) -> int:
 def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
     fates = records.code.copy()
     rows = np.flatnonzero(records.code == CANDIDATE)
+    invalid = int((records.code == INVALID).sum())
+    if work.place.is_remnant:
+        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
+        fates[rows] = REMNANT
+        return fates, _Tally(0, invalid, 0, 0, None, remnant=len(rows))
     ids = (records.high[rows], records.low[rows])
     new = catalog_lookup.first_of_each(ids, records.time[rows], records.payload[rows])
     new &= ~catalog_lookup.seen(work.database, work.place, ids)
@@ -118,7 +124,7 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
     times = records.time[rows[new]]
     return fates, _Tally(
         kept=int(new.sum()),
-        invalid=int((records.code == INVALID).sum()),
+        invalid=invalid,
         duplicate=int((~new).sum()),
         unknown_fields=int(records.unknown[rows[new]].sum()),
         largest=int(times.max()) if len(times) else None,
@@ -129,12 +135,13 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     place = work.place
     unit = UnitId(place.lineage, place.batch_id, "events", place.partition)
     kept = fates == KEPT
-    content = Content(tally.kept + tally.invalid, _content_hash(records, fates))
+    content = Content(tally.kept + tally.invalid + tally.remnant, _content_hash(records, fates))
     counts = Counts(
-        kept=tally.kept, invalid=tally.invalid, duplicate=tally.duplicate,
+        kept=tally.kept, invalid=tally.invalid, remnant=tally.remnant, duplicate=tally.duplicate,
         unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
     )  # fmt: skip
-    packed = catalog_lookup.pack((records.high[kept], records.low[kept]))
+    ids = (records.high[kept], records.low[kept])
+    packed, filtered = catalog_lookup.pack(ids), bloom.make(ids)
 
     def write(connection: Connection) -> None:
         passing("receive-unit-before-claim")
@@ -143,7 +150,8 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
         if there is not None:
             compare(unit, there, content)
             return
-        catalog.add(connection, place, packed)
+        if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
+            catalog.add(connection, place, packed, filtered)
         units.fill(connection, unit, content, counts)
         passing("receive-unit-before-commit")
 

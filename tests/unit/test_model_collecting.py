@@ -1,0 +1,93 @@
+"""The collection floor over any history of batches, outages and clock steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.model.collecting import PAUSE, Known, floor, horizon_buckets
+
+DAY = 144
+buckets = st.integers(0, 2000)
+some = st.lists(buckets, max_size=30)
+logs = st.builds(Known, floor=buckets, committed=some, uncommitted=some, begun_with=some)
+horizons = st.integers(1, 300)
+
+
+@given(logs, horizons)
+def test_it_never_moves_back(known: Known, horizon: int) -> None:
+    """Whatever the log says."""
+    assert floor(known, horizon) >= known.floor
+
+
+@given(logs, horizons)
+def test_when_it_moves_it_passes_no_uncommitted_batch_and_no_begun_floor(known: Known, horizon: int) -> None:
+    """Nor does it come nearer to the newest committed bucket than the horizon."""
+    after = floor(known, horizon)
+
+    if after > known.floor:
+        assert all(after <= bound for bound in [*known.uncommitted, *known.begun_with])
+        assert after <= max(known.committed) - horizon
+
+
+@given(logs, horizons)
+def test_it_rests_when_nothing_new_is_committed(known: Known, horizon: int) -> None:
+    """Collecting again moves nothing: an outage adds no bucket, so the floor stands still in it."""
+    after = floor(known, horizon)
+
+    left = [bucket for bucket in known.committed if bucket >= after]
+
+    assert floor(replace(known, floor=after), horizon) == after
+    assert all(bucket >= floor(replace(known, floor=after, committed=left), horizon) for bucket in left)
+
+
+@given(some.filter(bool), horizons, st.integers(0, 10_000), st.integers(0, 29))
+def test_the_length_of_a_pause_is_irrelevant(committed: list[int], horizon: int, longer: int, place: int) -> None:
+    """An outage or a clock step stretches a gap: the same buckets with ids stay, however long it is."""
+    whole = sorted(set(committed))
+    at = place % len(whole)
+    stretched = whole[:at] + [bucket + PAUSE + longer for bucket in whole[at:]]
+    usual = whole[:at] + [bucket + PAUSE for bucket in whole[at:]]
+
+    def kept(of: list[int]) -> list[int]:
+        after = floor(Known(committed=of), horizon)
+        return [number for number, bucket in enumerate(of) if bucket >= after]
+
+    assert kept(stretched) == kept(usual)
+
+
+@given(st.integers(0, 200_000))
+def test_an_outage_of_any_length_lets_the_last_buckets_be(outage: int) -> None:
+    """Of a stream without pauses: after the outage comes a backlog of nine buckets, collected in between."""
+    before, after = list(range(1000, 1300)), list(range(1300 + outage, 1309 + outage))
+    at = 0
+    for number in range(len(after) + 1):
+        at = floor(Known(at, before + after[:number]), DAY)
+
+    assert at <= before[-1] - (DAY - PAUSE - len(after))
+
+
+def test_a_clock_that_steps_back_moves_nothing() -> None:
+    """Batches of lower buckets come; the floor is where it was."""
+    assert floor(Known(900, [1000, 1044, 950, 951]), DAY) == 900
+
+
+def test_a_steady_stream_is_collected_at_the_horizon() -> None:
+    """The last committed bucket less the horizon, no more and no less."""
+    assert floor(Known(0, range(1000, 1500)), DAY) == 1499 - DAY
+    assert floor(Known(0, range(1000, 1500, PAUSE)), DAY) == 1498 - DAY
+
+
+def test_nothing_is_collected_before_anything_is_committed() -> None:
+    """A first run over a year of backlog has no remnants: what is not committed holds the floor."""
+    assert floor(Known(uncommitted=[50_000]), DAY) == 0
+    assert floor(Known(0, [90_000], [50_000], [0]), DAY) == 0
+
+
+def test_a_horizon_is_rounded_up_to_whole_buckets() -> None:
+    """Never shorter than declared."""
+    spans = [timedelta(days=1), timedelta(minutes=10), timedelta(minutes=11), timedelta(seconds=1)]
+    assert [horizon_buckets(span) for span in spans] == [144, 1, 2, 1]
