@@ -62,7 +62,12 @@ def make(
     builder = SparkTable.createIfNotExists(session).location(str(path)).addColumns(frame_schema)
     for key, value in properties.items():
         builder = builder.property(key, value)
-    (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+    try:
+        (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+    except Exception:
+        # Two drivers at once: one of them makes the table, the other is told of a conflict.
+        if not exists(path):
+            raise
 
 
 def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]) -> int:
