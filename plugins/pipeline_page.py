@@ -21,6 +21,7 @@ nothing that is committed. The end of the task's log says what was committed, re
 
 - **Source**: `{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
 - **A record** is identified by {_words(pipeline.record_id)}; it happened at `{pipeline.event_time}`
+- **A re-delivery** is recognised for {pipeline.dedup_horizon} of running time, and dropped
 - **Windows** close as time goes on in the data, with *close* in the form, and {silence}
 
 | output | made by | windows | lateness | written to |

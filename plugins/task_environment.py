@@ -1,6 +1,6 @@
 """What a job gets through its task's environment: the database's URL, which no command line and no log may hold.
 
-Who calls it: the operator in `plugins.spark_job` and the DAG `audit`.
+Who calls it: the operator in `plugins.spark_job` and the DAGs `audit` and `collect`.
 """
 
 from __future__ import annotations

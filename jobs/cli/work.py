@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, audit, lineage."""
+"""The commands that do something to the data, or judge it: run, audit, collect, lineage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, audit):
+    for command in (run, audit, collect):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -65,6 +65,19 @@ def audit(
     if report.warnings:
         tables.show_error(auditor.broken(report), tables.console(stderr=True))
         raise typer.Exit(1)
+
+
+def collect(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline with its bounded runs; by default all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let record ids go that are older than the dedup horizon; says what went. The DAG collect does it hourly."""
+    from jobs import collect as collector
+
+    there(settings.database_url)
+    give(collector.main([pipeline] if pipeline else []), as_json)
 
 
 @lineage_app.command("list")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import audit, tables
+from jobs import audit, collect, tables
 from jobs.cli import app, look, shell, work
 from jobs.model import errors
 from jobs.model.report import Report
@@ -171,6 +171,17 @@ def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
     assert "onlyonce.conservation" in result.stderr
 
 
+@pytest.mark.parametrize("argv", [[], ["flights"]])
+def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
+    monkeypatch.setattr(collect, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"]))
+
+    result = runner.invoke(app, ["collect", *argv, "--json"])
+
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["facts"], shown["warnings"]) == (0, {"asked": argv}, ["2 are left"])
+
+
 def test_help_names_every_command() -> None:
     shown = runner.invoke(app, ["--help"]).stdout
     names = [
@@ -180,6 +191,7 @@ def test_help_names_every_command() -> None:
         "feed",
         "run",
         "audit",
+        "collect",
         "lineage",
         "status",
         "sql",

@@ -1,0 +1,132 @@
+"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
+
+For each pipeline and bounded run: raise its floor (`jobs.model.collecting` decides, without a clock), then
+drop the buckets below it (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be
+killed at any point and run again.
+
+Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
+every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs import declarations, logs, settings, tables
+from jobs.commitlog import collector
+from jobs.commitlog.connect import Database, run, transaction
+from jobs.model.collecting import BUCKET, horizon_buckets
+from jobs.model.declare import Pipeline, unknown
+from jobs.model.errors import CommitStateUnknown, OnlyonceError, Retryable
+from jobs.model.report import Report
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 1.0
+"""Between two attempts at a drop the readers that queued behind the first one have their turn."""
+
+
+def main(argv: list[str]) -> Report:
+    """Collect once, everything or one pipeline; the report says what went."""
+    only = arguments(argv).pipeline
+    database = Database(settings.database_url(), "onlyonce/collect")
+    declared = declarations.load()
+    if only is not None and only not in declared:
+        raise unknown("pipeline", only, sorted(declared))
+    known = run(database, collector.instances)
+    chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
+    warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
+    rows = [
+        _collect(database, instance, declared[pipeline], warnings)
+        for instance, pipeline in chosen
+        if pipeline in declared
+    ]
+    return _report(rows, warnings)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a collection is asked for."""
+    parser = argparse.ArgumentParser(prog="jobs.collect", description=__doc__)
+    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, with its bounded runs; by default all")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def _collect(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
+    horizon = horizon_buckets(pipeline.dedup_horizon)
+    before, after = run(database, lambda conn: collector.raise_floor(conn, instance, horizon))
+    waiting = run(database, lambda conn: collector.below_floor(conn, instance))
+    gone, left = _drop_all(database, instance, waiting)
+    if left:
+        warnings.append(f"{instance}: {len(waiting) - len(gone)} bucket(s) are left for the next time: {left}")
+    return {
+        "pipeline": instance, "horizon": str(pipeline.dedup_horizon), "floor": _time(after), "moved": after - before,
+        "buckets": len(gone), "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone),
+        "bytes": sum(d.bytes for d in gone),
+    }  # fmt: skip
+
+
+def _drop_all(
+    database: Database, instance: str, waiting: list[collector.Bucket]
+) -> tuple[list[collector.Dropped], str | None]:
+    """What was dropped, and what stopped it: who reads one bucket for long holds the others of the pipeline too."""
+    gone: list[collector.Dropped] = []
+    for bucket in waiting:
+        try:
+            dropped = _drop(database, instance, bucket)
+        except (Retryable, CommitStateUnknown) as error:
+            return gone, error.what
+        if dropped:
+            gone.append(dropped)
+    return gone, None
+
+
+def _drop(database: Database, instance: str, bucket: collector.Bucket) -> collector.Dropped | None:
+    """One bucket, in a transaction of its own, tried a few times. Raises Retryable when a reader does not end."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with transaction(database) as connection:
+                return collector.drop(connection, instance, bucket)
+        except (Retryable, CommitStateUnknown):
+            # A drop whose answer was lost is tried again too: what is gone is then found to be gone.
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _report(rows: list[dict[str, Any]], warnings: list[str]) -> Report:
+    facts = {name: sum(row[name] for row in rows) for name in ("buckets", "chunks", "ids", "bytes")}
+    title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
+    shown = {"by pipeline": rows}
+    return Report(title, f"collect__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
+
+
+def _undeclared(instance: str, pipeline: str) -> str:
+    return f"{instance}: no pipeline {pipeline!r} is declared any more, so its horizon is unknown and its ids stay"
+
+
+def _time(floor: int) -> datetime | None:
+    return datetime.fromtimestamp(floor * BUCKET.total_seconds(), UTC) if floor > 0 else None
+
+
+def cli() -> None:
+    """`python -m jobs.collect`: the report, as log lines or JSON; ends with the error's exit code."""
+    argv = sys.argv[1:]
+    logs.configure(job="collect")
+    try:
+        done = main(argv)
+    except OnlyonceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    if arguments(argv).json:
+        print(tables.as_json(done))
+    else:
+        logs.tell(done)
+
+
+if __name__ == "__main__":
+    cli()
