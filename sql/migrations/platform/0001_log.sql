@@ -64,7 +64,7 @@ CREATE TABLE onlyonce_private.batches (
     CONSTRAINT batches_state_known CHECK (state IN ('begun', 'committed')),
     CONSTRAINT batches_mode_known CHECK (mode IN ('exactly_once', 'at_least_once')),
     CONSTRAINT batches_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
-    CONSTRAINT batches_committed_is_conserved CHECK (state <> 'committed' OR conserved),
+    CONSTRAINT batches_committed_is_conserved CHECK (state <> 'committed' OR conserved IS TRUE),
     CONSTRAINT batches_tide_never_moves_back CHECK (tide_after >= tide)
 );
 COMMENT ON TABLE onlyonce_private.batches IS
