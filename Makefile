@@ -40,7 +40,7 @@ check: env ## style, types, import rules, and the tests that are quick and need 
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -m "not spark and not airflow and not browser and not fault and not slow"
 
-test: check ## check, then the tests on real Spark, Airflow and kills (about 20 minutes on two cores)
+test: check ## check, then the tests on real Spark, Airflow and kills
 	$(BIN)/pytest -q -m "(spark or airflow or browser or fault) and not slow" --durations=15
 
 test-faults: env ## every kill at every step, the slow ones too
