@@ -44,7 +44,7 @@ test: check ## check, then the tests on real Spark, Airflow and kills
 	$(BIN)/pytest -q -m "(spark or airflow or browser or fault) and not slow" --durations=15
 
 test-faults: env ## every kill at every step, the slow ones too
-	$(BIN)/pytest -q -m "fault" --durations=15
+	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
 bench: env ## the benchmarks
 	$(BIN)/pytest -q -s tests/benchmarks -m slow

@@ -50,7 +50,13 @@ def old(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("query", "damage"),
-    [("receive", lost), ("receive", old), ("per_shop", lost), ("per_shop", swapped), ("per_shop", damaged)],
+    [
+        ("receive", lost),
+        ("receive", old),
+        ("per_shop", lost),
+        ("per_shop", damaged),
+        pytest.param("per_shop", swapped, marks=pytest.mark.slow),
+    ],
     ids=lambda v: getattr(v, "__name__", v),
 )
 def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_goes_on(
