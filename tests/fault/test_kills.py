@@ -24,7 +24,7 @@ SUPERSEDED = 69
 # there, its checkpoint commit is not (experiments, A4).
 CHAINS = {
     "output": ["delta-after-write", "output-before-end", "output-after-end", "postgres-after-units"],
-    "start": ["start-registered", "start-before-bump", "start-after-bump", "receive-registered", "receive-before-begin"],
+    "start": ["start-instance", "start-registered", "start-before-bump", "start-after-bump", "receive-registered", "receive-before-begin"],
     "receive": ["receive-after-begin", "receive-unit-before-claim", "receive-unit-after-claim", "receive-unit-before-commit"],
     "events": ["receive-unit-after-commit", "receive-after-delta", "receive-before-end", "receive-after-end"],
     "close": ["close-after-begin", "close-after-delta", "close-after-end", "output-before-begin", "output-after-begin"],
