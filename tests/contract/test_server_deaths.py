@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg2
 import pyarrow as pa
 import pytest
@@ -183,10 +184,12 @@ def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def kill(server: Server) -> None:
-    """SIGKILL to the postmaster; returns when it is gone."""
-    postmaster = int((server.folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
-    os.kill(postmaster, signal.SIGKILL)
-    processes.wait_until(lambda: not postgres.is_running(), PATIENCE, "the end of the server")
+    """SIGKILL to the postmaster; returns when it and its sessions are gone (an orphaned session may still commit)."""
+    postmaster = psutil.Process(int((server.folder / "postgres" / "data" / "postmaster.pid").read_text().split()[0]))
+    sessions = postmaster.children()
+    os.kill(postmaster.pid, signal.SIGKILL)
+    gone = [postmaster, *sessions]
+    processes.wait_until(lambda: not any(map(processes.is_alive, gone)), PATIENCE, "the end of the server")
 
 
 def refuses(url: str) -> bool:
