@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support.platform import Platform, Server, free_port
 
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores.
