@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from jobs import settings
 from jobs.commitlog import batches, lineages
 from jobs.commitlog.connect import Database, ask, do, run
+from jobs.model.batch import read_upto
 from jobs.model.declare import unknown
 from jobs.model.errors import Refused
 from jobs.model.report import Report
@@ -104,7 +105,7 @@ def _start_from(connection: Connection, instance: str, query: str, lineage: str)
     last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
     if last.source_to is None:
         return dict(last.start_from) if last.start_from else None
-    version = _upto(last.source_to)
+    version = read_upto(last.source_to)
     if query == "receive":
         return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
     opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
@@ -112,10 +113,5 @@ def _start_from(connection: Connection, instance: str, query: str, lineage: str)
     if opened:
         before = opened[0].source_from
         first = int((opened[0].start_from or {}).get("version", 0))
-        start = _upto(before) + 1 if before else first
+        start = read_upto(before) + 1 if before else first
     return {"version": start, "counted_upto": version}
-
-
-def _upto(offset: dict[str, Any]) -> int:
-    version = int(offset["reservoirVersion"])
-    return version if int(offset.get("index", 0)) >= 0 else version - 1

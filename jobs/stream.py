@@ -69,7 +69,7 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
-    from jobs.spark import outputs, receive, session
+    from jobs.spark import backfill, outputs, receive, session
     from jobs.spark.run_context import RunContext
 
     spark = session.start(f"onlyonce {instance}", asked.master)
@@ -81,6 +81,8 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argpars
         (outputs.drain_bounded if context.bounded else outputs.drain)(context, root)
     if context.bounded:
         run(database, lambda conn: lineages.close_instance(conn, instance))
+    else:
+        backfill.fold_late(context)
 
 
 def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:

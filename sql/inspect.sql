@@ -3,7 +3,7 @@ CREATE SCHEMA IF NOT EXISTS onlyonce;
 COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what is committed. Views only.';
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
-    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes CASCADE;
+    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -13,7 +13,8 @@ JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
 LEFT JOIN LATERAL (
     SELECT count(*) AS batches, max(batch_id) AS last_batch, max(committed_at) AS last_committed_at
-    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed') b ON true;
+    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed') b ON true
+WHERE l.kind = 'stream';
 COMMENT ON VIEW onlyonce.lineages IS 'Each life of each streaming query, bound to one checkpoint.';
 COMMENT ON COLUMN onlyonce.lineages.lineage IS 'instance/query/life';
 COMMENT ON COLUMN onlyonce.lineages.pipeline IS 'the declared pipeline';
@@ -70,18 +71,20 @@ COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.commits AS
-SELECT u.unique_id, p.pipeline, l.instance, l.query AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
-       u.attempt, u.kind, u.rows, u.content_hash, u.committed_at, b.state AS batch_state, b.run_id, u.authority
+SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
+       u.attempt, u.kind, u.rows, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
+       coalesce(b.run_id, f.run_id) AS run_id, u.authority
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id);
+LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
+LEFT JOIN onlyonce_private.backfills f ON (f.lineage, f.batch_id) = (u.lineage, u.batch_id);
 COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A unique id is there once, or not.';
 COMMENT ON COLUMN onlyonce.commits.unique_id IS 'lineage/batch/sink/partition';
 COMMENT ON COLUMN onlyonce.commits.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.commits.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.commits.output IS 'the query: receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.commits.sink IS 'what it was written to: events, or the output';
-COMMENT ON COLUMN onlyonce.commits.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.commits.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
 COMMENT ON COLUMN onlyonce.commits.partition IS 'the pinned partition';
 COMMENT ON COLUMN onlyonce.commits.epoch IS 'the driver whose task committed it';
@@ -90,7 +93,7 @@ COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transacti
 COMMENT ON COLUMN onlyonce.commits.rows IS 'how many rows';
 COMMENT ON COLUMN onlyonce.commits.content_hash IS 'order-free hash of its exact columns; a replay must give the same';
 COMMENT ON COLUMN onlyonce.commits.committed_at IS 'when the unit committed';
-COMMENT ON COLUMN onlyonce.commits.batch_state IS 'begun, committed';
+COMMENT ON COLUMN onlyonce.commits.batch_state IS 'begun, committed; of a backfill also replaced (done again from the start)';
 COMMENT ON COLUMN onlyonce.commits.run_id IS 'the run of its batch';
 COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of the database in which it committed';
 
@@ -131,15 +134,31 @@ COMMENT ON COLUMN onlyonce.conservation.in_time IS 'output: (record, window) pai
 COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
 COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
 
+CREATE OR REPLACE VIEW onlyonce_private.met_windows AS
+SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time, w.late, l.instance, b.tide, b.run_id,
+       EXISTS (SELECT 1 FROM onlyonce_private.backfills f
+               WHERE (f.instance, f.output, f.state) = (l.instance, w.output, 'committed')
+                 AND w.window_start >= f.window_from AND w.window_start < f.window_to
+                 AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
+                     - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded
+FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+JOIN onlyonce_private.lineages l USING (lineage);
+COMMENT ON VIEW onlyonce_private.met_windows IS
+    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
+
 CREATE VIEW onlyonce.windows AS
 WITH met AS (
-    SELECT l.instance, w.output, w.window_start, w.window_end, sum(w.in_time)::bigint AS in_time, sum(w.late)::bigint AS late
-    FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
-    WHERE w.window_start IS NOT NULL GROUP BY 1, 2, 3, 4)
+    SELECT instance, output, window_start, window_end, sum(in_time)::bigint AS in_time, sum(late)::bigint AS late,
+           coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded
+    FROM onlyonce_private.met_windows WHERE window_start IS NOT NULL GROUP BY 1, 2, 3, 4),
+made AS (
+    SELECT n.*, n.generation = max(n.generation) OVER (PARTITION BY instance, output, window_start, window_end) AS newest
+    FROM onlyonce_private.panes n)
 SELECT p.pipeline, instance, output, window_start, window_end, coalesce(n.generation, 0) AS generation,
-       CASE WHEN n.final THEN 'closed' ELSE 'open' END AS state,
-       n.rows, met.in_time, met.late, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
-FROM onlyonce_private.panes n FULL JOIN met USING (instance, output, window_start, window_end)
+       CASE WHEN NOT n.newest THEN 'replaced' WHEN n.final THEN 'closed' WHEN met.in_time = 0 THEN 'only late'
+            ELSE 'open' END AS state,
+       n.rows, met.in_time, met.late, met.late_not_folded, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
+FROM made n FULL JOIN met USING (instance, output, window_start, window_end)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.windows IS 'Each window of each output that has data, with its state and generation.';
 COMMENT ON COLUMN onlyonce.windows.pipeline IS 'the declared pipeline';
@@ -148,22 +167,21 @@ COMMENT ON COLUMN onlyonce.windows.output IS 'the output';
 COMMENT ON COLUMN onlyonce.windows.window_start IS 'its start, inclusive';
 COMMENT ON COLUMN onlyonce.windows.window_end IS 'its end, exclusive';
 COMMENT ON COLUMN onlyonce.windows.generation IS '0: written by the stream; then one for each backfill';
-COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: final until a backfill';
+COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: what a reader sees, final until a backfill. replaced: an older generation. only late: all its rows came late, no result yet';
 COMMENT ON COLUMN onlyonce.windows.rows IS 'result rows';
 COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; for an output made from another see that one';
 COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';
+COMMENT ON COLUMN onlyonce.windows.late_not_folded IS 'of these, how many no backfill has folded in yet';
 COMMENT ON COLUMN onlyonce.windows.lineage IS 'the lineage that wrote it';
 COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
 COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.late AS
-SELECT p.pipeline, l.instance, w.output, w.lineage, w.batch_id AS batch, w.window_start, w.window_end, w.late,
-       b.tide, b.run_id, 'data/' || l.instance || '/events' AS rows_are_in
-FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
-JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.pipelines p USING (instance)
-WHERE w.late > 0;
+SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
+       m.tide, m.run_id, 'data/' || m.instance || '/events' AS rows_are_in
+FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
+WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
 COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
@@ -173,6 +191,7 @@ COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them'
 COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
+COMMENT ON COLUMN onlyonce.late.folded IS 'whether a backfill has folded them in since';
 COMMENT ON COLUMN onlyonce.late.tide IS 'the tide before the batch';
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
@@ -205,6 +224,31 @@ COMMENT ON COLUMN onlyonce.remnant.remnant IS 'how many';
 COMMENT ON COLUMN onlyonce.remnant.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.remnant.committed_at IS 'when the batch was committed';
 COMMENT ON COLUMN onlyonce.remnant.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+
+CREATE VIEW onlyonce.backfills AS
+SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by, f.run_id, f.windows, f.rows,
+       f.in_time, f.late, f.events_version, f.declaration_hash, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
+FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
+COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.backfills.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.backfills.output IS 'the output that reads events; those made from it are done with it';
+COMMENT ON COLUMN onlyonce.backfills.window_from IS 'windows that start here or later (for sessions: after widening to what has merged)';
+COMMENT ON COLUMN onlyonce.backfills.window_to IS 'and before this';
+COMMENT ON COLUMN onlyonce.backfills.state IS 'begun, committed, replaced (its driver ended; a later one did it again)';
+COMMENT ON COLUMN onlyonce.backfills.asked_by IS 'person: a backfill. late rows: the declaration asks for it (late)';
+COMMENT ON COLUMN onlyonce.backfills.run_id IS 'the run (Airflow''s run id, or one of the shell)';
+COMMENT ON COLUMN onlyonce.backfills.windows IS 'windows with rows now';
+COMMENT ON COLUMN onlyonce.backfills.rows IS 'result rows written to the output itself';
+COMMENT ON COLUMN onlyonce.backfills.in_time IS '(record, window) pairs that the stream had too';
+COMMENT ON COLUMN onlyonce.backfills.late IS '(record, window) pairs that were late, folded in';
+COMMENT ON COLUMN onlyonce.backfills.events_version IS 'the version of events that was read: what the output''s stream had read';
+COMMENT ON COLUMN onlyonce.backfills.declaration_hash IS 'declaration and functions that it ran with';
+COMMENT ON COLUMN onlyonce.backfills.lineage IS 'instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.backfills.batch IS 'counts the recomputations of the interval';
+COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';
+COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
+COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.closes AS
 SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide, c.ended, c.silent_tide, c.silent_clock,

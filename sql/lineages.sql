@@ -14,8 +14,8 @@ SELECT coalesce(max(life), 0) AS life FROM onlyonce_private.lineages WHERE insta
 
 -- add --
 -- A new life of a query.
-INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, start_from)
-VALUES (:lineage, :instance, :query, :life, :checkpoint_id, CAST(:start_from AS jsonb))
+INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, start_from, kind)
+VALUES (:lineage, :instance, :query, :life, :checkpoint_id, CAST(:start_from AS jsonb), :kind)
 ON CONFLICT DO NOTHING
 
 -- set_state --

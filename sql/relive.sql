@@ -37,4 +37,4 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND p.lineage <>
 
 -- all_live --
 -- The lineages that can get a new life.
-SELECT instance, query FROM onlyonce_private.lineages WHERE state <> 'closed' ORDER BY 1, 2
+SELECT instance, query FROM onlyonce_private.lineages WHERE state <> 'closed' AND kind = 'stream' ORDER BY 1, 2

@@ -51,7 +51,10 @@ FROM onlyonce.lineages ORDER BY instance, query = 'receive' DESC, query, life
 -- begun_batches --
 -- Batches that began and did not commit, oldest first.
 SELECT b.instance, b.lineage, b.batch_id AS batch, b.epoch, b.run_id, b.begun_at
-FROM onlyonce.batches b WHERE b.state = 'begun' ORDER BY b.begun_at
+FROM onlyonce.batches b WHERE b.state = 'begun'
+UNION ALL
+SELECT f.instance, f.lineage, f.batch, f.epoch, f.run_id, f.begun_at FROM onlyonce.backfills f WHERE f.state = 'begun'
+ORDER BY begun_at
 
 -- fates --
 -- What became of the records of the committed batches, by pipeline (or bounded run) and stage.
@@ -98,6 +101,11 @@ SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.li
 FROM life LEFT JOIN done USING (lineage)
 LEFT JOIN onlyonce.batches r ON r.instance = life.instance AND r.query = 'receive' AND r.state = 'committed'
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY life.instance, life.query
+
+-- run_backfills --
+-- What a run has recomputed.
+SELECT output, window_from, window_to, state, windows, rows, in_time, late, events_version AS version
+FROM onlyonce.backfills WHERE run_id = :run_id ORDER BY begun_at, output
 
 -- progress --
 -- What some pipelines have committed so far, by query.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -51,9 +51,17 @@ def live(connection: Connection, instance: str, query: str) -> Lineage | None:
 
 
 def register(
-    connection: Connection, instance: str, query: str, checkpoint_id: UUID, start_from: dict[str, Any] | None = None
+    connection: Connection,
+    instance: str,
+    query: str,
+    checkpoint_id: UUID,
+    start_from: dict[str, Any] | None = None,
+    kind: Literal["stream", "backfill"] = "stream",
 ) -> Lineage:
-    """The live lineage of a query, made if there is none; the checkpoint is made after it (experiments, B18)."""
+    """The live lineage of a query, made if there is none; the checkpoint is made after it (experiments, B18).
+
+    A backfill's lineage has no checkpoint: only its epoch and its units.
+    """
     found = live(connection, instance, query)
     if found:
         return found
@@ -61,7 +69,7 @@ def register(
     do(
         connection, "lineages", "add",
         lineage=f"{instance}/{query}/{life}", instance=instance, query=query, life=life,
-        checkpoint_id=checkpoint_id, start_from=json.dumps(start_from) if start_from else None,
+        checkpoint_id=checkpoint_id, start_from=json.dumps(start_from) if start_from else None, kind=kind,
     )  # fmt: skip
     registered = live(connection, instance, query)
     if registered is None:

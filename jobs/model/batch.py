@@ -121,6 +121,17 @@ def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
     )
 
 
+def read_upto(offset: dict[str, Any] | None) -> int:
+    """The last version of a Delta table that an offset of Spark's has read whole; -1 for none.
+
+    An offset names the next version with a negative index, or the last file taken of a version.
+    """
+    if offset is None:
+        return -1
+    version = int(offset["reservoirVersion"])
+    return version if int(offset.get("index", 0)) >= 0 else version - 1
+
+
 def to_micros(time: datetime | None) -> int | None:
     """Whole microseconds since 1970."""
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1)

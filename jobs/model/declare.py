@@ -116,6 +116,10 @@ class Output:
     panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert)
     from_output   make this output from the closed panes of that one, in the same batch
     stable_input  stage the rows before they are written: for functions that are not deterministic
+    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+                  are computed anew, with them, as a backfill would
+    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
+                  'refuse' the backfill, 'skip' this sink, or 'resend' the new rows (an upsert puts them over the old)
     """
 
     name: str
@@ -126,9 +130,20 @@ class Output:
     panes: Literal["on_time", "early"] = "on_time"
     from_output: str | None = None
     stable_input: bool = False
+    late: Literal["keep", "recompute"] = "keep"
+    on_backfill: Literal["refuse", "skip", "resend"] = "refuse"
 
     def __post_init__(self) -> None:
         _check_name("output", self.name)
+        _check_one_of(self.name, "late", self.late, ("keep", "recompute"))
+        _check_one_of(self.name, "on_backfill", self.on_backfill, ("refuse", "skip", "resend"))
+        if self.on_backfill == "resend" and self.sink.write != "upsert":
+            raise Refused(
+                f"output {self.name}: resending would write rows a second time that are in an {self.sink.write} already",
+                hint="'resend' is for upserts; an append is replaced by itself, an increment can only 'skip'",
+            )
+        if self.late == "recompute" and (self.window is None or self.from_output):
+            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
         if not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
@@ -287,6 +302,11 @@ def _check_name(kind: str, name: str) -> None:
         raise Refused(
             f"{kind} name {name!r}", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
         )
+
+
+def _check_one_of(output: str, option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise Refused(f"output {output}: {option}={value!r}", hint=f"It can be: {', '.join(known)}")
 
 
 def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import tenacity
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -27,6 +28,10 @@ KEEP_ALL = {
     "delta.logRetentionDuration": "interval 3650 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
+
+CONFLICT = ("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete")
+CONFLICTS = 20
+"""How often a replacement is tried while other commits come between."""
 
 LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
 
@@ -79,6 +84,28 @@ def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]
         (writer.partitionBy(*partition_by) if partition_by else writer).save(str(path))
 
     return once(path, commit, write)
+
+
+def replace(frame: DataFrame, path: Path, commit: Commit, where: str) -> None:
+    """Put rows in the place of those that the predicate names, in one commit; again when the stream came between.
+
+    Delta judges by the files that a commit has read: an append to one of the same dates is a conflict, after which
+    the same rows are written again (experiments, A9).
+    """
+    for attempt in tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_is_conflict),
+        stop=tenacity.stop_after_attempt(CONFLICTS),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=5),
+        reraise=True,
+    ):
+        with attempt:
+            writer = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
+            writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
+            writer.option("userMetadata", commit.note()).save(str(path))
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return any(mark in str(error) for mark in CONFLICT) and not any(mark in str(error) for mark in LOST_ANSWER)
 
 
 def once(path: Path, commit: Commit, write: Callable[[], None]) -> int:

@@ -7,37 +7,23 @@ already written: a stateful query whose plan is skipped dies at its next start (
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from jobs import declarations
 from jobs.commitlog import batches, lineages
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Outcome, Plan, check_output, to_time
+from jobs.model.batch import Batch, Outcome, Plan, check_output, read_upto, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.frontier import Frontier
-from jobs.model.units import Content
-from jobs.spark import checkpoint, content, delta, events, staging, windowing
+from jobs.spark import checkpoint, delta, events, results, staging, windowing
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
-from jobs.spark.sinks import SinkWriter, writer_for
-
-WINDOW = ["window_start", "window_end"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One output of a query's chain: the root, or one made from it."""
-
-    output: Output
-    writer: SinkWriter
 
 
 @dataclass(frozen=True)
@@ -55,12 +41,14 @@ def drain(context: RunContext, root: Output) -> None:
     rows = windowing.in_stream(events.stream(context.spark, context.events, start), root)
     if query.start_from:
         rows = _without_final(context, query, root, rows)
-    result = _applied(context, root, rows)
-    steps = _steps(context, query, root, result)
+    result = results.applied(context, root, rows)
+    steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
+    facts = {"stateless": results.is_stateless(result)}
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
+        plan = replace(plan, facts=facts)
         _batch(context, query, steps, frame, plan, versions)
 
     try:
@@ -75,42 +63,10 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     query = context.open_query(root.name)
     upto = delta.latest(context.events)
     rows = windowing.in_batch(context.spark.read.format("delta").load(str(context.events)), root)
-    result = _applied(context, root, rows)
-    steps = _steps(context, query, root, result)
+    result = results.applied(context, root, rows)
+    steps = results.steps_of(context, query, root, result)
     plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
     _batch(context, query, steps, result, plan, Versions(-1, upto))
-
-
-def _applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
-    """The user's function over the columns that it may see."""
-    names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
-    if "oo_window" in rows.columns:
-        names.append("oo_window")
-    result: DataFrame = declarations.transform(output)(rows.select(*[f"`{name}`" for name in names]))
-    _check_result(output, result, output.window is not None)
-    return result
-
-
-def _check_result(output: Output, result: Any, windowed: bool) -> None:
-    if not isinstance(result, DataFrame):
-        raise Refused(f"output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame")
-    if windowed and "oo_window" not in result.columns:
-        raise Refused(
-            f"output {output.name}: the result of {output.transform} has no column oo_window",
-            data="nothing was written",
-            hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
-        )
-
-
-def _steps(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
-    steps, schema = [], _flat(result).schema
-    for output in [root, *context.pipeline.made_from(root)]:
-        if output is not root:
-            schema = _flat(_made(output, context.spark.createDataFrame([], result.schema))).schema
-        step = Step(output, writer_for(context, query, output))
-        step.writer.prepare(_nullable(schema))
-        steps.append(step)
-    return steps
 
 
 def _without_final(context: RunContext, query: Query, root: Output, rows: DataFrame) -> DataFrame:
@@ -127,7 +83,9 @@ def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tup
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
     # A new life meets rows again that an earlier one has counted.
-    versions = Versions(_upto(before) if before else int(query.start_from.get("counted_upto", -1)), _upto(offset))
+    versions = Versions(
+        read_upto(before) if before else int(query.start_from.get("counted_upto", -1)), read_upto(offset)
+    )
     return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
 
 
@@ -155,14 +113,8 @@ def _plan_of(
     )
 
 
-def _upto(offset: dict[str, Any]) -> int:
-    # A Delta offset names the next version with a negative index, or the last file taken of a version.
-    version = int(offset["reservoirVersion"])
-    return version if int(offset.get("index", 0)) >= 0 else version - 1
-
-
 def _batch(
-    context: RunContext, query: Query, steps: list[Step], frame: DataFrame, plan: Plan, versions: Versions
+    context: RunContext, query: Query, steps: list[results.Step], frame: DataFrame, plan: Plan, versions: Versions
 ) -> None:
     passing("output-before-begin")
     known = Frontier() if context.bounded else None
@@ -170,12 +122,12 @@ def _batch(
     passing("output-after-begin")
     with ExitStack() as held:
         root = steps[0].output
-        rows = _consumed(context, query, root, batch, _hold(held, frame))
+        rows = _consumed(context, query, root, batch, results.hold(held, frame))
         if batch.committed:
             return
-        panes = _write(context, query, steps[0], batch, _hold(held, rows))
+        panes = _write(context, query, steps[0], batch, results.hold(held, rows))
         for step in steps[1:]:
-            panes += _write(context, query, step, batch, _hold(held, _made(step.output, rows)))
+            panes += _write(context, query, step, batch, results.hold(held, results.made(step.output, rows)))
         _end(context, query, steps, batch, versions, panes)
     passing("output-after-end")
 
@@ -189,36 +141,26 @@ def _consumed(context: RunContext, query: Query, root: Output, batch: Batch, fra
     return staging.staged(context, query, root, batch, frame)
 
 
-def _hold(held: ExitStack, frame: DataFrame) -> DataFrame:
-    kept = frame.persist()
-    held.callback(kept.unpersist)
-    return kept
-
-
-def _made(output: Output, rows: DataFrame) -> DataFrame:
-    result: DataFrame = declarations.transform(output)(rows)
-    _check_result(output, result, windowed=True)
-    return result
-
-
-def _write(context: RunContext, query: Query, step: Step, batch: Batch, rows: DataFrame) -> list[dict[str, Any]]:
+def _write(
+    context: RunContext, query: Query, step: results.Step, batch: Batch, rows: DataFrame
+) -> list[dict[str, Any]]:
     """Write one output's rows; gives the panes: one for each window, with its number of rows."""
-    flat = _flat(rows)
-    # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
-    by = [F.unix_micros(name).alias(name) for name in WINDOW if name in flat.columns]
-    groups = [row.asDict() for row in flat.groupBy(*by).agg(*content.aggregates(flat.schema)).collect()]
-    total: Content = content.of_groups(flat.schema, groups)
-    step.writer.write(batch, flat, total)
-    query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}", rows=total.rows)
-    same = {"instance": context.instance, "output": step.output.name, "generation": 0}
+    found = results.measured(rows)
+    step.writer.write(batch, found.rows, found.content)
+    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+    query.log.info("written", unit=unit, rows=found.content.rows)
     final = step.output.panes == "on_time"
-    return [
-        same | {name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"], "final": final} for g in groups if by
-    ]
+    same = {"instance": context.instance, "output": step.output.name, "generation": 0, "final": final}
+    return [same | window for window in found.windows]
 
 
 def _end(
-    context: RunContext, query: Query, steps: list[Step], batch: Batch, versions: Versions, panes: list[dict[str, Any]]
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    panes: list[dict[str, Any]],
 ) -> None:
     root = steps[0].output
     received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
@@ -245,9 +187,9 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict
     if not received:
         return []
     rows = windowing.counted(events.of_batches(context.spark, context.events, received), root)
-    numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in WINDOW]
+    numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in results.WINDOW]
     return [
-        {**{name: to_time(row[name]) for name in WINDOW}, "in_time": row.in_time, "late": row.late}
+        {**{name: to_time(row[name]) for name in results.WINDOW}, "in_time": row.in_time, "late": row.late}
         for row in rows.select(*numbers, "in_time", "late").collect()
     ]
 
@@ -263,20 +205,6 @@ def _check_dropped(context: RunContext, query: Query, progress: list[Any]) -> No
             hint="does the transform change oo_event_time or oo_window? Correct it, then: onlyonce lineage new "
             + query.lineage.rsplit("/", 1)[0],
         )
-
-
-def _flat(rows: DataFrame) -> DataFrame:
-    if "oo_window" not in rows.columns:
-        return rows
-    rest = [F.col(f"`{name}`") for name in rows.columns if name != "oo_window"]
-    window = [F.col("oo_window.start").alias("window_start"), F.col("oo_window.end").alias("window_end")]
-    return rows.select(*window, *rest)
-
-
-def _nullable(schema: StructType) -> StructType:
-    for field in schema.fields:
-        field.nullable = True
-    return schema
 
 
 def _refusal(root: Output, error: AnalysisException) -> Exception:

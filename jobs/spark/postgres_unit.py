@@ -38,7 +38,7 @@ UPDATES = {
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know."""
+    """All that a task needs to know. `windows`: with write='replace', the span whose rows go first."""
 
     database: Database
     unit: UnitId
@@ -48,6 +48,7 @@ class Work:
     write: str
     keys: tuple[str, ...]
     floats: tuple[str, ...]
+    windows: tuple[str, ...] | None = None
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -119,6 +120,8 @@ def _settle(work: Work, tally: Tally) -> None:
 def _write(connection: Connection, work: Work, batches: Batches) -> None:
     cursor = connection.connection.cursor()
     first = next(batches, None)
+    if work.write == "replace":
+        _delete(cursor, work)
     if first is None:
         return
     columns = first.schema.names
@@ -128,7 +131,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
     }
     rows = _Csv(first, batches)
-    if work.write == "append":
+    if work.write in ("append", "replace"):
         _copy(cursor, _text("COPY {target} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
         passing("postgres-unit-after-rows")
         return
@@ -153,6 +156,13 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
             hint="the keys must identify a row of the transform's result: group by all of them",
         ) from error
     passing("postgres-unit-after-rows")
+
+
+def _delete(cursor: Any, work: Work) -> None:
+    """Take out the rows of the windows that are written anew, in the same transaction."""
+    statement = sql.SQL("DELETE FROM {} WHERE window_start >= %s AND window_start < %s")
+    cursor.execute(statement.format(sql.Identifier(work.schema, work.table)), work.windows)
+    passing("postgres-unit-after-delete")
 
 
 def _copy(cursor: Any, statement: str, rows: _Csv) -> None:

@@ -15,7 +15,8 @@ from jobs import settings
 from jobs.commitlog import units
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch
+from jobs.model.backfill import Span
+from jobs.model.batch import Batch, to_time
 from jobs.model.declare import Delta, Output, target
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId, compare
@@ -66,8 +67,7 @@ class DeltaWriter:
         self._witness(batch, unit, content)
         if content.rows == 0:
             return
-        app_id = f"{batch.plan.lineage}/{self._output.name}"
-        commit = delta.Commit(app_id, batch.plan.batch_id, str(unit), self._query.driver.epoch, content.exact)
+        commit = self._commit(batch, unit, content)
         dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
         passing("delta-before-write")
         if self._sink.write == "append":
@@ -77,10 +77,32 @@ class DeltaWriter:
             delta.once(self.path, commit, lambda: self._merge(dated, commit))
         passing("delta-after-write")
 
+    def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
+        """One commit that takes the windows' rows out and puts the new ones in."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        self._witness(batch, unit, content)
+        if self._sink.keys:
+            self._check_keys(rows)
+        commit = self._commit(batch, unit, content)
+        dated = rows.withColumn(DATE, F.to_date("window_start"))
+        first, last = (time.isoformat() for time in (span.times[0], to_time(span.stop - 1)) if time)
+        # The dates first: by them Delta sees that the stream, which writes other dates, is not in the way.
+        windows = (
+            f"{DATE} >= DATE'{first[:10]}' AND {DATE} <= DATE'{last[:10]}' "
+            f"AND window_start >= TIMESTAMP'{first}' AND window_start <= TIMESTAMP'{last}'"
+        )
+        passing("delta-before-replace")
+        delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, windows))
+        passing("delta-after-replace")
+
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
         there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
         units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+
+    def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
+        app_id = f"{batch.plan.lineage}/{self._output.name}"
+        return delta.Commit(app_id, batch.plan.batch_id, str(unit), self._query.driver.epoch, content.exact)
 
     def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
         def work(connection: Connection) -> None:

@@ -19,6 +19,7 @@ from jobs.commitlog import lineages, units
 from jobs.commitlog.connect import Database, do, run
 from jobs.commitlog.migrate import migrate_authority
 from jobs.failpoints import passing
+from jobs.model.backfill import Span
 from jobs.model.batch import Batch
 from jobs.model.declare import Output, Postgres
 from jobs.model.errors import Refused
@@ -69,6 +70,14 @@ class PostgresWriter:
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> None:
         """One task and one transaction for each pinned partition."""
+        self._commit(batch, rows, self._sink.write, None)
+
+    def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
+        """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
+        assert batch.plan.partitions == 1, "a reader must never see half a generation"
+        self._commit(batch, rows, "replace", tuple(time.isoformat() for time in span.times))
+
+    def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
         rows = rows.select(*[f"`{f.name}`" for f in self._stored(rows.schema).fields])
         plan, schema = batch.plan, rows.schema
         key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
@@ -81,8 +90,8 @@ class PostgresWriter:
         floats = tuple(f.name for f in content.float_fields(schema))
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
-            self._database, unit, self._query.driver.epoch, self._schema, self._table, self._sink.write,
-            self._sink.keys, floats,
+            self._database, unit, self._query.driver.epoch, self._schema, self._table, write, self._sink.keys, floats,
+            windows,
         )  # fmt: skip
         passing("postgres-before-units")
         exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
+from jobs.model.backfill import Span
 from jobs.model.batch import Batch
 from jobs.model.declare import Delta, Output
 from jobs.model.units import Content
@@ -23,6 +24,9 @@ class SinkWriter(Protocol):
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
         """Commit the rows of a batch as units. Rows that are there already are compared, not written again."""
+
+    def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
+        """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """In the transaction that ends the batch: see that its units are in the platform's log."""

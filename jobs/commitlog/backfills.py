@@ -1,0 +1,173 @@
+"""Begin and end of a backfill, and what the log knows of the windows that it recomputes. PROTOCOL.md, 10.
+
+An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
+checkpoint. Each attempt is a batch of its own: it reads the newest `events`, replaces the windows whole, and so needs
+nothing of an attempt before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from jobs.commitlog import lineages
+from jobs.commitlog.connect import ask, do, do_many
+from jobs.commitlog.lineages import Driver, Lineage, check_epoch
+from jobs.model.backfill import Span, check_closed
+from jobs.model.batch import read_upto, to_micros
+from jobs.model.declare import Output
+from jobs.model.errors import Refused, Retryable
+from jobs.model.frontier import Frontier, closed_until
+from jobs.model.windows import micros
+
+AskedBy = Literal["person", "late rows"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A backfill of one output, before it begins."""
+
+    instance: str
+    output: str
+    span: Span
+    asked_by: AskedBy
+    declaration_hash: str
+
+    @property
+    def query(self) -> str:
+        """What stands for the query in the lineage. All recomputations for late rows are of one lineage."""
+        return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the stream of an output has come.
+
+    consumed   the version of `events` that its committed batches have read
+    frontier   what closed the windows that it has written
+    """
+
+    consumed: int
+    frontier: Frontier
+
+
+def reach(connection: Connection, instance: str, output: str) -> Reach | None:
+    """How far an output's stream has come by the log; None before its first committed batch.
+
+    Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
+    closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
+    """
+    rows = ask(connection, "backfills", "read_by", instance=instance, output=output)
+    if not rows:
+        return None
+    consumed = read_upto(rows[0].source_to)
+    closing = consumed if rows[0].facts.get("stateless") else read_upto(rows[0].source_from)
+    told = ask(connection, "backfills", "frontier_at", instance=instance, version=closing)[0]
+    known = Frontier(
+        to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
+    )
+    return Reach(consumed, known)
+
+
+def closed_reach(connection: Connection, instance: str, root: Output, span: Span) -> Reach:
+    """How far the stream has come; raises OpenWindows unless it has closed and written the windows of the span."""
+    if root.window is None:
+        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+    found = reach(connection, instance, root.name) or Reach(-1, Frontier())
+    check_closed(root, span, closed_until(found.frontier, root.window, micros(root.lateness)))
+    return found
+
+
+def open_lineage(connection: Connection, request: Request, run_id: str) -> Driver:
+    """The lineage of an interval under a new epoch: a driver that is still at work on it is fenced."""
+    found: Lineage = lineages.register(connection, request.instance, request.query, uuid4(), kind="backfill")
+    return lineages.bump(connection, found, run_id)
+
+
+def begin(connection: Connection, driver: Driver, request: Request, events_version: int) -> int:
+    """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    _lock(connection, request.instance)
+    _refuse_overlap(connection, driver.lineage, request, request.span)
+    do(connection, "backfills", "replace_begun", lineage=driver.lineage)
+    number = int(ask(connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
+    start, stop = request.span.times
+    do(
+        connection, "backfills", "begin",
+        lineage=driver.lineage, batch_id=number, instance=request.instance, output=request.output, epoch=driver.epoch,
+        run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
+        events_version=events_version, declaration_hash=request.declaration_hash,
+    )  # fmt: skip
+    return number
+
+
+def widen(connection: Connection, driver: Driver, request: Request, number: int, span: Span) -> None:
+    """Note that merged sessions reach past the interval. Raises like `begin`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    _lock(connection, request.instance)
+    _refuse_overlap(connection, driver.lineage, request, span)
+    start, stop = span.times
+    do(connection, "backfills", "widen", lineage=driver.lineage, batch_id=number, window_from=start, window_to=stop)
+
+
+def end(
+    connection: Connection,
+    driver: Driver,
+    request: Request,
+    number: int,
+    span: Span,
+    panes: dict[str, list[dict[str, Any]]],
+    counts: dict[str, int],
+) -> None:
+    """Store the new generation of each window, by output, and mark the backfill as committed.
+
+    Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
+    """
+    check_epoch(connection, driver.lineage, driver.epoch)
+    if ask(connection, "backfills", "state", lineage=driver.lineage, batch_id=number)[0].state == "committed":
+        return
+    start, stop = span.times
+    for output, made in panes.items():
+        same = {
+            "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
+            "declaration_hash": request.declaration_hash,
+        }  # fmt: skip
+        do_many(connection, "backfills", "add_pane", [same | pane for pane in made])
+        do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
+    do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)
+
+
+def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:
+    """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds."""
+    rows = ask(connection, "backfills", "late_not_folded", instance=instance, output=output)
+    return [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
+
+
+def _lock(connection: Connection, instance: str) -> None:
+    if not ask(connection, "backfills", "lock_instance", instance=instance):
+        raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+
+
+def _refuse_overlap(connection: Connection, lineage: str, request: Request, span: Span) -> None:
+    start, stop = span.times
+    others = ask(
+        connection, "backfills", "under_way",
+        instance=request.instance, output=request.output, lineage=lineage, window_from=start, window_to=stop,
+    )  # fmt: skip
+    if not others:
+        return
+    other = others[0]
+    what = f"output {request.output}: windows of {span} are in the backfill {other.lineage}, begun by {other.run_id}"
+    data = "nothing was written; two backfills of one window could leave its sinks at different generations"
+    if other.at_work:
+        raise Retryable(
+            f"{what} and at work", data=data, hint="wait until it has ended, then run the same command again"
+        )
+    command = f"onlyonce run {request.instance}"
+    if other.asked_by == "person":
+        times = f"--from {other.window_from:%Y-%m-%dT%H:%M:%SZ} --to {other.window_to:%Y-%m-%dT%H:%M:%SZ}"
+        command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
+    raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")

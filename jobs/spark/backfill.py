@@ -1,0 +1,146 @@
+"""Recompute closed windows of an output from `events`, late rows folded in, and put them in place of the old ones.
+
+The same functions as the stream's (`results`, the sinks), over a bounded read of what the stream has read. The steps
+are numbered as in jobs/PROTOCOL.md, 10.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.commitlog import backfills
+from jobs.commitlog.backfills import AskedBy, Reach, Request
+from jobs.commitlog.connect import run
+from jobs.failpoints import passing
+from jobs.model import backfill as model
+from jobs.model.backfill import Span
+from jobs.model.batch import Batch, Plan
+from jobs.model.declare import Output
+from jobs.model.windows import Session
+from jobs.spark import results, staging, windowing
+from jobs.spark.query import Query
+from jobs.spark.run_context import RunContext
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The new rows of the windows that start in `span`, and how many (record, window) pairs they were made of."""
+
+    rows: DataFrame
+    span: Span
+    in_time: int
+    late: int
+
+
+def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:
+    """Make the next generation of the windows of an output that start in the span, and of those made from it.
+
+    Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
+    """
+    chain = [root, *context.pipeline.made_from(root)]
+    todo = {output.name: model.what_to_do(output) for output in chain}
+    reach = run(context.database, lambda conn: backfills.closed_reach(conn, context.instance, root, span))
+    request = Request(context.instance, root.name, span, asked_by, context.declaration_hash(root.name))
+    driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
+    query = Query(driver, context.folder, driver.session(context.database), {})
+    number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
+    passing("backfill-after-begin")
+    query.log.info("backfill begun", windows=str(span), events=reach.consumed)
+    with ExitStack() as held:
+        made = _computed(context, root, span, reach)
+        if made.span != span:
+            run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
+        batch = _batch(context, query, number, request, reach)
+        panes = _written(context, query, chain, todo, batch, made, held)
+        counts = {"in_time": made.in_time, "late": made.late, "windows": len(panes[root.name])}
+        counts["rows"] = sum(pane["rows"] for pane in panes[root.name])
+        passing("backfill-before-end")
+        run(query.database, lambda conn: backfills.end(conn, driver, request, number, made.span, panes, counts))
+    query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
+    passing("backfill-after-end")
+
+
+def fold_late(context: RunContext) -> None:
+    """Recompute the windows of outputs with late='recompute' that have late rows not folded in yet."""
+    for root in context.pipeline.roots():
+        if root.late == "recompute":
+            for span in model.spans(_late_windows(context, root)):
+                recompute(context, root, span, "late rows")
+
+
+def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
+    return run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
+
+
+def _computed(context: RunContext, root: Output, span: Span, reach: Reach) -> Recomputed:
+    events = context.spark.read.format("delta").option("versionAsOf", reach.consumed).load(str(context.events))
+    kept = events.filter("oo_kind = 'kept'")
+    if isinstance(root.window, Session):
+        from jobs.spark import backfill_sessions
+
+        return backfill_sessions.computed(context, root, span, reach, kept)
+    rows = windowing.assign(between(kept, *model.rows_of(root, span)), root.window)  # type: ignore[arg-type]
+    rows = rows.filter(starts_in(F.col("oo_window.start"), span))
+    return Recomputed(results.applied(context, root, rows), span, *counted(root, rows))
+
+
+def counted(root: Output, rows: DataFrame) -> tuple[int, int]:
+    """(in time, late) of rows with their windows."""
+    assert root.window is not None
+    late = windowing.is_late(root.window, root.lateness)
+    found = rows.agg(F.count_if(~late).alias("in_time"), F.count_if(late).alias("late")).collect()[0]
+    return found.in_time, found.late
+
+
+def between(rows: DataFrame, low: int, high: int) -> DataFrame:
+    """The rows with event times in [low, high), in microseconds."""
+    time = F.col("oo_event_time")
+    return rows.filter((time >= F.timestamp_micros(F.lit(low))) & (time < F.timestamp_micros(F.lit(high))))
+
+
+def starts_in(column: Any, span: Span) -> Any:
+    """Whether a window's start is in the span."""
+    return (column >= F.timestamp_micros(F.lit(span.start))) & (column < F.timestamp_micros(F.lit(span.stop)))
+
+
+def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
+    """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
+    plan = Plan(
+        lineage=query.lineage, batch_id=number, source_from=None, source_to={"reservoirVersion": reach.consumed},
+        offsets_hash="", partitions=1, system_time=context.started_at, bucket=0, settings={}, mode="exactly_once",
+        declaration_hash=request.declaration_hash,
+    )  # fmt: skip
+    return Batch(plan, reach.frontier, 0, "begun", replayed=False)
+
+
+def _written(
+    context: RunContext,
+    query: Query,
+    chain: list[Output],
+    todo: dict[str, str],
+    batch: Batch,
+    made: Recomputed,
+    held: ExitStack,
+) -> dict[str, list[dict[str, Any]]]:
+    rows = results.hold(held, made.rows)
+    if chain[0].stable_input:
+        rows = staging.staged(context, query, chain[0], batch, rows)
+    panes = {}
+    for step in results.steps_of(context, query, chain[0], made.rows):
+        mine = rows if step.output is chain[0] else results.hold(held, results.made(step.output, rows))
+        found = results.measured(mine)
+        if todo[step.output.name] == "replace":
+            step.writer.replace(batch, found.rows, found.content, made.span)
+        elif todo[step.output.name] == "resend":
+            step.writer.write(batch, found.rows, found.content)
+        if todo[step.output.name] != "skip":
+            run(query.database, lambda conn, step=step: step.writer.end(conn, batch))  # type: ignore[misc]
+        unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+        query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
+        panes[step.output.name] = found.windows if todo[step.output.name] != "skip" else []
+    return panes

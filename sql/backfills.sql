@@ -1,0 +1,90 @@
+-- lock_instance --
+-- Backfills of an instance begin one after the other, so that each sees which others are under way.
+SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR UPDATE
+
+-- under_way --
+-- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
+SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by,
+       EXISTS (SELECT 1 FROM pg_stat_activity a
+               WHERE a.application_name = 'onlyonce/' || l.lineage_no || '/' || b.epoch) AS at_work
+FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.lineage <> :lineage
+  AND b.window_from < :window_to AND b.window_to > :window_from
+ORDER BY b.begun_at LIMIT 1
+
+-- replace_begun --
+-- A driver that ended in mid-backfill left this; the interval is done again from the start.
+UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE lineage = :lineage AND state = 'begun'
+
+-- next --
+-- The number of the next recomputation of an interval.
+SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfills WHERE lineage = :lineage
+
+-- begin --
+INSERT INTO onlyonce_private.backfills
+    (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash)
+VALUES (:lineage, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
+        :declaration_hash)
+
+-- widen --
+-- Sessions may reach past the interval that was asked for.
+UPDATE onlyonce_private.backfills SET window_from = :window_from, window_to = :window_to
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- state --
+SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- end --
+UPDATE onlyonce_private.backfills
+SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late
+WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+
+-- drop_panes --
+-- Windows that had a result and have none now get a generation without rows. Asked after the new panes are there.
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
+SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :lineage, :batch_id,
+       :declaration_hash
+FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_private.panes p
+      WHERE p.instance = :instance AND p.output = :output
+        AND p.window_start >= :window_from AND p.window_start < :window_to
+      ORDER BY p.window_start, p.window_end, p.generation DESC) last
+WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
+
+-- add_pane --
+-- The next generation of a window. The stream's own is 0, also where the stream had nothing in time to write.
+INSERT INTO onlyonce_private.panes
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
+SELECT :instance, :output, :window_start, :window_end, coalesce(max(generation), 0) + 1, true, :rows, :lineage, :batch_id,
+       :declaration_hash
+FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND window_start = :window_start AND window_end = :window_end
+
+-- read_by --
+-- How far an output has read `events`: its last committed batch, and where its life began.
+SELECT b.source_from, b.source_to, b.facts, l.lineage
+FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream' AND l.state <> 'closed' AND b.state = 'committed'
+ORDER BY b.batch_id DESC LIMIT 1
+
+-- frontier_at --
+-- What the batches and closes with versions of `events` up to one have told of event time.
+SELECT
+    (SELECT max(b.tide_after) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version <= :version) AS tide,
+    max(c.ended) AS ended, max(c.silent_tide) AS silent_tide, max(c.silent_clock) AS silent_clock
+FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version <= :version
+
+-- windows_in --
+-- The windows of some outputs that start in an interval, with what is in them by the log.
+SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_folded
+FROM onlyonce.windows
+WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :window_from AND window_start < :window_to
+  AND state <> 'replaced'
+ORDER BY output, window_start
+
+-- late_not_folded --
+-- Windows of an output with late rows that no backfill has folded in.
+SELECT DISTINCT window_start, window_end FROM onlyonce.late
+WHERE instance = :instance AND output = :output AND NOT folded ORDER BY window_start
