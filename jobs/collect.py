@@ -1,8 +1,8 @@
 """Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
 
-For each pipeline and bounded run: raise its floor (`jobs.model.collecting` decides, without a clock), then
-drop the buckets below it (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be
-killed at any point and run again.
+For each pipeline and bounded run: raise its floor (`jobs.model.collecting` decides, without a clock), drop the
+buckets below it, merge the small chunks of the others (jobs/PROTOCOL.md, 9). Safe beside a running stream and
+beside itself; it may be killed at any point and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
 every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from jobs import declarations, logs, settings, tables
-from jobs.commitlog import collector
+from jobs.commitlog import collector, merging
 from jobs.commitlog.connect import Database, run, transaction
+from jobs.failpoints import passing
 from jobs.model.collecting import BUCKET, horizon_buckets
 from jobs.model.declare import Pipeline, unknown
 from jobs.model.errors import CommitStateUnknown, OnlyonceError, Retryable
@@ -40,7 +42,7 @@ def main(argv: list[str]) -> Report:
     chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
     warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
     rows = [
-        _collect(database, instance, declared[pipeline], warnings)
+        collect_instance(database, instance, declared[pipeline], warnings)
         for instance, pipeline in chosen
         if pipeline in declared
     ]
@@ -55,17 +57,20 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _collect(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
+def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
+    """One pipeline or bounded run; gives its row of the report, and adds to the warnings. Called by `main`."""
     horizon = horizon_buckets(pipeline.dedup_horizon)
     before, after = run(database, lambda conn: collector.raise_floor(conn, instance, horizon))
+    passing("collect-after-floor")
     waiting = run(database, lambda conn: collector.below_floor(conn, instance))
     gone, left = _drop_all(database, instance, waiting)
     if left:
         warnings.append(f"{instance}: {len(waiting) - len(gone)} bucket(s) are left for the next time: {left}")
+    merged, made = _merge_all(database, instance)
     return {
         "pipeline": instance, "horizon": str(pipeline.dedup_horizon), "floor": _time(after), "moved": after - before,
         "buckets": len(gone), "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone),
-        "bytes": sum(d.bytes for d in gone),
+        "bytes": sum(d.bytes for d in gone), "merged": merged, "into": made,
     }  # fmt: skip
 
 
@@ -81,6 +86,7 @@ def _drop_all(
             return gone, error.what
         if dropped:
             gone.append(dropped)
+        passing("collect-after-drop")
     return gone, None
 
 
@@ -98,8 +104,23 @@ def _drop(database: Database, instance: str, bucket: collector.Bucket) -> collec
     raise AssertionError("the last attempt returns or raises")
 
 
+def _merge_all(database: Database, instance: str) -> tuple[int, int]:
+    """How many chunks became how many, in all live buckets; the room of what was merged is given back."""
+    merged = made = 0
+    for crowd in run(database, lambda conn: merging.crowded(conn, instance)):
+        while parts := run(database, lambda conn, crowd=crowd: merging.merge_next(conn, instance, crowd)):  # type: ignore[misc]
+            passing("merge-after-commit")
+            merged, made = merged + parts, made + 1
+    for waste in run(database, lambda conn: merging.wasteful(conn, instance)):
+        # Somebody may read the bucket for long: then it is written anew the next time, or goes as it is.
+        with suppress(Retryable, CommitStateUnknown), transaction(database) as connection:
+            merging.compact(connection, instance, waste)
+        passing("merge-after-compact")
+    return merged, made
+
+
 def _report(rows: list[dict[str, Any]], warnings: list[str]) -> Report:
-    facts = {name: sum(row[name] for row in rows) for name in ("buckets", "chunks", "ids", "bytes")}
+    facts = {name: sum(row[name] for row in rows) for name in ("buckets", "chunks", "ids", "bytes", "merged", "into")}
     title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
     shown = {"by pipeline": rows}
     return Report(title, f"collect__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)

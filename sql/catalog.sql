@@ -19,6 +19,16 @@ WHERE instance = :instance AND bucket >= :floor AND id_count > 0
 SELECT ids FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
+-- slices --
+-- Some of the packed ids of one chunk, 16 bytes each, in the order in which they were asked for. The number of all ids
+-- tells the chunk from a merged one under the same key.
+SELECT substring(c.ids FROM 16 * s.start + 1 FOR 16 * (s.upto - s.start)) AS part
+FROM onlyonce_private.catalog_chunks c
+CROSS JOIN unnest(CAST(:starts AS int[]), CAST(:ends AS int[])) WITH ORDINALITY AS s (start, upto, n)
+WHERE c.instance = :instance AND c.bucket = :bucket AND c.lineage = :lineage AND c.batch_id = :batch_id AND c.partition = :partition
+  AND c.id_count = :id_count
+ORDER BY s.n
+
 -- filters --
 -- The Bloom filters of some chunks, a few at a time.
 SELECT bucket, lineage, batch_id, partition, filter FROM onlyonce_private.catalog_chunks

@@ -38,3 +38,43 @@ SELECT set_config('lock_timeout', :wait, true)
 -- size --
 -- The bytes of a table with its index and what is stored beside it; NULL when it is gone.
 SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
+
+-- crowded --
+-- The buckets in which some lineage and partition has several chunks that are not full, with the newest bucket that is
+-- committed. Below that one a bucket is closed: system time does not move back.
+SELECT c.bucket, n.newest
+FROM onlyonce_private.catalog_chunks c
+CROSS JOIN (SELECT max(b.bucket) AS newest FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+            WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed') n
+WHERE c.instance = :instance AND c.bucket >= :floor AND c.id_count <= :half
+GROUP BY c.bucket, n.newest
+HAVING count(*) > count(DISTINCT (c.lineage, c.partitions, c.partition))
+ORDER BY c.bucket
+
+-- parts --
+-- The chunks of a bucket that are not full, of committed batches only: these are never replayed, so nobody asks for less
+-- than all of them.
+SELECT c.lineage, c.partitions, c.partition, c.batch_id, c.id_count AS ids
+FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.batches b USING (lineage, batch_id)
+WHERE c.instance = :instance AND c.bucket = :bucket AND c.id_count <= :half AND b.state = 'committed'
+
+-- take_parts --
+-- Parts that are to become one chunk: read, locked and deleted at once.
+DELETE FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND partitions = :partitions
+  AND partition = :partition AND batch_id = ANY (:batch_ids)
+RETURNING ids
+
+-- wasteful --
+-- The closed buckets whose tables take much more on disk than their chunks need, with the index to write them anew by.
+SELECT k.bucket, t.relname AS name, x.relname AS by_index, pg_total_relation_size(t.oid) AS held
+FROM (SELECT c.bucket, c.tableoid, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0)) AS needed
+      FROM onlyonce_private.catalog_chunks c WHERE c.instance = :instance AND c.bucket >= :floor
+      GROUP BY c.bucket, c.tableoid) k
+JOIN pg_class t ON t.oid = k.tableoid
+JOIN pg_index i ON i.indrelid = t.oid AND i.indisprimary
+JOIN pg_class x ON x.oid = i.indexrelid
+WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
+  AND k.bucket < (SELECT max(b.bucket) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+                  WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed')
+ORDER BY k.bucket

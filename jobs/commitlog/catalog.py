@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
 from jobs.commitlog.connect import ask, do
 from jobs.model.collecting import BUCKET
-from jobs.model.errors import InvariantBroken
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
 """System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""
@@ -64,23 +63,25 @@ def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
     return [(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count) for r in rows]
 
 
-def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes:
-    """The packed ids of one chunk; raises InvariantBroken when it is gone."""
-    rows = ask(
-        connection, "catalog", "ids",
-        instance=instance, bucket=key.bucket, lineage=key.lineage, batch_id=key.batch_id, partition=key.partition,
-    )  # fmt: skip
-    if not rows:
-        raise InvariantBroken(
-            f"the catalog chunk {key} of {instance} is gone while a batch that may need it is at work",
-            data="the batch is not committed; duplicates of that chunk's records could not be told",
-            hint="was something deleted by hand? Restore it; the ids can be rebuilt from the table `events`",
-        )
-    return bytes(rows[0].ids)
+def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
+    """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
+    rows = ask(connection, "catalog", "ids", **_key(instance, key))
+    return bytes(rows[0].ids) if rows else None
+
+
+def slices(
+    connection: Connection, instance: str, key: ChunkKey, count: int, starts: list[int], ends: list[int]
+) -> list[bytes] | None:
+    """The packed ids of a chunk of `count`, from each start to before each end; None when it was merged.
+
+    The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
+    """
+    rows = ask(connection, "catalog", "slices", id_count=count, starts=starts, ends=ends, **_key(instance, key))
+    return [bytes(row.part) for row in rows] if rows else None
 
 
 def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
-    """The stored filters of some chunks; one that is missing is None, or not there at all."""
+    """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
     rows = ask(
         connection, "catalog", "filters",
         instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
@@ -94,10 +95,7 @@ def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict
 
 def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> None:
     """Store a filter that was made again, in place of one that was missing or damaged."""
-    do(
-        connection, "catalog", "mend_filter", instance=instance, bucket=key.bucket, lineage=key.lineage,
-        batch_id=key.batch_id, partition=key.partition, filter=bloom,
-    )  # fmt: skip
+    do(connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
 
 
 def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
@@ -126,6 +124,13 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
         if not _exists(connection, child):
             _make(connection, child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
     return int(row.gc_floor)
+
+
+def _key(instance: str, key: ChunkKey) -> dict[str, Any]:
+    return {
+        "instance": instance, "bucket": key.bucket, "lineage": key.lineage, "batch_id": key.batch_id,
+        "partition": key.partition,
+    }  # fmt: skip
 
 
 def _exists(connection: Connection, table: str) -> bool:

@@ -7,6 +7,8 @@ the step of a clock between them was. After an outage of horizon + 1 hour the id
 there, also for the tenth batch of the backlog; and an hour's worth of ids is what a clock that leaps by a
 year can cost.
 
+What stays is merged (`to_merge`): a look-up costs a probe for each chunk, so many small ones become few large ones.
+
 Who calls it: `jobs.collect`. Errors: none. Not promised: that ids go as soon as they may. A source that sends
 once a day keeps (horizon / PAUSE) deliveries.
 """
@@ -16,12 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 BUCKET = timedelta(minutes=10)
 """System time is cut into buckets of this length."""
 PAUSE = 6
 """The most buckets (an hour) that a gap between two buckets with committed batches counts towards the horizon."""
+
+FULL = 1_000_000
+"""The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
+CROWD = 8
+"""So many small chunks are merged in a bucket that still grows; in a closed one, two."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +71,33 @@ def _behind(committed: list[int], horizon: int) -> int | None:
             return newer - (horizon - age)
         age += step
     return committed[-1] - (horizon - age)
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """A chunk of a committed batch. Parts of one lineage, layout and partition hold ids of one remainder."""
+
+    lineage: str
+    partitions: int
+    partition: int
+    batch_id: int
+    ids: int
+
+
+def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
+    """The parts of one bucket that become one chunk next, in the order of their batches; none when all is well.
+
+    The chunk takes the number of the last of them, and all are of committed batches. So each batch that can
+    still look up comes after all of them, and sees either the parts or the chunk; and no chunk ever holds the
+    ids of a batch that can still be replayed, which would take its own records for duplicates.
+    """
+    small = sorted(part for part in parts if part.ids <= FULL // 2)
+    for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
+        some: list[Part] = []
+        for part in layout:
+            if sum(p.ids for p in some) + part.ids > FULL:
+                return some
+            some.append(part)
+        if len(some) >= (2 if closed else CROWD):
+            return some
+    return []

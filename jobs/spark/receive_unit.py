@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from sqlalchemy import Connection
 
+from jobs.chunks import bloom, packed
 from jobs.commitlog import catalog, units
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
 from jobs.model.batch import to_time
 from jobs.model.errors import InvariantBroken
 from jobs.model.units import Content, Counts, UnitId, compare
-from jobs.spark import bloom, catalog_lookup
+from jobs.spark import catalog_lookup
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a row is before it is judged; each partition has one seed, which becomes its control row."""
@@ -118,7 +119,7 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
         fates[rows] = REMNANT
         return fates, _Tally(0, invalid, 0, 0, None, remnant=len(rows))
     ids = (records.high[rows], records.low[rows])
-    new = catalog_lookup.first_of_each(ids, records.time[rows], records.payload[rows])
+    new = packed.first_of_each(ids, records.time[rows], records.payload[rows])
     new &= ~catalog_lookup.seen(work.database, work.place, ids)
     fates[rows[~new]] = DUPLICATE
     times = records.time[rows[new]]
@@ -141,7 +142,7 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
         unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
     )  # fmt: skip
     ids = (records.high[kept], records.low[kept])
-    packed, filtered = catalog_lookup.pack(ids), bloom.make(ids)
+    stored, filtered = packed.pack(ids), bloom.make(ids)
 
     def write(connection: Connection) -> None:
         passing("receive-unit-before-claim")
@@ -151,7 +152,7 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
             compare(unit, there, content)
             return
         if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
-            catalog.add(connection, place, packed, filtered)
+            catalog.add(connection, place, stored, filtered)
         units.fill(connection, unit, content, counts)
         passing("receive-unit-before-commit")
 

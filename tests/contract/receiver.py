@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.chunks.packed import Ids
 from jobs.commitlog import catalog
 from jobs.commitlog.connect import run
 from jobs.commitlog.lineages import Driver
 from jobs.spark import catalog_lookup, receive_unit
-from jobs.spark.bloom import Ids
 from tests.contract.conftest import Log
 
 Record = tuple[int, int]
@@ -62,7 +62,7 @@ class Worker:
             self.false_positives += seen.false_positives
             return seen
 
-        def loaded(connection: Any, instance: str, key: catalog.ChunkKey) -> bytes:
+        def loaded(connection: Any, instance: str, key: catalog.ChunkKey) -> bytes | None:
             self.loaded.append(key)
             return ids(connection, instance, key)
 
@@ -80,12 +80,13 @@ class Worker:
         self.next = max(self.next, number + 1)
         run(self.log.database, lambda conn: catalog.ensure_bucket(conn, "shop", bucket))
         work = receive_unit.Work(self.log.database, self.place(bucket, number), self.driver.epoch)
-        verdicts = list(receive_unit.judge(work)(iter([_columns(records)])))
+        verdicts = list(receive_unit.judge(work)(iter([columns(records)])))
         return [FATES[code] for code in verdicts[0].field("fate").to_pylist() if code != receive_unit.SEED]
 
 
-def _columns(records: list[Record]) -> Any:
-    high, low = ids_of([*records, (0, 0)])
+def columns(records: list[Record], partition: int = 0) -> receive_unit.Columns:
+    """What Spark hands to the task of a partition: the records, and its seed."""
+    high, low = ids_of([*records, (partition, 0)])
     count = len(records)
     code = pa.array([receive_unit.CANDIDATE] * count + [receive_unit.SEED], pa.int8())
     zeros = pa.array([0] * (count + 1), pa.int64())

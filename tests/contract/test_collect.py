@@ -13,14 +13,15 @@ import psycopg2
 import pytest
 
 from jobs import collect
+from jobs.chunks import bloom
+from jobs.chunks.packed import Ids, pack
 from jobs.commitlog import batches, catalog, collector
 from jobs.commitlog.connect import run
 from jobs.commitlog.lineages import Driver
 from jobs.model.batch import Batch, Outcome
 from jobs.model.errors import Refused
 from jobs.model.report import Report
-from jobs.spark import bloom, catalog_lookup
-from jobs.spark.bloom import Ids
+from jobs.spark import catalog_lookup
 from tests.contract.conftest import Log, plan_of
 
 DAY = 144
@@ -61,7 +62,7 @@ class Stream:
     def end(self, batch: Batch, ids: Ids | None = None) -> None:
         """Its chunk and its end."""
         if ids is not None:
-            packed = catalog_lookup.pack(ids)
+            packed = pack(ids)
             run(self.log.database, lambda conn: catalog.add(conn, self.place(batch), packed, bloom.make(ids)))
         run(self.log.database, lambda conn: batches.end(conn, self.driver, batch, NOTHING))
 

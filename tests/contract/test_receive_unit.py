@@ -17,7 +17,7 @@ from jobs.commitlog.connect import run
 from jobs.commitlog.lineages import Driver
 from jobs.model.batch import to_time
 from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import receive_unit
+from jobs.spark import catalog_lookup, receive_unit
 from jobs.spark.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
@@ -303,13 +303,19 @@ def test_a_task_of_an_overtaken_driver_commits_nothing(log: Log, driver: Driver)
     assert judged(work_of(log, newer), numbered(1))[0] == [KEPT]
 
 
-def test_a_chunk_that_is_gone_stops_the_batch(log: Log, driver: Driver) -> None:
-    """Its duplicates could not be told any more; nothing is guessed."""
+def test_a_chunk_that_is_gone_stops_the_batch(log: Log, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its duplicates could not be told any more; nothing is guessed. Merged it would be in another chunk: this is lost."""
     judged(work_of(log, driver), numbered(1))
-    key = catalog.ChunkKey(BUCKET, driver.lineage, 0, 0)
-    log.rows("DELETE FROM onlyonce_private.catalog_chunks")
+    catalog_lookup.forget()
+    filters = catalog.filters
+
+    def lost(*arguments: Any) -> Any:
+        log.rows("DELETE FROM onlyonce_private.catalog_chunks")
+        return filters(*arguments)
+
+    monkeypatch.setattr(catalog, "filters", lost)
     with pytest.raises(InvariantBroken, match="is gone"):
-        run(log.database, lambda conn: catalog.ids(conn, "shop", key))
+        judged(work_of(log, driver, 1), numbered(2))
 
 
 def test_ten_thousand_ids_are_looked_up_exactly(log: Log, driver: Driver) -> None:

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Half = NDArray[np.uint64]
-Ids = tuple[Half, Half]
+from jobs.chunks.packed import Ids
+
 Probes = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
 """Start, step, and how the step grows, of each id."""
 

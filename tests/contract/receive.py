@@ -1,0 +1,110 @@
+"""Receive without Spark, on a real PostgreSQL: begin, units, rows, end, each by the product's own functions.
+
+`events` stands in for the Delta table: one commit for each batch, and the first one stays (protocol step 4).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from jobs.commitlog import batches, catalog
+from jobs.commitlog.connect import run
+from jobs.commitlog.lineages import Driver
+from jobs.model.batch import Batch
+from jobs.spark import catalog_lookup, receive_unit
+from tests.contract.conftest import Log, plan_of
+from tests.contract.receiver import FATES, Record, columns
+
+BUCKET_SECONDS = 600
+
+
+class Receive:
+    """The receive query of one instance, as its drivers run it one after the other."""
+
+    def __init__(self, log: Log, instance: str = "shop", partitions: int = 2) -> None:
+        self.log, self.instance, self.partitions = log, instance, partitions
+        self.driver: Driver = log.start(instance)
+        self.next = 0
+        self.events: dict[tuple[str, int], list[tuple[str, Record]]] = {}
+
+    def restart(self) -> None:
+        """The next driver; its workers have nothing cached."""
+        self.driver = self.log.restart(self.driver)
+        catalog_lookup.forget()
+
+    def begin(self, bucket: int, batch_id: int | None = None) -> Batch:
+        """A batch whose input was first seen in a bucket; the next number, or a replay of one."""
+        number = self.next if batch_id is None else batch_id
+        self.next = max(self.next, number + 1)
+        time = datetime.fromtimestamp(bucket * BUCKET_SECONDS, UTC)
+        plan = plan_of(self.driver, number, bucket=bucket, system_time=time, partitions=self.partitions)
+        return run(self.log.database, lambda conn: batches.begin(conn, self.driver, self.instance, plan, None))
+
+    def place(self, batch: Batch, partition: int = 0) -> catalog.Place:
+        """Where a unit of the batch is."""
+        plan = batch.plan
+        return catalog.Place(
+            self.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, partition, plan.partitions
+        )
+
+    def unit(self, batch: Batch, records: list[Record], partition: int) -> list[tuple[str, Record]]:
+        """One task: (fate, record) of those that fall into the partition. Duplicates are not delivered."""
+        mine = [r for r in records if _signed(r[0]) % self.partitions == partition]
+        work = receive_unit.Work(self.log.database, self.place(batch, partition), self.driver.epoch)
+        [verdicts] = receive_unit.judge(work)(iter([columns(mine, partition)]))
+        fates = [FATES[code] for code in verdicts.field("fate").to_pylist() if code != receive_unit.SEED]
+        return [(fate, r) for fate, r in zip(fates, mine, strict=True) if fate != "duplicate"]
+
+    def units(self, batch: Batch, records: list[Record]) -> list[tuple[str, Record]]:
+        """All tasks of the batch."""
+        return [row for partition in range(self.partitions) for row in self.unit(batch, records, partition)]
+
+    def land(self, batch: Batch, rows: list[tuple[str, Record]]) -> None:
+        """The one commit of the batch to `events`; there already, it stays as it is."""
+        self.events.setdefault((batch.plan.lineage, batch.plan.batch_id), rows)
+
+    def end(self, batch: Batch, read: int) -> None:
+        """The end, with the check that the batch is conserved."""
+        key = batch.plan.batch_id
+        run(
+            self.log.database,
+            lambda conn: batches.end_receive(conn, self.driver, batch, read, key, bounded=False),
+        )
+
+    def batch(self, bucket: int, records: list[Record], batch_id: int | None = None) -> Batch:
+        """A whole batch."""
+        batch = self.begin(bucket, batch_id)
+        if not batch.committed:
+            self.land(batch, self.units(batch, records))
+            self.end(batch, len(records))
+        return batch
+
+    def rows(self) -> Counter[tuple[str, Record]]:
+        """What is in `events`: (fate, record) as a multiset."""
+        return Counter(row for rows in self.events.values() for row in rows)
+
+    def known(self, batch: Batch, records: list[Record]) -> list[bool]:
+        """Which of the records a look-up by the batch finds, whatever partition they are of."""
+        found = dict.fromkeys(records, False)
+        for partition in range(self.partitions):
+            mine = [r for r in records if _signed(r[0]) % self.partitions == partition]
+            halves = tuple(np.array([r[half] for r in mine], dtype=np.uint64) for half in (0, 1))
+            seen = catalog_lookup.seen(self.log.database, self.place(batch, partition), (halves[0], halves[1]))
+            found |= dict(zip(mine, seen.tolist(), strict=True))
+        return [found[r] for r in records]
+
+    def chunks(self) -> list[tuple[Any, ...]]:
+        """(bucket, batch, partition, ids) of each chunk."""
+        return self.log.rows(
+            "SELECT bucket, batch_id, partition, id_count FROM onlyonce_private.catalog_chunks WHERE instance = %s "
+            "ORDER BY 1, 2, 3",
+            self.instance,
+        )
+
+
+def _signed(high: int) -> int:
+    return high - 2**64 if high >= 2**63 else high
