@@ -88,7 +88,7 @@ def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> N
     """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink. Airflow asks too."""
     for output in [root, *pipeline.made_from(root)]:
         model.what_to_do(output)
-    run(database, lambda conn: backfills.closed_reach(conn, pipeline.name, root, span))
+    backfills.closed_reach(database, pipeline.name, root, span)
 
 
 def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:

@@ -14,14 +14,14 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from jobs.commitlog import lineages
-from jobs.commitlog.connect import ask, do, do_many
+from jobs.commitlog.connect import Database, ask, do, do_many, run
 from jobs.commitlog.lineages import Driver, Lineage, check_epoch
-from jobs.model.backfill import Span, check_closed
-from jobs.model.batch import read_upto, to_micros
+from jobs.model.backfill import Span, closed_part
+from jobs.model.batch import read_upto, to_micros, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import Refused, Retryable
 from jobs.model.frontier import Frontier, closed_until
-from jobs.model.windows import micros
+from jobs.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
 
@@ -53,16 +53,21 @@ class Reach:
     consumed: int
     frontier: Frontier
 
+    def closed_until(self, output: Output) -> int | None:
+        """Up to where the output's windows are closed and written."""
+        assert output.window is not None
+        return closed_until(self.frontier, output.window, micros(output.lateness))
 
-def reach(connection: Connection, instance: str, output: str) -> Reach | None:
-    """How far an output's stream has come by the log; None before its first committed batch.
+
+def reach(connection: Connection, instance: str, output: str) -> Reach:
+    """How far an output's stream has come by the log.
 
     Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
     closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
     """
     rows = ask(connection, "backfills", "read_by", instance=instance, output=output)
     if not rows:
-        return None
+        return Reach(-1, Frontier())
     consumed = read_upto(rows[0].source_to)
     closing = consumed if rows[0].facts.get("stateless") else read_upto(rows[0].source_from)
     told = ask(connection, "backfills", "frontier_at", instance=instance, version=closing)[0]
@@ -72,13 +77,20 @@ def reach(connection: Connection, instance: str, output: str) -> Reach | None:
     return Reach(consumed, known)
 
 
-def closed_reach(connection: Connection, instance: str, root: Output, span: Span) -> Reach:
-    """How far the stream has come; raises OpenWindows unless it has closed and written the windows of the span."""
+def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
+    """How far the stream has come, and the part of the span that it has closed and written. Raises OpenWindows.
+
+    Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
+    """
+
+    def look(conn: Connection) -> tuple[Reach, bool]:
+        found = reach(conn, instance, root.name)
+        return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
+
     if root.window is None:
         raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; nothing is late here")
-    found = reach(connection, instance, root.name) or Reach(-1, Frontier())
-    check_closed(root, span, closed_until(found.frontier, root.window, micros(root.lateness)))
-    return found
+    found, open_rows = run(database, look)
+    return found, closed_part(root, span, found.closed_until(root), open_rows=open_rows)
 
 
 def open_lineage(connection: Connection, request: Request, run_id: str) -> Driver:
@@ -144,6 +156,15 @@ def late_windows(connection: Connection, instance: str, output: str) -> list[tup
     """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds."""
     rows = ask(connection, "backfills", "late_not_folded", instance=instance, output=output)
     return [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
+
+
+def _has_open_rows(connection: Connection, instance: str, root: Output, span: Span, closed: int | None) -> bool:
+    """Whether windows of the span that are not closed hold rows in time. Sessions are not known to the log."""
+    if isinstance(root.window, Session):
+        return False
+    start, stop = span.times
+    known = {"instance": instance, "output": root.name, "window_from": start, "window_to": stop}
+    return bool(ask(connection, "backfills", "open_rows", closed_until=to_time(closed), **known)[0].found)
 
 
 def _lock(connection: Connection, instance: str) -> None:

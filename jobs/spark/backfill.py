@@ -44,7 +44,7 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     """
     chain = [root, *context.pipeline.made_from(root)]
     todo = {output.name: model.what_to_do(output) for output in chain}
-    reach = run(context.database, lambda conn: backfills.closed_reach(conn, context.instance, root, span))
+    reach = backfills.closed_reach(context.database, context.instance, root, span)
     request = Request(context.instance, root.name, span, asked_by, context.declaration_hash(root.name))
     driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
     query = Query(driver, context.folder, driver.session(context.database), {})

@@ -1,0 +1,23 @@
+"""What is asked of the log before a backfill's Spark starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs import backfill, declarations
+from jobs.commitlog import connect
+from jobs.model.backfill import Span
+from jobs.model.errors import Retryable
+from tests.contract.conftest import Log
+
+
+def test_an_open_window_is_told_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no fault of the database, so nobody is kept waiting by the patience for one that is away."""
+    asked_again = []
+    monkeypatch.setattr(connect, "_say_again", asked_again.append)
+    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 2)
+    pipeline = declarations.load()["user_counts"]
+    span = Span.of(backfill.moment("2024-01-01"), backfill.moment("2024-01-02"))
+    with pytest.raises(Retryable, match="no window is"):
+        backfill.check(log.database, pipeline, pipeline.output("per_user"), span)
+    assert asked_again == []
