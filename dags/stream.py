@@ -8,28 +8,15 @@ has no DAGs here and is an import error of `check_declarations.py`, so that the 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from jobs import declarations, settings
-from jobs.model.declare import Pipeline
-from jobs.model.errors import Refused
+from plugins.declared import loadable
 from plugins.pipeline_page import form, page
 from plugins.spark_job import SparkJobOperator
 
 SCHEDULE = os.environ.get("ONLYONCE_SCHEDULE") or "*/10 * * * *"
-
-
-def loadable() -> list[Pipeline]:
-    """The pipelines of every file that can be loaded; of two with one name the first."""
-    found: dict[str, Pipeline] = {}
-    for path in settings.pipeline_files():
-        with suppress(Refused):
-            found = declarations.load([path]) | found
-    return list(found.values())
-
 
 for pipeline in loadable():
     with DAG(

@@ -6,6 +6,7 @@
 | ONLYONCE_DATABASE_URL   | the platform's PostgreSQL (SQLAlchemy's URL)     | the embedded server          |
 | ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | jobs/pipelines.py            |
 | ONLYONCE_SCHEDULE       | cron of the stream DAGs, UTC; 'none': by hand    | */10 * * * *                 |
+| ONLYONCE_BACKFILL_INTERVAL | cron of a backfill's data intervals, UTC         | 0 0 * * *                    |
 | ONLYONCE_PG_PORT        | port of the embedded PostgreSQL                  | 54318                        |
 | ONLYONCE_AIRFLOW_PORT   | port of Airflow's UI and API                     | 8080                         |
 | ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |

@@ -24,10 +24,14 @@ nothing that is committed. The end of the task's log says what was committed, re
 - **A re-delivery** is recognised for {pipeline.dedup_horizon} of running time, and dropped
 - **Windows** close as time goes on in the data, with *close* in the form, and {silence}
 
-| output | made by | windows | lateness | written to |
-|---|---|---|---|---|
-{chr(10).join(_row(pipeline, output) for output in pipeline.outputs)}
+{outputs_table(pipeline)}
 """
+
+
+def outputs_table(pipeline: Pipeline) -> str:
+    """The outputs as a Markdown table. The page of the backfill has it too."""
+    rows = [_row(pipeline, output) for output in pipeline.outputs]
+    return "\n".join(["| output | made by | windows | lateness | written to |", "|---|---|---|---|---|", *rows])
 
 
 def form(pipeline: Pipeline) -> dict[str, Param]:

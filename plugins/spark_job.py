@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -37,18 +37,18 @@ WHO_ACTS: dict[type[OnlyonceError], str] = {
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """Runs `jobs/stream.py` for one pipeline; the task's log ends with what the commit log holds of it.
+    """Runs an application of `jobs/` for one pipeline; the task's log ends with what the commit log holds of it.
 
-    The arguments come from the run's Params (`arguments`). Fails with a retry, or for good (`outcome`).
-    Used by `dags/stream.py`. Not promised: that the driver dies when the worker itself is killed with
-    SIGKILL; it then goes on until a newer run supersedes it. Client mode only: with a driver in the
-    cluster the secrets have to be there already.
+    By default that is `stream.py`, with arguments from the run's Params (`arguments`). Fails with a retry, or
+    for good (`outcome`). Used by `dags/stream.py`; `plugins.backfill_job` builds on it. Not promised: that the
+    driver dies when the worker itself is killed with SIGKILL; it then goes on until a newer run supersedes it.
+    Client mode only: with a driver in the cluster the secrets have to be there already.
     """
 
-    def __init__(self, *, pipeline: str, **options_of_task: Any) -> None:
+    def __init__(self, *, pipeline: str, application: str = "stream.py", **options_of_task: Any) -> None:
         # Not durable: a durable task that is cleared finds its old job's success and runs nothing.
         super().__init__(
-            application=str(settings.ROOT / "jobs" / "stream.py"),
+            application=str(settings.ROOT / "jobs" / application),
             name=f"onlyonce {pipeline}",
             durable=False,
             **options_of_task,
@@ -57,13 +57,12 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         """Run the driver to its end. Raises AirflowException, or AirflowFailException where no retry helps."""
-        self.application_args = arguments(self.pipeline, context["params"], context["run_id"])
-        try:
+        with refusals_are_final():
+            self.application_args = self._arguments(context)
             self._hook = self._get_hook()
+        try:
             with environment({**database_variables(), **_driver_variables(self._hook)}):
                 super().execute(context)
-        except Refused as error:
-            raise AirflowFailException(str(error)) from error
         except AirflowException as error:
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.
             raise outcome(error) from None
@@ -74,6 +73,9 @@ class SparkJobOperator(SparkSubmitOperator):
         if submitted and submitted.poll() is None:
             end_tree(submitted)
 
+    def _arguments(self, context: Any) -> list[str]:
+        return arguments(self.pipeline, context["params"], context["run_id"])
+
     def _get_hook(self) -> SparkSubmitHook:
         Connection.get(self._conn_id)  # raises if it is missing, where the hook would take 'yarn'
         hook = super()._get_hook()
@@ -81,6 +83,15 @@ class SparkJobOperator(SparkSubmitOperator):
         hook._connection["master"] = master
         hook._conf = {**options(master), **hook._conf}
         return hook
+
+
+@contextmanager
+def refusals_are_final() -> Iterator[None]:
+    """What is refused inside fails the task for good: no retry helps, a person must change the request."""
+    try:
+        yield
+    except Refused as error:
+        raise AirflowFailException(str(error)) from error
 
 
 def arguments(pipeline: str, params: Mapping[str, Any], run_id: str) -> list[str]:

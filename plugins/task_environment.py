@@ -1,6 +1,6 @@
 """What a job gets through its task's environment: the database's URL, which no command line and no log may hold.
 
-Who calls it: the operator in `plugins.spark_job` and the DAGs `audit` and `collect`.
+Who calls it: the operators in `plugins.spark_job` and `plugins.backfill_job`, and the DAGs `audit` and `collect`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
+
+from jobs import settings
 
 CONNECTION = "onlyonce"
 
@@ -46,6 +48,14 @@ def database_variables() -> dict[str, str]:
         mask_secret(found.password)
         mask_secret(quote(found.password, safe=""))
     return {"ONLYONCE_DATABASE_URL": url_of(found)}
+
+
+def database_url() -> str:
+    """The URL for what asks the log in Airflow's own process. It holds a password: never log it, never store it.
+
+    Raises FileNotFoundError when there is neither the connection nor the variable nor a platform's folder.
+    """
+    return database_variables().get("ONLYONCE_DATABASE_URL") or settings.database_url()
 
 
 def url_of(database: Database) -> str:

@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, audit, collect, lineage."""
+"""The commands that do something to the data, or judge it: run, backfill, audit, collect, lineage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, audit, collect):
+    for command in (run, backfill, audit, collect):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -49,6 +49,38 @@ def run(
     from jobs import stream  # with it comes Spark, which no other command needs
 
     give(stream.main(argv), as_json)
+
+
+def backfill(
+    pipeline: PipelineName,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="Windows that start here or later: 2013-01-31, or with 05:00Z."),
+    ],
+    stop: Annotated[str, typer.Option("--to", metavar="TIME", help="And before this. Without a zone a time is UTC.")],
+    output: Annotated[
+        str | None, typer.Option(help="Only this output, with those made from it; by default all with windows.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which windows, and what each sink would do; write nothing.")
+    ] = False,
+    master: Annotated[str | None, typer.Option(help="Spark's master; by default ONLYONCE_MASTER or local[*].")] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute closed windows, late rows folded in, and put them in place of the old: what the DAG backfill_PIPELINE does."""
+    declared(pipeline, pipelines)  # a wrong name is refused before anything starts
+    there(settings.database_url)
+    argv = [pipeline, f"--from={start}", f"--to={stop}"]
+    argv += [f"--output={output}"] if output else []
+    argv += ["--dry-run"] if dry_run else []
+    argv += ["--master", master] if master else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+
+    from jobs import backfill as job  # with it comes the database's driver, which help and completion do without
+
+    give(job.main(argv), as_json)
 
 
 def audit(

@@ -13,11 +13,11 @@ from tests.contract.conftest import Log
 
 def test_an_open_window_is_told_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no fault of the database, so nobody is kept waiting by the patience for one that is away."""
-    asked_again = []
+    asked_again: list[object] = []
     monkeypatch.setattr(connect, "_say_again", asked_again.append)
     monkeypatch.setattr(connect, "PATIENCE_SECONDS", 2)
     pipeline = declarations.load()["user_counts"]
     span = Span.of(backfill.moment("2024-01-01"), backfill.moment("2024-01-02"))
-    with pytest.raises(Retryable, match="no window is"):
+    with pytest.raises(Retryable, match="none is closed"):
         backfill.check(log.database, pipeline, pipeline.output("per_user"), span)
     assert asked_again == []

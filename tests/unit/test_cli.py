@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import audit, collect, tables
+from jobs import audit, backfill, collect, tables
 from jobs.cli import app, look, shell, work
 from jobs.model import errors
 from jobs.model.report import Report
 
+MINE = (
+    "from jobs.model.declare import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
+    " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
+)
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 runner = CliRunner()
 
@@ -63,7 +67,16 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "lineage list", "lineage new a/b", "commits flights", "sql 'select 1'", "run flights"]
+    "command",
+    [
+        "status",
+        "lineage list",
+        "lineage new a/b",
+        "commits flights",
+        "sql 'select 1'",
+        "run flights",
+        "backfill flights --from 2013-01-01 --to 2013-01-02",
+    ],
 )
 def test_without_a_platform_the_way_out_is_named(command: str) -> None:
     result = runner.invoke(app, command)
@@ -73,9 +86,11 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
     assert "next: `onlyonce up` makes it" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "late", "invalid", "remnant", "feed"])
+@pytest.mark.parametrize(
+    "command", ["run", "late", "invalid", "remnant", "feed", "backfill --from 2013-01-01 --to 2013-01-02"]
+)
 def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
-    result = runner.invoke(app, [command, "flighs"])
+    result = runner.invoke(app, [*command.split(), "flighs"])
 
     assert result.exit_code == errors.Refused.exit_code
     assert "did you mean 'flights'?" in result.stderr
@@ -93,10 +108,7 @@ def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeyp
 
 def test_a_name_that_only_a_given_file_declares(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(
-        "from jobs.model.declare import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
-        " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
-    )
+    file.write_text(MINE)
 
     assert runner.invoke(app, ["late", "mine"]).exit_code == errors.Refused.exit_code
     assert runner.invoke(app, ["late", "mine", "--pipelines", str(file)]).exit_code == 0
@@ -122,6 +134,72 @@ def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.M
         "title": "flights: committed", "run_id": "r", "facts": {"batches": 2},
         "tables": {"fates": [{"query": "receive", "kept": 7}]}, "warnings": [],
     }  # fmt: skip
+
+
+BACKFILL = ["backfill", "flights", "--from", "2013-01-01", "--to", "2013-01-02T05:00+01:00"]
+
+
+def test_backfill_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option reaches the job under the name that the job knows, and its report is what is printed."""
+    asked: list[Any] = []
+
+    def main(argv: list[str]) -> Report:
+        asked.append(backfill.arguments(argv))
+        return Report("flights: recomputed", "r", {"windows": 2}, {"backfills": [{"windows": 2}]}, ["look"])
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(backfill, "main", main)
+
+    plain = runner.invoke(app, BACKFILL)
+    full = runner.invoke(app, [*BACKFILL, "--output", "per_hour", "--dry-run", "--master", "local[1]", "--json"])
+
+    assert (plain.exit_code, full.exit_code) == (0, 0)
+    assert [(a.pipeline, a.start, a.stop) for a in asked] == [
+        ("flights", datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, 4, tzinfo=UTC))
+    ] * 2
+    assert [(a.output, a.dry_run, a.master, a.pipelines) for a in asked] == [
+        (None, False, None, None), ("per_hour", True, "local[1]", None)
+    ]  # fmt: skip
+    assert all(text in plain.stdout for text in ("flights: recomputed", "! look"))
+    assert json.loads(full.stdout)["tables"] == {"backfills": [{"windows": 2}]}
+
+
+def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """--pipelines reaches the job, as an absolute path."""
+    asked: list[Any] = []
+
+    def main(argv: list[str]) -> Report:
+        asked.append(backfill.arguments(argv))
+        return Report("mine: recomputed", "r")
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(backfill, "main", main)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+
+    result = runner.invoke(app, ["backfill", "mine", *BACKFILL[2:], "--pipelines", "mine.py"])
+
+    assert (result.exit_code, [a.pipelines for a in asked]) == (0, [[tmp_path / "mine.py"]])
+
+
+@pytest.mark.parametrize(
+    "start, stop, message",
+    [
+        ("yesterday", "2013-01-02", "'yesterday' is no time"),
+        ("2013-01-02", "2013-01-02", "there is no window"),
+        ("2013-01-03", "2013-01-02", "--from must be before --to"),
+    ],
+)
+def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
+    start: str, stop: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong interval is told without a database: this one does not exist."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://nobody@127.0.0.1:1/none")
+
+    result = runner.invoke(app, ["backfill", "flights", "--from", start, "--to", stop])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
@@ -174,7 +252,9 @@ def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("argv", [[], ["flights"]])
 def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
-    monkeypatch.setattr(collect, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"]))
+    monkeypatch.setattr(
+        collect, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"])
+    )
 
     result = runner.invoke(app, ["collect", *argv, "--json"])
 
@@ -190,6 +270,7 @@ def test_help_names_every_command() -> None:
         "down",
         "feed",
         "run",
+        "backfill",
         "audit",
         "collect",
         "lineage",
