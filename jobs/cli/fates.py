@@ -123,6 +123,9 @@ def _parts(instance: str, kind: str, columns: list[str]) -> Iterator[pa.RecordBa
 
 def _windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
     """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
+    if isinstance(window, Fixed) and not window.in_utc:
+        yield _days(window, times)
+        return
     last: Any = window.last_end(times)  # type: ignore[arg-type]
     if isinstance(window, Session):
         yield times, last
@@ -131,6 +134,20 @@ def _windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
     step = size if isinstance(window, Fixed) else micros(window.slide)
     for back in range(window.per_record):
         yield last - back * step - size, last - back * step
+
+
+def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
+    """(starts, ends) of days by a wall clock, which only the model knows: asked once for each of the days."""
+    starts, ends = np.empty_like(times), np.empty_like(times)
+    order = np.argsort(times)
+    ordered = times[order]
+    at = 0
+    while at < len(ordered):
+        start, end = window.assign(int(ordered[at]))[0]
+        upto = int(np.searchsorted(ordered, end))
+        starts[order[at:upto]], ends[order[at:upto]] = start, end
+        at = upto
+    return starts, ends
 
 
 def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:

@@ -2,6 +2,9 @@
 
 In an output's stream only control rows drive Spark's watermark, never the data rows: driven by data it
 drops rows that are in time (experiments, A1).
+
+Windows in UTC are Spark's own. Days of a time zone Spark doesn't have; they are computed here. Spark takes any
+struct<start, end> for a window whose metadata says that it has a watermark, and compares its `end`.
 """
 
 from __future__ import annotations
@@ -39,11 +42,16 @@ def is_late(window: Window, lateness: timedelta) -> Column:
 
 def assign(frame: DataFrame, window: Window) -> DataFrame:
     """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
-    if isinstance(window, Fixed):
-        return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size)))
-    if isinstance(window, Sliding):
-        return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), _span(window.slide)))
-    return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+    if isinstance(window, Session):
+        return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+    if isinstance(window, Fixed) and not window.in_utc:
+        start, end = _by_wall_clock(window, _micros("oo_event_time"))
+        bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
+        # As F.window does: the mark of the watermark goes over from the time to the window.
+        mark = frame.schema["oo_event_time"].metadata
+        return frame.select("*", bounds.alias("oo_window", metadata=mark))
+    step = _span(_step(window))
+    return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), step, _span(window.offset)))
 
 
 def in_stream(events: DataFrame, output: Output) -> DataFrame:
@@ -101,8 +109,30 @@ def _up(time: Column) -> Column:
 def _last_end(window: Window, time: Column) -> Column:
     if isinstance(window, Session):
         return time + F.lit(micros(window.gap))
-    step = window.size if isinstance(window, Fixed) else window.slide
-    return time - F.pmod(time, F.lit(micros(step))) + F.lit(micros(window.size))
+    if isinstance(window, Fixed) and not window.in_utc:
+        return _by_wall_clock(window, time)[1]
+    over = F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(_step(window))))
+    return time - over + F.lit(micros(window.size))
+
+
+def _step(window: Fixed | Sliding) -> timedelta:
+    return window.size if isinstance(window, Fixed) else window.slide
+
+
+def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds, as `Fixed` has it. A wall clock is a timestamp as if its zone were UTC."""
+    zone, size, offset = F.lit(window.timezone), micros(window.size), micros(window.offset)
+    wall = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), zone)) - F.lit(offset)
+    number = wall - F.pmod(wall, F.lit(size))
+
+    def start(further: int) -> Column:
+        begins = F.timestamp_micros(number + F.lit(further * size + offset))
+        return F.unix_micros(F.to_utc_timestamp(begins, zone))
+
+    before, after = time < start(0), time >= start(1)
+    first = F.when(before, start(-1)).when(after, start(1)).otherwise(start(0))
+    last = F.when(before, start(0)).when(after, start(2)).otherwise(start(1))
+    return first, last
 
 
 def _span(delta: timedelta) -> str:

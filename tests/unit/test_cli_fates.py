@@ -25,7 +25,16 @@ FRONTIERS = [
 
 
 @pytest.mark.parametrize(
-    "window", [Fixed(HOUR), Sliding(2 * HOUR, HOUR / 2), Session(HOUR)], ids=lambda w: type(w).__name__
+    "window",
+    [
+        Fixed(HOUR),
+        Sliding(2 * HOUR, HOUR / 2),
+        Session(HOUR),
+        Fixed(HOUR, HOUR / 4),
+        Sliding(2 * HOUR, HOUR / 2, HOUR / 5),
+        Fixed(24 * HOUR, 4 * HOUR, "Australia/Lord_Howe"),
+    ],
+    ids=str,
 )
 def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
     output = Output(name="o", transform="m:f", sink=Delta(), window=window, lateness=HOUR / 2)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -131,3 +135,169 @@ def test_a_span_is_counted_in_whole_microseconds_exactly(days: int, seconds: int
     span = timedelta(days=days, seconds=seconds, microseconds=rest)
 
     assert micros(span) == (days * 86_400 + seconds) * 1_000_000 + rest
+
+
+# --- offsets and time zones ------------------------------------------------------------------------------------------
+
+HOUR = 3_600_000_000
+DAY = timedelta(days=1)
+ZONES = [
+    "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca", "Asia/Beirut",
+    "America/Sao_Paulo", "America/St_Johns", "America/Havana", "Pacific/Apia", "Atlantic/Azores", "Antarctica/Troll",
+]  # fmt: skip
+part_of_day = st.one_of(st.just(timedelta(0)), st.integers(0, micros(DAY) - 1).map(lambda n: timedelta(microseconds=n)))
+zoned = st.builds(
+    lambda days, part, zone: Fixed(days * DAY, part, zone),
+    st.sampled_from([1, 1, 7]),
+    part_of_day,
+    st.sampled_from(ZONES),
+)
+shifted_fixed = st.builds(lambda size, part: Fixed(size, size * part // 1000), spans, st.integers(0, 999))
+shifted_sliding = st.builds(
+    lambda size, n, part: Sliding(size * n, size, size * part // 1000), spans, st.integers(1, 9), st.integers(0, 999)
+)
+modern = st.integers(-10 * 365 * 24 * HOUR, 80 * 365 * 24 * HOUR)
+
+
+@QUICK
+@given(st.one_of(shifted_fixed, shifted_sliding), times)
+def test_an_offset_shifts_the_windows_and_nothing_else(window: Fixed | Sliding, time: int) -> None:
+    """The windows of a time are those that the same windows without an offset have of the time less the offset."""
+    offset = micros(window.offset)
+    plain = replace(window, offset=timedelta(0))
+
+    assert window.assign(time) == [(start + offset, end + offset) for start, end in plain.assign(time - offset)]
+    assert window.last_end(time) == plain.last_end(time - offset) + offset
+
+
+@QUICK
+@given(zoned, modern)
+def test_days_of_a_time_zone_share_no_instant_and_leave_none_out(window: Fixed, time: int) -> None:
+    """start <= time < end, and the neighbours begin and end exactly there."""
+    (start, end), *more = window.assign(time)
+
+    assert not more
+    assert start <= time < end == window.last_end(time)
+    assert window.assign(start) == window.assign(end - 1) == [(start, end)]
+    assert window.assign(end)[0][0] == end
+    assert window.assign(start - 1)[0][1] == start
+
+
+@QUICK
+@given(zoned, modern, modern)
+def test_the_last_end_in_a_time_zone_never_moves_back(window: Fixed, one: int, other: int) -> None:
+    """A later time never has an earlier last end, whatever the clocks do; near and far."""
+    for later in (max(one, other), min(one, other) + (max(one, other) - min(one, other)) % HOUR):
+        assert window.last_end(min(one, other)) <= window.last_end(later)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(ZONES), part_of_day, st.dates(date(1972, 1, 1), date(2045, 1, 1)))
+def test_a_day_begins_when_the_clock_on_the_wall_first_shows_it(zone: str, part: timedelta, day: date) -> None:
+    """Against the wall clock read at each instant, a microsecond's search by halves: a start is the first instant that
+    shows local midnight plus the offset, or as much after the jump as the clock skips of it."""
+    window = Fixed(DAY, part, zone)
+    shown = datetime.combine(day, clock()) + part
+    number = (day - date(1970, 1, 1)).days
+
+    start = window.start_of(number)
+
+    if wall_clock(zone, start) == shown:
+        before = [t for t in range(start - 26 * HOUR, start, HOUR // 4) if wall_clock(zone, t) == shown]
+        assert before == []
+    else:
+        skipped = wall_clock(zone, start) - shown
+        assert timedelta(0) < skipped <= DAY
+        jumped = start - micros(skipped), start
+        assert any(
+            wall_clock(zone, t) - wall_clock(zone, t - 1) > timedelta(microseconds=1) for t in jump(zone, *jumped)
+        )
+
+
+def wall_clock(zone: str, time: int) -> datetime:
+    """What the clock on the wall shows."""
+    return (
+        (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time))
+        .astimezone(ZoneInfo(zone))
+        .replace(tzinfo=None)
+    )
+
+
+def jump(zone: str, low: int, high: int) -> list[int]:
+    """The instant between the two at which the clock jumps, found by halves."""
+    low -= 26 * HOUR
+    apart = wall_clock(zone, low) - timedelta(microseconds=low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if wall_clock(zone, middle) - timedelta(microseconds=middle) == apart:
+            low = middle
+        else:
+            high = middle
+    return [high]
+
+
+@pytest.mark.parametrize(
+    "day, hours", [("2026-03-28", 24), ("2026-03-29", 23), ("2026-03-30", 24), ("2026-10-25", 25), ("2026-10-26", 24)]
+)
+def test_a_day_in_berlin_is_as_long_as_people_live_it(day: str, hours: int) -> None:
+    """23 hours in March, 25 in October, else 24; noon is in the day that it is named after."""
+    noon = datetime.fromisoformat(f"{day} 12:00").replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    [(start, end)] = Fixed(DAY, timezone="Europe/Berlin").assign(micros(noon - datetime(1970, 1, 1, tzinfo=UTC)))
+
+    assert end - start == hours * HOUR
+    assert wall_clock("Europe/Berlin", start) == datetime.fromisoformat(f"{day} 00:00")
+
+
+def test_a_zone_whose_clock_is_utc_has_the_windows_of_utc() -> None:
+    """The two ways to compute them agree."""
+    for time in range(-(10**15), 2 * 10**15, 10**14 // 7):
+        assert Fixed(DAY, timezone="Etc/UTC").assign(time) == Fixed(DAY).assign(time)
+
+
+@pytest.mark.parametrize(
+    "offset, instead", [(-timedelta(hours=1), "seconds=82800"), (DAY, r"timedelta\(0\)"), (DAY * 9.5, "seconds=43200")]
+)
+def test_an_offset_beyond_one_step_is_refused_with_the_one_that_means_the_same(offset: timedelta, instead: str) -> None:
+    """One way to write the same windows: a declaration's fingerprint is its text."""
+    for make in (
+        lambda: Fixed(DAY, offset),
+        lambda: Sliding(DAY * 3, DAY, offset),
+        lambda: Fixed(DAY, offset, "Asia/Tokyo"),
+    ):
+        with pytest.raises(Refused, match="offset") as refusal:
+            make()
+        assert re.search(instead, refusal.value.hint)
+
+
+@pytest.mark.parametrize("size", [timedelta(hours=1), timedelta(days=1, microseconds=1), timedelta(hours=36)])
+def test_a_time_zone_for_a_size_that_is_no_whole_number_of_days_is_refused(size: timedelta) -> None:
+    """An hour is an hour everywhere; the hint says what shifts it."""
+    with pytest.raises(Refused, match="no whole number of days") as refusal:
+        Fixed(size, timezone="Europe/Berlin")
+    assert "offset=" in refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "zone, near",
+    [
+        ("Europe/Berln", "Europe/Berlin"),
+        ("america/new_york", "America/New_York"),
+        ("+02:00", ""),
+        ("../etc", ""),
+        ("", ""),
+    ],
+)
+def test_an_unknown_time_zone_is_refused_with_the_nearest(zone: str, near: str) -> None:
+    """Also what `zoneinfo` itself would take for a path."""
+    with pytest.raises(Refused, match="no such time zone") as refusal:
+        Fixed(DAY, timezone=zone)
+    assert near in refusal.value.hint
+
+
+def test_each_part_of_an_alignment_is_in_the_text_that_a_declaration_is_known_by() -> None:
+    """`declarations.fingerprint` hashes it: another alignment is another declaration."""
+    half = DAY / 2
+    made = [Fixed(DAY), Fixed(DAY, half), Fixed(DAY, timezone="Europe/Berlin"), Fixed(DAY, timezone="Europe/Paris")]
+    sliding = [Sliding(DAY, half), Sliding(DAY, half, half / 2)]
+
+    assert len({repr(window) for window in (*made, *sliding)}) == 6
