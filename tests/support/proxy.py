@@ -11,15 +11,16 @@ from types import TracebackType
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 """The message by which psycopg2 commits: type, length, text."""
 
-ANSWER_LOST, COMMIT_LOST = "answer lost", "commit lost"
+ANSWER_LOST, COMMIT_LOST, PASSED = "answer lost", "commit lost", "passed"
 PIECE = 1 << 16
 
 
 class Proxy:
-    """Passes everything on, until `cut_next` has armed it. `cuts` counts how often it struck.
+    """Passes everything on, until `cut_next` has armed it. `cuts` counts how often it struck, `commits` what it saw.
 
     `answer lost`: the server got the COMMIT and has answered; the client never hears it. `commit lost`: the
-    client has sent it; the server never gets it and rolls back.
+    client has sent it; the server never gets it and rolls back. `freeze` stops all traffic and closes nothing: a
+    partition, or a connection of which one half is gone.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,7 +29,9 @@ class Proxy:
         self._server = (self._there[1], int(self._there[2]))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = url.replace(f":{self._server[1]}/", f":{self._listener.getsockname()[1]}/")
-        self.cuts = 0
+        self.cuts = self.commits = 0
+        self._flows = threading.Event()
+        self._flows.set()
         self._armed: list[str] = []
         self._refusing = False
         self._open: list[socket.socket] = []
@@ -42,14 +45,23 @@ class Proxy:
         self._listener.close()
 
     def cut_next(self, *how: str) -> None:
-        """Cut the next commits, one after the other, like this."""
+        """Cut the next commits, one after the other, like this; `PASSED` lets one through."""
         self._armed = list(how)
+
+    def freeze(self) -> None:
+        """From now on no byte passes in either direction, on connections that are open and on new ones."""
+        self._flows.clear()
+
+    def thaw(self) -> None:
+        """Let all that was held up pass."""
+        self._flows.set()
 
     def refuse(self) -> None:
         """From now on nobody gets through, and who is through is cut off."""
         self._refusing = True
         for one in self._open:
             _close(one)
+        self._flows.set()
 
     def allow(self) -> None:
         """Let new connections through again."""
@@ -61,6 +73,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self._flows.wait()
             if self._refusing:
                 client.close()
                 continue
@@ -72,8 +85,9 @@ class Proxy:
 
     def _up(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         while data := _read(client):
-            if self._armed and data.endswith(COMMIT):
-                how = self._armed.pop(0)
+            self._flows.wait()
+            self.commits += data.endswith(COMMIT)
+            if self._armed and data.endswith(COMMIT) and (how := self._armed.pop(0)) != PASSED:
                 self.cuts += 1
                 if how == COMMIT_LOST:
                     break
@@ -85,6 +99,7 @@ class Proxy:
 
     def _down(self, server: socket.socket, client: socket.socket, lost: threading.Event) -> None:
         while data := _read(server):
+            self._flows.wait()
             if lost.is_set():
                 break  # the server has answered the COMMIT
             with contextlib.suppress(OSError):

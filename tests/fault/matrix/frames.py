@@ -1,0 +1,206 @@
+"""What stands in for Spark's frames where no JVM is: as much of them as the product's drivers touch.
+
+Rows are dictionaries, made lazily, so that a plan runs when it is collected or written, as Spark's does. Writes go to
+real Delta tables by delta-rs, with Spark's options and its silence: a transaction at or below the highest version of
+its app id is skipped without running the plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyarrow import parquet
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from jobs.model.declare import split_ddl
+from jobs.spark import delta
+from tests.contract.task import hash_of
+
+Dict = dict[str, Any]
+MASK = (1 << 64) - 1
+
+
+class Expression:
+    """A column: what it gives for a row. As much as staging and the registry ask for."""
+
+    def __init__(self, of: Callable[[Dict], Any]) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return Expression(lambda row: self.of(row) == other)
+
+    def __and__(self, other: Expression) -> Expression:
+        return Expression(lambda row: self.of(row) and other.of(row))
+
+    def __sub__(self, other: int) -> Expression:
+        return Expression(lambda row: self.of(row) - other)
+
+    def cast(self, _: object) -> Expression:
+        return self
+
+
+FUNCTIONS = SimpleNamespace(
+    col=lambda name: Expression(lambda row: row[name]), lit=lambda value: Expression(lambda row: value)
+)
+"""In the place of pyspark.sql.functions, which asks for a JVM."""
+
+
+KINDS = {"string": StringType(), "long": LongType(), "int": IntegerType(), "timestamp": TimestampType()}
+
+
+def schema_of(ddl: str) -> StructType:
+    """In the place of `StructType.fromDDL`, which asks for a JVM: the types that the platform's own tables have."""
+    fields = []
+    for part in split_ddl(ddl):
+        name, kind = part.strip().split(" ", 1)
+        nested = kind.strip().removeprefix("struct<").removesuffix(">").replace(":", " ")
+        fields.append(StructField(name, schema_of(nested) if "struct<" in kind else KINDS[kind.strip()]))
+    return StructType(fields)
+
+
+class Frame:
+    """Rows that are made when they are needed; `persist` keeps them."""
+
+    def __init__(self, make: Callable[[], list[Dict]], schema: StructType) -> None:
+        self._make, self.schema = make, schema
+        self._kept: list[list[Dict]] | None = None
+        self.columns = schema.names
+        self.sparkSession = Session()
+
+    def rows(self) -> list[Dict]:
+        """Run the plan, or give what was kept of it."""
+        if self._kept is None:
+            return self._make()
+        if not self._kept:
+            self._kept.append(self._make())
+        return self._kept[0]
+
+    def persist(self) -> Frame:
+        held = Frame(self.rows, self.schema)
+        held._kept = []
+        return held
+
+    def unpersist(self) -> None:
+        self._kept = None
+
+    def count(self) -> int:
+        return len(self.rows())
+
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(**row, asDict=lambda row=row: row) for row in self.rows()]
+
+    def repartitionById(self, *_: object) -> Frame:
+        return self
+
+    def withColumn(self, name: str, value: Expression) -> Frame:
+        schema = StructType([*self.schema.fields]).add(name, "long" if name == "oo_batch" else "string")
+        return Frame(lambda: [row | {name: value.of(row)} for row in self.rows()], schema)
+
+    def filter(self, wanted: Expression) -> Frame:
+        return Frame(lambda: [row for row in self.rows() if wanted.of(row)], self.schema)
+
+    def drop(self, *names: str) -> Frame:
+        kept = [n for n in self.columns if n not in names]
+        schema = StructType([f for f in self.schema.fields if f.name in kept])
+        return Frame(lambda: [{n: row[n] for n in kept} for row in self.rows()], schema)
+
+    def groupBy(self, *by: object) -> Frame:
+        assert not by, "only outputs without a window are played"
+        return self
+
+    def agg(self, *_: object) -> Frame:
+        """The one group with the content of all rows, as `content.aggregates` has it."""
+        return Frame(self._content, schema_of("rows long, sum string, xor long"))
+
+    def _content(self) -> list[Dict]:
+        hashes = [hash_of(row) for row in self.rows()]
+        xor = 0
+        for one in hashes:
+            xor ^= one
+        return [{"rows": len(hashes), "sum": str(sum(hashes)), "xor": xor}]
+
+    @property
+    def write(self) -> Writer:
+        return Writer(self)
+
+
+class Writer:
+    """`frame.write` to a Delta table."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._options: Dict = {}
+        self._by: list[str] | None = None
+
+    def format(self, _: str) -> Writer:
+        return self
+
+    def mode(self, _: str) -> Writer:
+        return self
+
+    def option(self, name: str, value: object) -> Writer:
+        self._options[name] = value
+        return self
+
+    def partitionBy(self, *names: str) -> Writer:
+        self._by = list(names)
+        return self
+
+    def save(self, path: str) -> None:
+        app_id, number = str(self._options["txnAppId"]), int(self._options["txnVersion"])
+        known = delta.version(Path(path), app_id)
+        if known is not None and known >= number:
+            return
+        rows = [{name: row.get(name) for name in self._frame.columns} for row in self._frame.rows()]
+        write_deltalake(
+            path, pa.Table.from_pylist(rows, schema=to_arrow_schema(self._frame.schema, timezone="UTC")), mode="append", partition_by=self._by,
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": self._options["userMetadata"]},
+                app_transactions=[Transaction(app_id, number)],
+            ),
+        )  # fmt: skip
+
+
+class Session:
+    """`context.spark`: settings, frames of rows, reads of Delta tables."""
+
+    conf = SimpleNamespace(get=lambda name, default=None: "played")
+
+    @property
+    def read(self) -> Session:
+        return self
+
+    def format(self, _: str) -> Session:
+        return self
+
+    def load(self, path: str) -> Frame:
+        table = DeltaTable(path)
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        return Frame(lambda: DeltaTable(path).to_pyarrow_table().to_pylist(), schema)
+
+    def createDataFrame(self, rows: list[Any], schema: StructType) -> Frame:
+        return Frame(lambda: [dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def make(path: Path, schema: StructType, session: object, partition_by: list[str], properties: object) -> None:
+    """In the place of `delta.make`."""
+    if not delta.exists(path):
+        DeltaTable.create(str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by)
+
+
+def added(path: Path, after: int, upto: int) -> list[Dict]:
+    """The rows that the versions (after, upto] of a Delta table have added, as a stream of it reads them."""
+    rows: list[Dict] = []
+    for version in range(after + 1, upto + 1):
+        for line in (path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
+            if one := json.loads(line).get("add"):
+                file = parquet.ParquetFile(path / one["path"]).read()
+                rows += [row | one["partitionValues"] for row in file.to_pylist()]
+    return rows

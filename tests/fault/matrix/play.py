@@ -1,0 +1,388 @@
+"""The product's drivers, receive and outputs, played without a JVM.
+
+What is the product's own here: start, registry, batches, units, Delta transactions, closes, ends, and every
+fail-point. What is played: how Spark reads, exchanges and cuts rows, and its loop over batches with its checkpoint.
+A task runs in the driver's process, or in a forked worker that is tried again when it is killed, as Spark does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyspark
+from deltalake import DeltaTable
+from pyspark.sql.types import StructType
+
+from jobs.commitlog import catalog, lineages
+from jobs.commitlog.connect import Database, run
+from jobs.failpoints import passing
+from jobs.model.batch import Batch, to_micros, to_time
+from jobs.model.declare import Output
+from jobs.model.errors import OnlyonceError
+from jobs.model.units import Content, UnitId
+from jobs.spark import (
+    checkpoint,
+    content,
+    delta,
+    events,
+    outputs,
+    postgres_unit,
+    receive,
+    receive_unit,
+    results,
+    source_files,
+    staging,
+    windowing,
+)
+from jobs.spark.query import OnBatch, Query
+from jobs.spark.run_context import RunContext
+from jobs.spark.sink_postgres import PostgresWriter
+from tests.contract.task import Context, hashed
+from tests.fault.matrix import declared, frames
+from tests.fault.matrix.declared import Row
+from tests.fault.matrix.frames import Frame
+
+TASK_ATTEMPTS = 4
+CUT = 3
+"""Rows go to a task in Arrow batches of so many."""
+VERSIONS_A_BATCH = 2
+"""So many versions of `events` are one batch of an output."""
+FATES = {receive_unit.KEPT: "kept", receive_unit.INVALID: "invalid", receive_unit.SEED: "control"}
+
+
+@dataclass(frozen=True)
+class Play:
+    """One run: which pipeline, what of it, against which database; `workers`: tasks in processes of their own."""
+
+    name: str
+    home: str
+    url: str
+    kinds: Sequence[str] = ()
+    suffix: str = ""
+    receive: bool = True
+    workers: bool = False
+
+
+def main(play: Play) -> None:
+    """What `jobs.stream` does: receive, close, outputs. Raises the platform's errors."""
+    os.environ["ONLYONCE_HOME"], os.environ["ONLYONCE_DATABASE_URL"] = play.home, play.url
+    pipeline = declared.declare(play.name, list(play.kinds), play.suffix)
+    database = Database(play.url)
+    run(database, lambda conn: lineages.add_instance(conn, play.name, play.name))
+    passing("start-instance")
+    session: Any = frames.Session()
+    context = RunContext(session, pipeline, play.name, f"run {os.getpid()}", database)
+    with _played(play):
+        if play.receive:
+            receive.drain(context)
+            receive.close(context, ended=True)
+        for output in pipeline.outputs:
+            if output.window is None:
+                outputs.drain(context, output)
+
+
+def child(play: Play) -> int:
+    """The exit code of a process that plays; what went wrong goes to stderr."""
+    try:
+        main(play)
+    except OnlyonceError as error:
+        print(type(error).__name__, error, file=sys.stderr)
+        return error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _played(play: Play) -> Any:
+    """Put the stand-ins where the product's modules look for Spark."""
+    tasks = _in_worker if play.workers else _here
+    stand_ins: list[tuple[object, str, object]] = [
+        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (source_files, "F", frames.FUNCTIONS), (staging, "F", frames.FUNCTIONS),
+        (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
+        (source_files, "lines", _lines), (receive, "_judged", lambda *given: _judged(tasks, *given)),
+        (receive, "drain_query", drain_query), (events, "control", _control),
+        (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
+        (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
+        (outputs, "_counts", _counts), (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
+        (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
+    ]  # fmt: skip
+    held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
+    for target, name, by in stand_ins:
+        mock.patch.object(target, name, by).start()
+    return held
+
+
+# --- the loop over batches, with Spark's checkpoint ------------------------------------------------------------------
+
+
+def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch) -> Any:
+    """The pending batch from its offsets file, then new ones, each with its two files in the checkpoint."""
+    end = source.end()
+    while True:
+        try:
+            return _loop(query, source, end, on_batch)
+        except FileExistsError:
+            # Another driver wrote into the checkpoint: as the product, on as long as our epoch is the highest.
+            run(query.database, lambda conn: lineages.check_epoch(conn, query.lineage, query.driver.epoch))
+
+
+def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> Any:
+    while True:
+        number = checkpoint.last(query.folder, "commits") + 1
+        before = _offset(query.folder, number - 1)
+        offset = _offset(query.folder, number) or source.after(before, end)
+        if offset is None:
+            return SimpleNamespace(recentProgress=[])
+        if _offset(query.folder, number) is None:
+            stamp = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000)})
+            _put(query.folder / "offsets" / str(number), f"v1\n{stamp}\n{json.dumps(offset)}")
+        on_batch(source.batch(before, offset), number)
+        _put(query.folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def _offset(folder: Path, number: int) -> Row | None:
+    with suppress(FileNotFoundError):
+        return dict(checkpoint.offsets(folder, number)[0]) if number >= 0 else None
+    return None
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    try:
+        os.link(partial, path)  # whole at once, and only if it is not there, as Spark does
+    finally:
+        partial.unlink()
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The table `files` as a stream: the files of one `batch_no` a batch."""
+
+    table: Path
+
+    def _rows(self) -> list[Row]:
+        found: list[Row] = DeltaTable(str(self.table)).to_pyarrow_table().to_pylist()
+        return found
+
+    def end(self) -> int:
+        return max((row["batch_no"] for row in self._rows()), default=-1)
+
+    def after(self, before: Row | None, end: int) -> Row | None:
+        number = before["batch_no"] + 1 if before else 0
+        return {"batch_no": number} if number <= end else None
+
+    def batch(self, before: Row | None, offset: Row) -> source_files.Listed:
+        rows = [row for row in self._rows() if row["batch_no"] == offset["batch_no"]]
+        names = ("path", "size", "modified_ns", "lines", "refusal")
+        found = [source_files.InputFile(**{name: row[name] for name in names}) for row in rows]
+        return source_files.Listed(found, offset["batch_no"], rows[0]["seen_at"])
+
+
+@dataclass(frozen=True)
+class Events:
+    """The table `events` as a stream, whole commits, with a function over the kept rows of a batch."""
+
+    path: Path
+    function: str
+    schema: StructType
+
+    @property
+    def columns(self) -> list[str]:
+        names: list[str] = self.schema.names
+        return names
+
+    def end(self) -> int:
+        return delta.latest(self.path)
+
+    def after(self, before: Row | None, end: int) -> Row | None:
+        version = min(before["reservoirVersion"] + VERSIONS_A_BATCH if before else VERSIONS_A_BATCH, end + 1)
+        return (
+            {"reservoirVersion": version, "index": -1} if not before or version > before["reservoirVersion"] else None
+        )
+
+    def batch(self, before: Row | None, offset: Row) -> Frame:
+        after, upto = before["reservoirVersion"] - 1 if before else -1, offset["reservoirVersion"] - 1
+        made = getattr(declared, self.function)
+
+        def plan() -> list[Row]:
+            kept = [row for row in frames.added(self.path, after, upto) if row["oo_kind"] == "kept"]
+            result: list[Row] = made(kept)
+            return result
+
+        return Frame(plan, self.schema)
+
+
+# --- receive ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(spark: object, files: list[source_files.InputFile], bad: dict[str, str]) -> tuple[list[str], int]:
+    assert not bad
+    texts = [line for file in files for line in Path(file.path).read_text().splitlines()]
+    return texts, sum(file.lines for file in files)
+
+
+def _halves(name: str) -> tuple[int, int]:
+    digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "big", signed=True), int.from_bytes(digest[8:], "big", signed=True)
+
+
+def _parsed(line: str) -> Row:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        high, low = _halves(line)
+        return {"code": receive_unit.INVALID, "oo_high": high, "oo_low": low, "oo_reason": "no JSON", "oo_raw": line}
+    high, low = _halves(record["id"])
+    at = datetime.fromisoformat(record["at"])
+    named = record | {"at": at, "oo_event_time": at, "oo_high": high, "oo_low": low}
+    return {"code": receive_unit.CANDIDATE, "payload": _halves(line)[0]} | named
+
+
+def _judged(tasks: Tasks, context: RunContext, query: Query, batch: Batch, lines: list[str]) -> Frame:
+    plan = batch.plan
+    place = catalog.Place(
+        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions
+    )
+    work = receive_unit.Work(query.database, place, query.driver.epoch)
+    records = [_parsed(line) for line in lines]
+
+    def make() -> list[Row]:
+        rows: list[Row] = []
+        for number in range(plan.partitions):
+            seed = {"code": receive_unit.SEED, "oo_high": number, "oo_low": 0}
+            mine = [*[r for r in records if r["oo_high"] % plan.partitions == number], seed]
+            fates = tasks(lambda mine=mine: _fates(work, mine))  # type: ignore[misc]
+            rows += [
+                row | _stamped(batch, number, fate)
+                for row, fate in zip(mine, fates, strict=True)
+                if fate != receive_unit.DUPLICATE
+            ]
+        return rows
+
+    return Frame(make, events.schema(context.pipeline))
+
+
+def _stamped(batch: Batch, partition: int, fate: int) -> Row:
+    names = ("tide", "ended", "silent_tide", "silent_clock")
+    return {
+        "oo_kind": FATES[fate], "oo_system_time": batch.plan.system_time, "oo_lineage": batch.plan.lineage,
+        "oo_batch": batch.plan.batch_id, "oo_partition": partition,
+        "oo_frontier": {name: to_time(getattr(batch.frontier, name)) for name in names},
+    }  # fmt: skip
+
+
+def _fates(work: receive_unit.Work, rows: list[Row]) -> list[int]:
+    pieces = [rows[at : at + CUT] for at in range(0, len(rows), CUT)]
+    given = list(receive_unit.judge(work)(iter([_narrow(piece) for piece in pieces])))
+    return [fate for part in given for fate in part.field("fate").to_pylist()]
+
+
+def _narrow(rows: list[Row]) -> receive_unit.Columns:
+    times = [to_micros(row.get("oo_event_time")) or 0 for row in rows]
+    return (
+        pa.array([row["code"] for row in rows], pa.int8()), pa.array([row["oo_high"] for row in rows], pa.int64()),
+        pa.array([row["oo_low"] for row in rows], pa.int64()), pa.array(times, pa.int64()),
+        pa.array([row.get("payload", 0) for row in rows], pa.int64()), pa.array([False] * len(rows), pa.bool_()),
+    )  # fmt: skip
+
+
+def _control(spark: object, pipeline: Any, lineage: str, number: int, known: Any, now: datetime) -> Frame:
+    row = {"oo_kind": "control", "oo_system_time": now, "oo_lineage": lineage, "oo_batch": -number}
+    return Frame(lambda: [row], events.schema(pipeline))
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+
+def _applied(context: RunContext, output: Output, stream: Events) -> Events:
+    kind = output.name[: len(output.name.rstrip("0123456789_"))]
+    function, schema = declared.KINDS[kind]
+    return Events(stream.path, function, schema)
+
+
+def _counts(context: RunContext, root: Output, received: list[Any]) -> list[Row]:
+    """The kept rows of the batches as they are in `events`: another way than the log's own figures."""
+    wanted = {(r.lineage, r.batch_id) for r in received}
+    rows = DeltaTable(str(context.events)).to_pyarrow_table(columns=["oo_kind", "oo_lineage", "oo_batch"])
+    found = sum(row["oo_kind"] == "kept" and (row["oo_lineage"], row["oo_batch"]) in wanted for row in rows.to_pylist())
+    return [{"window_start": None, "window_end": None, "in_time": found, "late": 0}] if wanted else []
+
+
+def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> None:
+    """As `PostgresWriter.write`: pinned by keys or by the whole row, one task for each partition."""
+    plan, keys = batch.plan, writer._sink.keys
+    unit = UnitId(plan.lineage, plan.batch_id, writer._output.name, 0)
+    work = postgres_unit.Work(
+        writer._database, unit, writer._query.driver.epoch, writer._schema, writer._table, writer._sink.write, keys, ()
+    )
+    passing("postgres-before-units")
+    placed = [(_halves(repr([row[k] for k in keys or rows.columns]))[0] % plan.partitions, row) for row in rows.rows()]
+    for number in range(plan.partitions):
+        mine = [row for target, row in placed if target == number]
+        tasks(lambda mine=mine, number=number: _unit(replace(work), mine, number))  # type: ignore[misc]
+    passing("postgres-after-units")
+
+
+def _unit(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row]:
+    pieces = [hashed(pa.RecordBatch.from_pylist(rows[at : at + CUT]), partition) for at in range(0, len(rows), CUT)]
+    with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
+        given: Iterator[pa.RecordBatch] = postgres_unit.write_unit(work)(iter(pieces))
+        return [row for batch in given for row in batch.to_pylist()]
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+Task = Callable[[], Any]
+Tasks = Callable[[Task], Any]
+
+
+def _here(task: Task) -> Any:
+    return task()
+
+
+def _in_worker(task: Task) -> Any:
+    """In a process of its own; tried again when it is killed or raises, as often as Spark does."""
+    for attempt in range(TASK_ATTEMPTS):
+        ends, begins = os.pipe()
+        worker = os.fork()
+        if worker == 0:
+            os.close(ends)
+            _work(task, begins)
+        os.close(begins)
+        with os.fdopen(ends, "rb") as pipe:
+            told = pipe.read()
+        os.waitpid(worker, 0)
+        result, error = pickle.loads(told) if told else (None, RuntimeError("the worker was killed"))
+        if error is None:
+            return result
+        if attempt == TASK_ATTEMPTS - 1:
+            raise error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _work(task: Task, pipe: int) -> None:
+    try:
+        told = pickle.dumps((task(), None))
+    except BaseException as error:
+        told = pickle.dumps((None, error))
+    with os.fdopen(pipe, "wb") as file:
+        file.write(told)
+    os._exit(0)

@@ -1,0 +1,98 @@
+"""Two drivers of one lineage: a zombie that wakes after the new one has finished, and two that start at once."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.fault.matrix.declared import KINDS
+from tests.fault.matrix.world import Run, World
+
+SUPERSEDED = 69
+TIMES = 20
+"""So often two drivers start at once, for each scenario."""
+
+# The points after which a driver still has an effect to try.
+STOPS = {
+    "receive": [
+        "receive-registered", "receive-before-begin", "receive-after-begin", "receive-unit-before-claim",
+        "receive-unit-after-claim", "receive-unit-before-commit", "receive-unit-after-commit", "receive-after-delta",
+        "receive-before-end", "receive-after-end", "close-after-begin", "close-after-delta",
+    ],
+    "postgres": [
+        "output-before-begin", "output-after-begin", "output-consumed", "postgres-before-units",
+        "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-after-rows",
+        "postgres-unit-before-commit", "postgres-unit-after-commit", "postgres-after-units", "output-before-end",
+        "output-after-end",
+    ],
+    "delta": [
+        "output-after-begin", "delta-unit-before-claim", "delta-unit-after-claim", "delta-unit-after-commit",
+        "delta-before-write", "delta-after-write", "output-before-end", "output-after-end",
+    ],
+    "staging": ["staging-before-write", "staging-after-write"],
+}  # fmt: skip
+SCENARIOS = {
+    "receive": ["receive"],
+    "postgres": ["appended", "upserted", "added"],
+    "delta": ["filed"],
+    "staging": ["staged"],
+}
+
+
+@pytest.fixture(scope="module")
+def received(world: World) -> Run:
+    """What all outputs of this module read."""
+    run = world.receiving()
+    run.finish()
+    return run
+
+
+def new(world: World, received: Run, kind: str) -> Run:
+    """A run of that kind."""
+    return world.receiving() if kind == "receive" else world.writing(kind, received)
+
+
+def woken_zombie(world: World, received: Run, kind: str, point: str) -> None:
+    """Stop a driver at a point, let the next one finish, wake it: it is told, and nothing has changed."""
+    run = new(world, received, kind)
+    zombie = run.start_stopped(point)
+    run.finish()
+    zombie.send_signal(signal.SIGCONT)
+    code = run.end_of(zombie)
+    assert code == SUPERSEDED, f"{point}: exit {code}\n{run.told()}"
+    run.held(f"zombie: {kind}", point)
+
+
+def test_a_zombie_that_wakes_at_an_end_is_fenced(world: World, received: Run) -> None:
+    """A fixed sample: before the end of a batch and inside a unit whose epoch it has checked."""
+    cases = [
+        ("receive", "receive-before-end"),
+        ("added", "postgres-unit-before-commit"),
+        ("filed", "delta-before-write"),
+    ]
+    assert world.each(cases, lambda case: woken_zombie(world, received, *case)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", STOPS)
+def test_a_zombie_that_wakes_anywhere_is_fenced(world: World, received: Run, family: str) -> None:
+    """At every point after which it would still have an effect."""
+    cases = [(kind, point) for kind in SCENARIOS[family] for point in STOPS[family]]
+    assert world.each(cases, lambda case: woken_zombie(world, received, *case)) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["receive", *KINDS])
+def test_two_drivers_at_once_make_one_result(world: World, received: Run, kind: str) -> None:
+    """Started at the same instant, many times: each ends well or is told, and a third run has nothing to mend."""
+
+    def play(number: int) -> None:
+        run = new(world, received, kind)
+        drivers = [run.start(), run.start()]
+        codes = {world.zygote.wait(pid) for pid in drivers}
+        assert codes <= {0, SUPERSEDED, 75}, f"exit {codes}\n{run.told()}"
+        run.finish()
+        run.held(f"two drivers: {kind}", "at once", number)
+
+    assert world.each(range(TIMES), play) == TIMES
