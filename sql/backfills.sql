@@ -76,6 +76,13 @@ SELECT
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version <= :version
 
+-- open_rows --
+-- Whether windows of an interval that are not closed hold rows in time.
+SELECT EXISTS (
+    SELECT 1 FROM onlyonce_private.met_windows
+    WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to
+      AND in_time > 0 AND (CAST(:closed_until AS timestamptz) IS NULL OR window_end > :closed_until)) AS found
+
 -- windows_in --
 -- The windows of some outputs that start in an interval, with what is in them by the log.
 SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_folded

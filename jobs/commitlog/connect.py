@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, 
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
-from jobs.model.errors import CommitStateUnknown, Retryable
+from jobs.model.errors import CommitStateUnknown, DatabaseAway
 from sql import queries
 
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ def forget_connections() -> None:
 def transaction(database: Database) -> Iterator[Connection]:
     """One transaction: commits when the block ends, rolls back when it raises.
 
-    Raises Retryable when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT.
+    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT.
     """
     try:
         connection = _engine(database.url, database.name, os.getpid()).connect()
@@ -96,10 +96,10 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
     """Do `work` in one transaction, and again while the database is away, for a bounded time.
 
     `work` must find out by itself what an earlier attempt of it has committed (a lost answer is followed
-    by another attempt). Raises Retryable when the patience ends.
+    by another attempt). Raises DatabaseAway when the patience ends; what else `work` raises ends it at once.
     """
     attempts = Retrying(
-        retry=retry_if_exception_type((Retryable, CommitStateUnknown)),
+        retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),
         stop=stop_after_delay(PATIENCE_SECONDS),
         wait=wait_exponential_jitter(multiplier=0.2, max=5),
         before_sleep=_say_again,
@@ -142,8 +142,8 @@ def _is_away(error: DBAPIError) -> bool:
     return lost or code.startswith(("57P", "40", "53", "08")) or code == "55P03"
 
 
-def _away(error: Exception) -> Retryable:
-    return Retryable(
+def _away(error: Exception) -> DatabaseAway:
+    return DatabaseAway(
         f"the database did not answer: {_first_line(error)}",
         data="the open transaction was rolled back; nothing is half done",
         hint="is PostgreSQL up? Then run the same command again",

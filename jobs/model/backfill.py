@@ -67,24 +67,30 @@ def rows_of(output: Output, span: Span) -> tuple[Micros, Micros]:
     return span.start, output.window.last_end(span.stop - 1)
 
 
-def check_closed(output: Output, span: Span, closed_until: Micros | None) -> None:
-    """Let a span pass whose windows the stream has all closed and written. Raises OpenWindows.
+def closed_part(output: Output, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
+    """The part of a span whose windows the stream has closed and written. Raises OpenWindows when there is none, or
+    when the rest has rows: half of what was asked for would look like all of it.
 
-    A session may begin anywhere, so here only its start is judged; its end is when it is computed.
+    An open window without rows is left to the stream in silence: there is nothing to recompute. A session may begin
+    anywhere, so here only its start is judged; its end is when it is computed.
     """
-    assert output.window is not None
-    last = span.stop if isinstance(output.window, Session) else output.window.last_end(span.stop - 1)
-    if closed_until is None or last > closed_until:
-        raise still_open(output.name, span, last, closed_until)
+    window = output.window
+    assert window is not None
+    if closed_until is None:
+        raise still_open(output.name, span, span.stop, None)
+    first_open = closed_until if isinstance(window, Session) else window.assign(closed_until)[0][0]
+    if span.stop <= first_open:
+        return span
+    if open_rows or span.start >= first_open:
+        raise still_open(output.name, span, span.stop, closed_until)
+    return Span(span.start, first_open)
 
 
 def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None) -> Retryable:
     """The error for windows that the stream may still change or has not written."""
-    reach = (
-        "no window is" if closed_until is None else f"windows are closed up to {_time(closed_until):%Y-%m-%d %H:%M:%S}Z"
-    )
+    closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_minute(closed_until)}"
     return OpenWindows(
-        f"output {output}: the windows of {span} end at {_time(end):%Y-%m-%d %H:%M:%S}Z, but {reach}",
+        f"output {output}: windows of {span} (up to {_minute(end)}) are still open: {closed}",
         data="nothing was written; open windows belong to the stream, which will write them once",
         hint="choose an earlier --to, or let the stream run on first (onlyonce run PIPELINE; with --close when the "
         "input has ended)",
@@ -135,6 +141,10 @@ def _time(value: Micros) -> datetime:
     found = to_time(value)
     assert found is not None
     return found
+
+
+def _minute(value: Micros) -> str:
+    return f"{_time(value):%Y-%m-%d %H:%M:%S}Z"
 
 
 def _fraction(time: datetime) -> str:

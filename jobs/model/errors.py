@@ -50,6 +50,10 @@ class Retryable(OnlyonceError):
     exit_code = 75
 
 
+class DatabaseAway(Retryable):
+    """The log or a sink's database did not answer. The platform asks again by itself, for a bounded time."""
+
+
 class Superseded(OnlyonceError):
     """A newer driver of the same lineage has started. This one stops; nothing of it remains."""
 

@@ -44,7 +44,8 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     """
     chain = [root, *context.pipeline.made_from(root)]
     todo = {output.name: model.what_to_do(output) for output in chain}
-    reach = backfills.closed_reach(context.database, context.instance, root, span)
+    asked = span
+    reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
     request = Request(context.instance, root.name, span, asked_by, context.declaration_hash(root.name))
     driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
     query = Query(driver, context.folder, driver.session(context.database), {})
@@ -52,7 +53,7 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
-        made = _computed(context, root, span, reach)
+        made = _computed(context, root, asked, span, reach)
         if made.span != span:
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
         batch = _batch(context, query, number, request, reach)
@@ -77,13 +78,13 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
     return run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
 
 
-def _computed(context: RunContext, root: Output, span: Span, reach: Reach) -> Recomputed:
+def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
     events = context.spark.read.format("delta").option("versionAsOf", reach.consumed).load(str(context.events))
     kept = events.filter("oo_kind = 'kept'")
     if isinstance(root.window, Session):
         from jobs.spark import backfill_sessions
 
-        return backfill_sessions.computed(context, root, span, reach, kept)
+        return backfill_sessions.computed(context, root, asked, span, reach, kept)
     rows = windowing.assign(between(kept, *model.rows_of(root, span)), root.window)  # type: ignore[arg-type]
     rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     return Recomputed(results.applied(context, root, rows), span, *counted(root, rows))

@@ -16,7 +16,6 @@ from jobs.commitlog.backfills import Reach
 from jobs.model import backfill as model
 from jobs.model.backfill import Span
 from jobs.model.declare import Output
-from jobs.model.frontier import closed_until
 from jobs.model.windows import Micros, Session, micros
 from jobs.spark import backfill, results, windowing
 from jobs.spark.run_context import RunContext
@@ -27,8 +26,13 @@ FURTHER = 4
 Windows = list[tuple[Micros, Micros]]
 
 
-def computed(context: RunContext, root: Output, span: Span, reach: Reach, kept: DataFrame) -> backfill.Recomputed:
-    """The sessions that start in the span, widened to what has merged. Raises OpenWindows for one still open."""
+def computed(
+    context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
+) -> backfill.Recomputed:
+    """The sessions that start in the span, widened to what has merged.
+
+    Raises OpenWindows when one that starts in what was asked for is still open.
+    """
     assert isinstance(root.window, Session)
     rows, widened = kept, span
     while True:
@@ -38,8 +42,11 @@ def computed(context: RunContext, root: Output, span: Span, reach: Reach, kept: 
             break
     result = _sessions(context, root, rows)
     inside = result.filter(backfill.starts_in(F.col("oo_window.start"), widened))
-    closed = closed_until(reach.frontier, root.window, micros(root.lateness))
-    last = inside.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
+    closed = reach.closed_until(root)
+    wanted = result.filter(
+        backfill.starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop)))
+    )
+    last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
     # Counted where the late rows are: at their own event times.
