@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from dataclasses import astuple, dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +23,9 @@ windows = st.sampled_from(
         Fixed(timedelta(milliseconds=700)),
         Fixed(timedelta(minutes=3)),
         Sliding(timedelta(seconds=6), timedelta(seconds=2)),
+        Fixed(timedelta(minutes=3), timedelta(seconds=100)),
+        Sliding(timedelta(seconds=6), timedelta(seconds=2), timedelta(milliseconds=1500)),
+        Fixed(timedelta(days=1), timezone="Africa/Casablanca"),
         Session(timedelta(seconds=5)),
     ]
 )
@@ -159,6 +162,20 @@ def test_silence_before_the_first_record_closes_nothing() -> None:
     assert closed_until(frontier.after_batch(5 * SECOND), Fixed(timedelta(seconds=1)), 10 * SECOND) == -5 * SECOND
 
 
+def test_a_day_of_25_hours_is_not_closed_before_its_last_hour() -> None:
+    """A day by the clock on the wall is judged by the end that it has, not by its usual length."""
+    window = Fixed(timedelta(days=1), timezone="Europe/Berlin")
+    midnight = micros(datetime(2026, 10, 24, 22, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC))
+    hour = 3600 * SECOND
+    end = window.last_end(midnight)
+    after_24, after_25 = Frontier(tide=midnight + 24 * hour), Frontier(tide=midnight + 25 * hour)
+
+    assert end == midnight + 25 * hour
+    assert not is_late(after_24, window, 0, midnight, end)
+    assert is_late(after_25, window, 0, midnight, end)
+    assert closed_until(Frontier().after_batch(midnight).declared_ended(), window, 0) == end
+
+
 def test_outputs_of_different_windows_over_one_close_are_each_closed_up_to_their_own_last_window() -> None:
     """After the close, data of the same hour is late for its minute and late for its hour, by one stored frontier;
     the next minute of that hour is late for the hour only. One number could not say both."""
@@ -277,7 +294,9 @@ OUTPUTS: list[tuple[Window, int]] = [
     (Fixed(timedelta(seconds=1)), 0),
     (Fixed(timedelta(seconds=10)), 2 * SECOND),
     (Fixed(timedelta(seconds=60)), 300_500),
+    (Fixed(timedelta(seconds=10), timedelta(seconds=7)), SECOND),
     (Sliding(timedelta(seconds=9), timedelta(seconds=3)), SECOND),
+    (Sliding(timedelta(seconds=9), timedelta(seconds=3), timedelta(milliseconds=2999)), 0),
     (Session(timedelta(seconds=2)), SECOND // 2),
 ]
 
@@ -314,7 +333,7 @@ def run_cut(chance: random.Random, commits: list[Commit], stream: Stream) -> Str
 
 @pytest.mark.parametrize("seed", range(8))
 def test_streams_over_closes_drop_nothing_double_nothing_and_equal_the_batch(seed: int) -> None:
-    """Random histories, five outputs of different windows on the same stored frontiers, batches cut at random: no row
+    """Random histories, seven outputs of different windows on the same stored frontiers, batches cut at random: no row
     meets Spark's own drop, each record is in one result for each of its windows in time, and the results are the batch's."""
     late = kept = 0
     for number in range(60):

@@ -1,0 +1,133 @@
+"""What a transcript says should happen, computed in the plainest way: a list of records, looked through each time.
+
+Only the arithmetic of windows and the rule of lateness are the product's (`jobs.model`); how records are kept,
+merged and counted is written here once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from jobs.model.frontier import Frontier, closed_until, is_late
+from jobs.model.windows import Micros, Session, micros
+from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
+
+NOTHING = Outcome(Counter(), Counter())
+
+
+@dataclass
+class OutputModel:
+    """One output: the records that it was given in time, and which of its windows it has written."""
+
+    declared: Declared
+    held: list[tuple[Record, Bounds]] = field(default_factory=list)
+
+    def step(self, before: Frontier, after: Frontier, records: list[Record]) -> Outcome:
+        """What it writes and calls late when these records come between two frontiers."""
+        late: Late = Counter()
+        came: list[tuple[Record, Bounds]] = []
+        for record in records:
+            for bounds in self._windows(record):
+                if self._is_late(before, record, bounds):
+                    late[record.key, record.time, None if self._session else bounds] += 1
+                else:
+                    came.append((record, bounds))
+        self.held += came
+        closed = self._closed(after)
+        return Outcome(self._writes(came, closed), late, closed)
+
+    @property
+    def _session(self) -> Session | None:
+        return self.declared.window if isinstance(self.declared.window, Session) else None
+
+    def _windows(self, record: Record) -> list[Bounds]:
+        window = self.declared.window
+        if window is None or isinstance(window, Session):
+            return [None]
+        return list(window.assign(record.time))
+
+    def _is_late(self, before: Frontier, record: Record, bounds: Bounds) -> bool:
+        if self.declared.window is None:
+            return False
+        end = bounds[1] if bounds else 0
+        return is_late(before, self.declared.window, micros(self.declared.lateness), record.time, end)
+
+    def _closed(self, after: Frontier) -> Micros | None:
+        window = self.declared.window
+        return None if window is None else closed_until(after, window, micros(self.declared.lateness))
+
+    def _writes(self, came: list[tuple[Record, Bounds]], closed: Micros | None) -> Written:
+        if self.declared.panes == "early":
+            touched = {(record.key, bounds) for record, bounds in came}
+            return counted([one for one in self.held if (one[0].key, one[1]) in touched])
+        if self.declared.window is None:
+            return Counter((record.key, None, 1) for record, _ in came)
+        groups = merged(self.held, self._session) if self._session else self.held
+        done = [one for one in groups if closed is not None and one[1] is not None and one[1][1] <= closed]
+        self.held = [one for one in groups if one not in done]
+        return counted(done)
+
+
+def merged(held: list[tuple[Record, Bounds]], session: Session) -> list[tuple[Record, Bounds]]:
+    """Each record with the bounds of the session that it is in, key by key."""
+    by_key: dict[str, list[Record]] = defaultdict(list)
+    for record, _ in sorted(held, key=lambda one: one[0].time):
+        by_key[record.key].append(record)
+    found: list[tuple[Record, Bounds]] = []
+    for records in by_key.values():
+        burst: list[Record] = []
+        for record in records:
+            if burst and record.time >= session.last_end(burst[-1].time):
+                found += _burst(burst, session)
+                burst = []
+            burst.append(record)
+        found += _burst(burst, session)
+    return found
+
+
+def _burst(burst: list[Record], session: Session) -> list[tuple[Record, Bounds]]:
+    return [(record, (burst[0].time, session.last_end(burst[-1].time))) for record in burst]
+
+
+def counted(held: list[tuple[Record, Bounds]]) -> Written:
+    """The records of each key in each window."""
+    counts = Counter((record.key, bounds) for record, bounds in held)
+    return Counter((key, bounds, count) for (key, bounds), count in counts.items())
+
+
+def play(story: Story) -> list[dict[str, Outcome]]:
+    """What each output does at each step; of a bounded run all of it at the last one."""
+    if story.bounded:
+        return [*({o.name: NOTHING for o in story.outputs} for _ in story.steps[1:]), _play_bounded(story)]
+    models = {declared.name: OutputModel(declared) for declared in story.outputs}
+    known, arrived = Frontier(), 0
+    found: list[dict[str, Outcome]] = []
+    for step in story.steps:
+        records = [record for record in step.records if not is_invalid(record, step, story)]
+        after = _after(known, step, records, story, arrived)
+        found.append({name: model.step(known, after, records) for name, model in models.items()})
+        known = after
+        arrived = step.clock if step.kind == "batch" else arrived
+    return found
+
+
+def _play_bounded(story: Story) -> dict[str, Outcome]:
+    records = [record for step in story.steps for record in step.records if not is_invalid(record, step, story)]
+    end = Frontier().after_batch(max(record.time for record in records)).declared_ended()
+    return {declared.name: OutputModel(declared).step(Frontier(), end, records) for declared in story.outputs}
+
+
+def is_invalid(record: Record, step: Step, story: Story) -> bool:
+    """Whether a record is further ahead of the clock than is allowed."""
+    return record.time > step.clock + micros(story.max_ahead)
+
+
+def _after(known: Frontier, step: Step, records: list[Record], story: Story, arrived: Micros) -> Frontier:
+    if step.kind == "ended":
+        return known.declared_ended()
+    if step.kind == "silent":
+        assert story.idle_after is not None, "a transcript with silence says 'idle after'"
+        idle = micros(story.idle_after)
+        return known if step.clock - arrived < idle else known.fallen_silent(step.clock, idle)
+    return known.after_batch(max((record.time for record in records), default=None))

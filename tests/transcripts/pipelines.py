@@ -1,0 +1,56 @@
+"""A pipeline for each transcript: its outputs over one input, as a user would declare them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.model.declare import Delta, Files, Output, Pipeline
+from tests.transcripts import story
+from tests.transcripts.story import FOLDER, Declared, Story
+
+
+def by_window(records: DataFrame) -> DataFrame:
+    """The records of each key in each window."""
+    return records.groupBy("oo_window", "key").agg(F.count(F.lit(1)).alias("records"))
+
+
+def totals(records: DataFrame) -> DataFrame:
+    """The records of each key so far."""
+    return records.groupBy("key").agg(F.count(F.lit(1)).alias("records"))
+
+
+def rows(records: DataFrame) -> DataFrame:
+    """Each record."""
+    return records.select("key", F.lit(1).cast("long").alias("records"))
+
+
+def pipeline(told: Story) -> Pipeline:
+    """The declaration that a transcript is about."""
+    return Pipeline(
+        name=told.name,
+        source=Files(max_files_a_batch=1),
+        schema="number long, key string, at timestamp",
+        record_id=("key", "number"),
+        event_time="at",
+        idle_after=told.idle_after,
+        max_ahead=told.max_ahead,
+        outputs=tuple(_output(declared) for declared in told.outputs),
+    )
+
+
+def _output(declared: Declared) -> Output:
+    early = declared.panes == "early"
+    keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
+    function = "by_window" if declared.window else "totals" if early else "rows"
+    return Output(
+        name=declared.name,
+        transform=f"tests.transcripts.pipelines:{function}",
+        window=declared.window,
+        lateness=declared.lateness,
+        panes=declared.panes,
+        sink=Delta(write="upsert", keys=keys) if early else Delta(),
+    )
+
+
+PIPELINES = [pipeline(told) for folder in (FOLDER, FOLDER / "wrong") for told in story.all_in(folder)]

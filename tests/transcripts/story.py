@@ -1,0 +1,233 @@
+"""Reads a transcript: a YAML file that tells what comes in, and what each output then writes and calls late.
+
+The words are explained in tests/transcripts/README.md. Whatever is no word of a transcript is an error that names
+the file: a misspelt expectation would otherwise expect nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from jobs.model.batch import to_micros
+from jobs.model.windows import Fixed, Micros, Session, Sliding, Window
+
+FOLDER = Path(__file__).parent
+Bounds = tuple[Micros, Micros] | None
+Written = Counter[tuple[str, Bounds, int]]  # (key, window, records): how often
+Late = Counter[tuple[str, Micros, Bounds]]  # (key, time, window): how often
+
+_UNITS = {"millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
+_WINDOW = re.compile(
+    r"fixed (?P<size>\d+ \w+)(?: in (?P<zone>\S+))?(?: from (?P<offset>\d+ \w+))?"
+    r"|sliding (?P<wide>\d+ \w+) every (?P<slide>\d+ \w+)(?: from (?P<shift>\d+ \w+))?"
+    r"|session gap (?P<gap>\d+ \w+)"
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of input."""
+
+    key: str
+    time: Micros
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An output under test: how it is declared."""
+
+    name: str
+    window: Window | None
+    lateness: timedelta
+    panes: Literal["on_time", "early"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one output has to show for one step. `closed` is None where a transcript does not say."""
+
+    writes: Written
+    late: Late
+    closed: Micros | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something happens, and each output answers. Its clock is what the receiving machine's clock shows."""
+
+    kind: Literal["batch", "ended", "silent"]
+    records: tuple[Record, ...]
+    clock: Micros
+    invalid: Counter[tuple[str, Micros]]
+    expected: dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class Story:
+    """One transcript."""
+
+    name: str
+    title: str
+    outputs: tuple[Declared, ...]
+    steps: tuple[Step, ...]
+    idle_after: timedelta | None
+    max_ahead: timedelta
+    bounded: bool
+    each_step_runs: bool
+    must_say: str | None
+
+
+def all_in(folder: Path) -> list[Story]:
+    """The transcripts of a folder, by name."""
+    return [read(path) for path in sorted(folder.glob("*.yaml"))]
+
+
+def read(path: Path) -> Story:
+    """One transcript. Raises ValueError with the file's name for what it can't read."""
+    # All as text: to YAML, 10:00 is the number 600.
+    told = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
+    try:
+        return _story(path.stem, told)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _story(name: str, told: dict[str, Any]) -> Story:
+    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say")
+    outputs = tuple(_declared(key, value) for key, value in told["outputs"].items())
+    reader = _Times(told.get("day", "2026-01-01"))
+    steps: list[Step] = []
+    clock = 0
+    for number, step in enumerate(told["steps"], 1):
+        try:
+            steps.append(_step(step, reader, clock, [o.name for o in outputs]))
+        except ValueError as error:
+            raise ValueError(f"step {number}: {error}") from error
+        clock = steps[-1].clock
+    idle = told.get("idle after")
+    run = told.get("run", "together")
+    _one_of(run, "together", "each step", "bounded")
+    return Story(
+        name, told["title"], outputs, tuple(steps), None if idle is None else span(idle), span(told.get("max ahead", "1 day")),
+        run == "bounded", run == "each step", told.get("must say"),
+    )  # fmt: skip
+
+
+def _declared(name: str, told: dict[str, str]) -> Declared:
+    _only(told, "window", "lateness", "panes")
+    panes = told.get("panes", "on time")
+    _one_of(panes, "on time", "early")
+    return Declared(
+        name,
+        window(told["window"]),
+        span(told.get("lateness", "0 seconds")),
+        "early" if panes == "early" else "on_time",
+    )
+
+
+def window(told: str) -> Window | None:
+    """'fixed 1 minute', 'fixed 1 day in Europe/Berlin from 6 hours', 'sliding 6 minutes every 2 minutes', 'none', …"""
+    if told == "none":
+        return None
+    found = _WINDOW.fullmatch(told)
+    if found is None:
+        raise ValueError(
+            f"window {told!r}: fixed SIZE [in ZONE] [from OFFSET], sliding SIZE every SLIDE, session gap GAP, none"
+        )
+    if found["gap"]:
+        return Session(span(found["gap"]))
+    if found["wide"]:
+        return Sliding(span(found["wide"]), span(found["slide"]), span(found["shift"] or "0 seconds"))
+    return Fixed(span(found["size"]), span(found["offset"] or "0 seconds"), found["zone"] or "UTC")
+
+
+def span(told: str) -> timedelta:
+    """'90 seconds'."""
+    number, _, unit = told.partition(" ")
+    if unit.rstrip("s") not in _UNITS:
+        raise ValueError(f"{told!r} is no length of time: write it as '90 seconds'")
+    return timedelta(microseconds=int(number) * _UNITS[unit.rstrip("s")])
+
+
+def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]) -> Step:
+    _only(told, "batch", "input ended", "silent until", "clock", "invalid", *outputs)
+    kinds = [word for word in ("batch", "input ended", "silent until") if word in told]
+    if len(kinds) != 1:
+        raise ValueError("a step is one of: batch, input ended, silent until")
+    records = tuple(Record(*part) for part in times.records(told.get("batch", "nothing")))
+    said = told.get("silent until") or told.get("clock")
+    # Nothing comes from the future unless a transcript sets the clock.
+    clock = times.time(said) if said else max([clock, *(r.time for r in records)])
+    invalid = Counter(times.records(told.get("invalid", "nothing")))
+    kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
+    expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
+    return Step(kind, records, clock, invalid, expected)
+
+
+def _outcome(told: dict[str, Any], times: _Times) -> Outcome:
+    _only(told, "writes", "late", "closed until")
+    writes: Written = Counter()
+    if told.get("writes", "nothing") != "nothing":
+        for bounds, counts in told["writes"].items():
+            for part in counts.split(","):
+                key, count = part.split()
+                writes[key, times.bounds(bounds), int(count)] += 1
+    late: Late = Counter()
+    for part in _parts(told.get("late", "nothing")):
+        record, _, bounds = part.partition(" for ")
+        late[*times.record(record), times.bounds(bounds or "no window")] += 1
+    closed = told.get("closed until")
+    return Outcome(writes, late, None if closed is None else times.time(closed))
+
+
+class _Times:
+    """Times as people write them: with a day, or on the transcript's day; in UTC."""
+
+    def __init__(self, day: str) -> None:
+        self._day = day
+
+    def time(self, told: str) -> Micros:
+        """'10:00:00.001', or with a date before it."""
+        whole = told if len(told.split()) == 2 else f"{self._day} {told}"
+        found = to_micros(datetime.fromisoformat(whole).replace(tzinfo=UTC))
+        assert found is not None
+        return found
+
+    def bounds(self, told: str) -> Bounds:
+        """'10:00 to 10:01', or 'no window'."""
+        if told == "no window":
+            return None
+        start, _, end = told.partition(" to ")
+        return self.time(start), self.time(end)
+
+    def record(self, told: str) -> tuple[str, Micros]:
+        """'a at 10:00'."""
+        key, at, time = told.partition(" at ")
+        if not at:
+            raise ValueError(f"{told!r} is no record: write it as 'a at 10:00'")
+        return key, self.time(time)
+
+    def records(self, told: str) -> list[tuple[str, Micros]]:
+        """'a at 10:00, b at 10:01', or 'nothing'."""
+        return [self.record(part) for part in _parts(told)]
+
+
+def _parts(told: str) -> list[str]:
+    return [] if told == "nothing" else [part.strip() for part in told.split(",")]
+
+
+def _only(told: dict[str, Any], *words: str) -> None:
+    if strange := [word for word in told if word not in words]:
+        raise ValueError(f"{strange[0]!r} is no word here; there are: {', '.join(words)}")
+
+
+def _one_of(told: str, *words: str) -> None:
+    if told not in words:
+        raise ValueError(f"{told!r}: write one of: {', '.join(words)}")
