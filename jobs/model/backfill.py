@@ -48,14 +48,14 @@ class Span:
         return self.start <= start < self.stop
 
     def hull(self, windows: Iterable[tuple[Micros, Micros]]) -> Span:
-        """The span widened to the starts of those windows that reach into it; again, until none more does."""
-        widened, before = self, None
-        known = list(windows)
-        while widened != before:
-            before = widened
-            touching = [start for start, end in known if start < before.stop and end > before.start]
-            widened = Span(min([before.start, *touching]), max([before.stop, *(start + 1 for start in touching)]))
-        return widened
+        """The span widened to the starts of those windows that reach into it, or into such a window, and so on."""
+        known, touching = list(windows), list[tuple[Micros, Micros]]()
+        low, high, count = self.start, self.stop, -1
+        while len(touching) != count:
+            count = len(touching)
+            touching = [(start, end) for start, end in known if start < high and end > low]
+            low, high = min([low, *(w[0] for w in touching)]), max([high, *(w[1] for w in touching)])
+        return Span(low, max([self.stop, *(start + 1 for start, _ in touching)]))
 
 
 def rows_of(output: Output, span: Span) -> tuple[Micros, Micros]:

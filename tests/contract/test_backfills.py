@@ -1,0 +1,233 @@
+"""The log's side of a backfill: one at a time for a window, generations that count, and a driver that was overtaken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobs.commitlog import backfills, batches, units
+from jobs.commitlog.backfills import Request
+from jobs.commitlog.connect import run
+from jobs.commitlog.lineages import Driver
+from jobs.model.backfill import Span
+from jobs.model.batch import Outcome
+from jobs.model.errors import Refused, Retryable, Superseded
+from jobs.model.units import Content, UnitId
+from tests.contract.conftest import Log, plan_of
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def hours(first: int, last: int) -> Span:
+    """The windows of some hours of that day."""
+    return Span.of(DAY + first * HOUR, DAY + last * HOUR)
+
+
+def request(span: Span, asked_by: Any = "person") -> Request:
+    """A backfill of the test's output."""
+    return Request("shop", "per_shop", span, asked_by, "d1")
+
+
+def opened(log: Log, asked: Request) -> Driver:
+    """Its driver."""
+    log.start("shop", "per_shop")
+    return run(log.database, lambda conn: backfills.open_lineage(conn, asked, "run"))
+
+
+def begin(log: Log, driver: Driver, asked: Request) -> int:
+    """Begin it, under the driver's own name, as a run does."""
+    return run(driver.session(log.database), lambda conn: backfills.begin(conn, driver, asked, 7))
+
+
+def end(log: Log, driver: Driver, asked: Request, number: int, *windows: int) -> None:
+    """End it with rows in the windows of these hours."""
+    panes = [{"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "rows": 1} for n in windows]
+    counts = {"windows": len(panes), "rows": len(panes), "in_time": 1, "late": 0}
+    run(
+        driver.session(log.database),
+        lambda conn: backfills.end(conn, driver, asked, number, asked.span, {"per_shop": panes}, counts),
+    )
+
+
+def generations(log: Log) -> Counter[Any]:
+    """(hour, generation, rows) of each pane that is there."""
+    return log.multiset(
+        "SELECT extract(hour FROM window_start AT TIME ZONE 'UTC')::int, generation, rows FROM onlyonce_private.panes"
+    )
+
+
+def test_each_recomputation_is_the_next_generation_of_each_window(log: Log) -> None:
+    """Also where intervals overlap; a window that has no rows any more gets a generation without any."""
+    one, two = request(hours(0, 3)), request(hours(2, 4))
+    first = opened(log, one)
+    end(log, first, one, begin(log, first, one), 0, 1, 2)
+    second = opened(log, two)
+    end(log, second, two, begin(log, second, two), 2)
+    again = opened(log, one)
+    end(log, again, one, begin(log, again, one), 1)
+
+    assert generations(log) == Counter([(0, 1, 1), (0, 2, 0), (1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (2, 3, 0)])
+    states = log.multiset(
+        "SELECT extract(hour FROM window_start AT TIME ZONE 'UTC')::int, generation, state FROM onlyonce.windows"
+    )
+    assert states == Counter(
+        [
+            (0, 1, "replaced"), (0, 2, "closed"), (1, 1, "replaced"), (1, 2, "closed"), (2, 1, "replaced"),
+            (2, 2, "replaced"), (2, 3, "closed"),
+        ]
+    )  # fmt: skip
+
+
+def test_an_end_whose_answer_was_lost_counts_once(log: Log) -> None:
+    """The same end again finds the backfill committed, and adds no generation."""
+    asked = request(hours(0, 1))
+    driver = opened(log, asked)
+    number = begin(log, driver, asked)
+    for _ in range(2):
+        end(log, driver, asked, number, 0)
+
+    assert generations(log) == Counter([(0, 1, 1)])
+
+
+def test_what_a_dead_driver_left_is_replaced_by_the_next_of_the_same_interval(log: Log) -> None:
+    """The next attempt is a batch of its own; the one before is marked, and its driver can't end it any more."""
+    asked = request(hours(0, 2))
+    dead = opened(log, asked)
+    left = begin(log, dead, asked)
+    alive = opened(log, asked)
+    number = begin(log, alive, asked)
+    end(log, alive, asked, number, 0, 1)
+
+    with pytest.raises(Superseded):
+        end(log, dead, asked, left, 0)
+
+    assert number == left + 1
+    assert log.multiset("SELECT batch_id, state FROM onlyonce_private.backfills") == Counter(
+        [(0, "replaced"), (1, "committed")]
+    )
+    assert generations(log) == Counter([(0, 1, 1), (1, 1, 1)])
+
+
+def test_another_interval_waits_for_the_one_at_work_that_shares_a_window(log: Log) -> None:
+    """Else the sinks of a window could end at different generations. Without a shared window both go on."""
+    one = request(hours(0, 3))
+    first = opened(log, one)
+    number = begin(log, first, one)
+
+    with pytest.raises(Retryable, match="at work"):
+        begin(log, opened(log, request(hours(2, 5))), request(hours(2, 5)))
+    beside = request(hours(3, 5))
+    driver = opened(log, beside)
+    end(log, driver, beside, begin(log, driver, beside), 3)
+    end(log, first, one, number, 0)
+
+    after = request(hours(2, 5))
+    driver = opened(log, after)
+    end(log, driver, after, begin(log, driver, after), 2)
+    assert generations(log) == Counter([(3, 1, 1), (0, 1, 1), (2, 1, 1), (3, 2, 0)])
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "command"),
+    [
+        ("person", "onlyonce backfill shop --output per_shop --from 2026-01-01T00:00:00Z --to 2026-01-01T03:00:00Z"),
+        ("late rows", "onlyonce run shop"),
+    ],
+)
+def test_a_half_done_one_whose_driver_has_ended_is_named_with_the_way_out(
+    log: Log, asked_by: str, command: str
+) -> None:
+    """The message gives the command that finishes it."""
+    one = request(hours(0, 3), asked_by)
+    dead = opened(log, one)
+    begin(log, dead, one)
+    log.rows(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = %s",
+        dead.session(log.database).name,
+    )
+
+    with pytest.raises(Refused, match="whose driver has ended") as refused:
+        begin(log, opened(log, request(hours(2, 5))), request(hours(2, 5)))
+
+    assert command in refused.value.hint
+
+
+def test_a_widened_span_holds_what_it_took(log: Log) -> None:
+    """Sessions that reach past the interval are counted as its own, and others stay out meanwhile."""
+    one = request(hours(2, 3))
+    driver = opened(log, one)
+    number = begin(log, driver, one)
+    run(driver.session(log.database), lambda conn: backfills.widen(conn, driver, one, number, hours(0, 3)))
+
+    with pytest.raises(Retryable, match="at work"):
+        begin(log, opened(log, request(hours(0, 1))), request(hours(0, 1)))
+    assert log.rows("SELECT window_from FROM onlyonce.backfills WHERE state = 'begun'") == [(DAY,)]
+
+
+# --- how far the stream has come -------------------------------------------------------------------------------------------
+
+
+def receive(log: Log, driver: Driver, batch_id: int, tide: datetime) -> None:
+    """A committed receive batch, in version `batch_id` of `events`."""
+
+    def work(conn: Any) -> None:
+        batch = batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None)
+        for partition in range(2):
+            unit = UnitId(driver.lineage, batch_id, "events", partition)
+            units.claim(conn, units.Claim(unit, driver.epoch, "x", "witness"))
+            units.fill(conn, unit, Content(0, ""))
+        outcome = Outcome(
+            read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0, tide_after=tide, delta_version=batch_id
+        )
+        batches.end(conn, driver, batch, outcome)
+
+    run(log.database, work)
+
+
+def consume(log: Log, driver: Driver, batch_id: int, before: int | None, upto: int, *, stateless: bool = False) -> None:
+    """A committed output batch that read `events` up to a version."""
+    offset = {"reservoirVersion": upto + 1, "index": -1}
+    start = None if before is None else {"reservoirVersion": before + 1, "index": -1}
+    plan = plan_of(driver, batch_id, source_from=start, source_to=offset, facts={"stateless": stateless})
+
+    def work(conn: Any) -> None:
+        batches.end(conn, driver, batches.begin(conn, driver, "shop", plan, None), Outcome(in_time=0, late=0))
+
+    run(log.database, work)
+
+
+def test_windows_count_as_written_one_batch_after_their_end_was_read(log: Log) -> None:
+    """Spark writes a window in the batch after the one that moved its watermark: until then it is the stream's own."""
+    source, output = log.start("shop", "receive"), log.start("shop", "per_shop")
+    seen = []
+    for version in range(3):
+        receive(log, source, version, DAY + version * HOUR)
+        consume(log, output, version, version - 1 if version else None, version)
+        seen.append(run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")))
+    consume(log, output, 3, 2, 2)
+    seen.append(run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")))
+
+    micros = [None if s.frontier.tide is None else s.frontier.tide // 3_600_000_000 for s in seen]
+    start = int(DAY.timestamp()) // 3600
+    assert micros == [None, start, start + 1, start + 2]
+    assert [s.consumed for s in seen] == [0, 1, 2, 2]
+
+
+def test_an_output_without_state_has_written_what_it_has_read(log: Log) -> None:
+    """It never needs a further batch for its windows."""
+    source, output = log.start("shop", "receive"), log.start("shop", "per_shop")
+    receive(log, source, 0, DAY)
+    consume(log, output, 0, None, 0, stateless=True)
+
+    reach = run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop"))
+
+    assert reach.frontier.tide == int(DAY.timestamp()) * 1_000_000
+
+
+def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:
+    """Nor has a pipeline that the log does not know."""
+    assert run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")).frontier.tide is None
