@@ -1,12 +1,66 @@
-"""Airflow without a server: it gets a folder of its own before anything imports it."""
+"""Airflow without a server: it gets a folder of its own before anything imports it, and our plugins."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.settings import ROOT
 
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
+
+PASSWORD = "p@ss/w%rd:ö"
+
+# Stands for spark-submit: tells what it was given, and ends as it is told.
+SUBMIT = """#!{python}
+import json, os, sys
+with open({told!r}, "w") as file:
+    json.dump({{"argv": sys.argv, "env": dict(os.environ)}}, file)
+print("unit=a/receive/1/0 epoch=3")
+sys.exit({code})
+"""
+
+
+@dataclass
+class Submitted:
+    """What spark-submit was given."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+Submit = Callable[..., Submitted | None]
+
+
+@pytest.fixture
+def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Does some work with a spark-submit that ends with `code`; gives what it was given, or None if it wasn't run."""
+    database = {"conn_type": "postgres", "host": "db", "port": 5432, "login": "w", "password": PASSWORD, "schema": "d"}
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", json.dumps(database))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
+
+    def run(work: Callable[[], Any], code: int = 0) -> Submitted | None:
+        told = tmp_path / "told.json"
+        told.unlink(missing_ok=True)
+        script = tmp_path / "spark-submit"
+        script.write_text(SUBMIT.format(python=sys.executable, told=str(told), code=code))
+        script.chmod(0o755)
+        work()
+        return Submitted(**json.loads(told.read_text())) if told.exists() else None
+
+    return run

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,47 +19,17 @@ from jobs.model.errors import EXIT_CODES
 from jobs.settings import ROOT
 from plugins.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
 from plugins.task_environment import environment, url_of
+from tests.dags.conftest import PASSWORD
 
-PASSWORD = "p@ss/w%rd:ö"
 QUOTED = "p%40ss%2Fw%25rd%3A%C3%B6"
-
-# Stands for spark-submit: tells what it was given, and ends as it is told.
-SUBMIT = """#!{python}
-import json, os, sys
-with open({told!r}, "w") as file:
-    json.dump({{"argv": sys.argv, "env": dict(os.environ)}}, file)
-print("unit=a/receive/1/0 epoch=3")
-sys.exit({code})
-"""
-
-
-@dataclass
-class Submitted:
-    """What spark-submit was given."""
-
-    argv: list[str]
-    env: dict[str, str]
-
-
-Submit = Callable[..., Submitted]
 
 
 @pytest.fixture
-def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+def submit(submits: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the operator's `execute` with a spark-submit that ends with `code`."""
-    database = {"conn_type": "postgres", "host": "db", "port": 5432, "login": "w", "password": PASSWORD, "schema": "d"}
-    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", json.dumps(database))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
 
-    def run(code: int = 0, **params: Any) -> Submitted:
-        told = tmp_path / "told.json"
-        script = tmp_path / "spark-submit"
-        script.write_text(SUBMIT.format(python=sys.executable, told=str(told), code=code))
-        script.chmod(0o755)
-        operator().execute({"params": params, "run_id": "manual__1"})
-        return Submitted(**json.loads(told.read_text()))
+    def run(code: int = 0, **params: Any) -> Any:
+        return submits(lambda: operator().execute({"params": params, "run_id": "manual__1"}), code)
 
     return run
 
@@ -72,7 +39,7 @@ def operator() -> SparkJobOperator:
         return SparkJobOperator(task_id="drain", pipeline="flights")
 
 
-def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Submit) -> None:
+def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Callable[..., Any]) -> None:
     argv = submit(close=True).argv
     at = argv.index(str(ROOT / "jobs" / "stream.py"))
     assert argv[at + 1 :] == ["flights", "--run-id=manual__1", "--close"]
@@ -81,7 +48,7 @@ def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submi
     assert {"spark.driver.extraClassPath", "spark.driver.memory", "spark.sql.extensions"} <= settings
 
 
-def test_the_driver_gets_its_python_and_its_master(submit: Submit) -> None:
+def test_the_driver_gets_its_python_and_its_master(submit: Callable[..., Any]) -> None:
     env = submit().env
     assert env["PYSPARK_PYTHON"] == env["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert env["ONLYONCE_MASTER"] == "local[2,4]"
@@ -89,7 +56,9 @@ def test_the_driver_gets_its_python_and_its_master(submit: Submit) -> None:
     assert "PYTHONSAFEPATH" not in os.environ
 
 
-def test_the_password_goes_by_the_environment_alone(submit: Submit, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_password_goes_by_the_environment_alone(
+    submit: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     given = submit()
     log = "".join(capfd.readouterr())
     assert given.env["ONLYONCE_DATABASE_URL"] == f"postgresql+psycopg2://w:{QUOTED}@db:5432/d"
@@ -101,20 +70,24 @@ def test_the_password_goes_by_the_environment_alone(submit: Submit, capfd: pytes
     assert "ONLYONCE_DATABASE_URL" not in os.environ
 
 
-def test_without_the_connection_the_driver_inherits_the_url(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_connection_the_driver_inherits_the_url(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE")
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://inherited")
     assert submit().env["ONLYONCE_DATABASE_URL"] == "postgresql+psycopg2://inherited"
 
 
-def test_a_missing_spark_connection_is_not_taken_for_yarn(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_spark_connection_is_not_taken_for_yarn(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     with pytest.raises(AirflowNotFoundException, match="spark_default"):
         submit()
 
 
 @pytest.mark.parametrize("code, fatal", [(1, False), (137, False), (75, False), (64, True), (69, True), (70, True)])
-def test_the_exit_code_decides_whether_the_task_is_retried(submit: Submit, code: int, fatal: bool) -> None:
+def test_the_exit_code_decides_whether_the_task_is_retried(submit: Callable[..., Any], code: int, fatal: bool) -> None:
     with pytest.raises(AirflowException, match=f"exit code {code}") as failure:
         submit(code)
     assert isinstance(failure.value, AirflowFailException) == fatal
