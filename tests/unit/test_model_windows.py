@@ -248,6 +248,19 @@ def test_a_day_in_berlin_is_as_long_as_people_live_it(day: str, hours: int) -> N
     assert wall_clock("Europe/Berlin", start) == datetime.fromisoformat(f"{day} 00:00")
 
 
+def test_a_start_that_the_clock_skips_is_as_much_later_as_the_clock_jumps() -> None:
+    """Half past two of the 29th of March 2026 is half past three in Berlin; what the wall shows at ten past three is
+    after half past two, and still in the day before."""
+    window = Fixed(DAY, timedelta(hours=2, minutes=30), "Europe/Berlin")
+    midnight = micros(datetime(2026, 3, 29, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC))
+    start, ten_past = midnight + 3 * HOUR // 2, midnight + 7 * HOUR // 6
+    before = (start - 24 * HOUR, start)
+
+    assert wall_clock("Europe/Berlin", ten_past).time() == clock(3, 10)
+    assert window.assign(ten_past) == window.assign(start - 1) == [before]
+    assert window.assign(start) == [(start, start + 23 * HOUR)]
+
+
 def test_a_zone_whose_clock_is_utc_has_the_windows_of_utc() -> None:
     """The two ways to compute them agree."""
     for time in range(-(10**15), 2 * 10**15, 10**14 // 7):
