@@ -139,7 +139,8 @@ class PostgresWriter:
             # Not a primary key: a key of the user's may be null, and null is one value.
             parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(keys))
         schema = sql.Identifier(self._schema)
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{self._schema}.{self._table}",))
+        # One at a time in a schema, not in a table: of two that grant on the schema at once PostgreSQL fails one.
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._schema,))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (READER,))
