@@ -1,0 +1,1 @@
+"""Deliberately broken builds, and the tests that must notice. README.md has the table."""

@@ -1,0 +1,64 @@
+"""Breaks one file of the product as it is imported: its text is changed, nothing on disk is. Standard library only.
+
+Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
+that it starts, Spark's Python workers. An SQL file is changed where `sql.queries` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from tests.mutants.mutants import MUTANTS, Mutant, changed
+
+READS_SQL = '(FOLDER / f"{name}.sql").read_text()'
+
+
+class _Loader(SourceFileLoader):
+    mutant: Mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        text = Path(path).read_text()
+        if self.mutant.is_sql:
+            assert text.count(READS_SQL) == 1, "sql.queries reads its files in another way now"
+            text = text.replace(READS_SQL, f"__import__('tests.mutants.hook').mutants.hook.sql(name, {READS_SQL})")
+        else:
+            text = changed(self.mutant, text)
+        return compile(text, path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self._module = "sql" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module that is to be broken, with a loader that does it."""
+        if fullname != self._module:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None:
+            return None
+        loader = _Loader(fullname, spec.origin)
+        loader.mutant = self._mutant
+        spec.loader = loader
+        return spec
+
+
+def install(name: str) -> None:
+    """Break the product in this process."""
+    sys.meta_path.insert(0, _Finder(MUTANTS[name]))
+
+
+def sql(name: str, text: str) -> str:
+    """The text of an SQL file under mutation."""
+    mutant = MUTANTS[os.environ["ONLYONCE_TEST_MUTANT"]]
+    return changed(mutant, text) if mutant.file == f"sql/{name}.sql" else text

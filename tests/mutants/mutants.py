@@ -1,0 +1,227 @@
+"""The mutants as data: what is broken, by which change of which file, and which tests must fail. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INTERLEAVINGS = "tests/contract/test_interleavings.py::"
+EPOCHS = "tests/contract/test_epochs.py::"
+BATCHES = "tests/contract/test_batches.py::"
+RECEIVE = "tests/contract/test_receive_unit.py::"
+POSTGRES = "tests/contract/test_postgres_unit.py::"
+LOST = "tests/contract/test_lost_answers.py::"
+UNITS = "tests/unit/test_model_units.py::"
+SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
+ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A build with one thing broken. Each change is (text that is there once, text in its place)."""
+
+    name: str
+    broken: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...]
+    spark: bool = False
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether the file is of SQL."""
+        return self.file.endswith(".sql")
+
+
+def changed(mutant: Mutant, text: str) -> str:
+    """The text of the mutant's file, broken. Raises AssertionError when the product has moved on under it."""
+    for old, new in mutant.changes:
+        assert text.count(old) == 1, f"mutant {mutant.name}: {mutant.file} has {text.count(old)} times {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+_CLAIM = """ask(
+        connection, "units", "claim",
+        unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+        epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+    )"""
+
+_ALL = (
+    Mutant(
+        "check-then-write", "a unit is looked for first and inserted at the end, instead of claimed first",
+        "jobs/commitlog/units.py",
+        (
+            ("def claim(connection", "_WANTED: dict = {}\n\n\ndef claim(connection"),
+            (
+                f"    ours = {_CLAIM}",
+                "    _WANTED[str(unit)] = wanted\n    ours = find(connection, unit) is None",
+            ),
+            ("    fates: dict[str, Any] = dict.fromkeys(", f"    wanted = _WANTED[str(unit)]\n    {_CLAIM}\n    fates = dict.fromkeys("),
+        ),
+        (
+            INTERLEAVINGS + "test_of_two_attempts_one_writes_its_rows_in_every_interleaving",
+            POSTGRES + "test_twins_of_one_unit_write_once",
+        ),
+    ),
+    Mutant(
+        "no-epoch-check", "a commit does not check the epoch", "jobs/commitlog/lineages.py",
+        (("    if not rows or rows[0].epoch != epoch:\n", "    if not rows:\n"),),
+        (EPOCHS + "test_a_driver_that_was_overtaken_claims_nothing", ZOMBIES),
+    ),
+    Mutant(
+        "epoch-without-lock", "the epoch is read by a plain SELECT", "sql/units.sql",
+        (("WHERE lineage = :lineage FOR SHARE", "WHERE lineage = :lineage"),),
+        (EPOCHS + "test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_session",),
+    ),
+    Mutant(
+        "older-sessions-live-on", "a bump does not end the sessions of older drivers: a stalled one blocks it",
+        "jobs/commitlog/lineages.py",
+        (('    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)\n', ""),),
+        (EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
+    ),
+    Mutant(
+        "naive-ids", "a unit's id is (batch, sink, partition), without its lineage", "jobs/model/units.py",
+        (('f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"', 'f"{self.batch_id}/{self.sink}/{self.partition}"'),),
+        (UNITS + "test_the_unique_id_reads_as_lineage_batch_sink_partition", RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids"),
+    ),
+    Mutant(
+        "observed-partition", "receive's unit takes the partition that Spark runs, not the one that its rows carry",
+        "jobs/spark/receive_unit.py",
+        (("    return int(records.high[seeds[0]])", "    return TaskContext.get().partitionId() if TaskContext.get() else 0"),),
+        (RECEIVE + "test_a_partition_with_nothing_but_its_seed_has_its_unit", SAMPLE),
+    ),
+    Mutant(
+        "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "jobs/spark/postgres_unit.py",
+        (("        if targets not in ([], [work.unit.partition]):", "        if False:"),),
+        (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
+        "jobs/spark/receive_unit.py",
+        (
+            ("        _commit(here, records, fates, counts)\n", "        if _commit(here, records, fates, counts):\n            return\n"),
+            ("            compare(unit, there, content)\n            return\n", "            compare(unit, there, content)\n            return True\n"),
+            ("    run(work.database, write)\n", "    skipped = run(work.database, write)\n"),
+            ('    passing("receive-unit-after-commit")\n', '    passing("receive-unit-after-commit")\n    return skipped\n'),
+        ),
+        (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
+    ),
+    Mutant(
+        "data-unit-again", "a Postgres unit that is in the log writes its rows again", "jobs/spark/postgres_unit.py",
+        (("        if there is not None:\n            for _ in batches:", "        if False:\n            for _ in batches:"),),
+        (POSTGRES + "test_a_replay_writes_nothing_and_gives_the_same", LOST + "test_an_increment_whose_answer_was_lost_is_not_added_again", SAMPLE),
+    ),
+    Mutant(
+        "content-not-compared", "a unit that is in the log passes, whatever the replay holds", "jobs/model/units.py",
+        (("    if there.same_as(meant):\n", "    if True:\n"),),
+        (INTERLEAVINGS + "test_a_twin_with_other_content_is_stopped_and_writes_nothing", RECEIVE + "test_a_replay_of_other_records_stops"),
+    ),
+    Mutant(
+        "floats-exact", "sums of floats are compared exactly, which stops a healthy job", "jobs/model/units.py",
+        (("isclose(one, other, rel_tol=FLOAT_TOLERANCE)", "False"),),
+        (UNITS + "test_float_sums_pass_in_any_order_of_the_rows", POSTGRES + "test_float_sums_in_another_order_pass_and_other_floats_stop"),
+    ),
+    Mutant(
+        "errors-swallowed", "a COMMIT that failed counts as done", "jobs/commitlog/connect.py",
+        (("            connection.invalidate()\n            raise CommitStateUnknown(", "            connection.invalidate()\n            return\n            raise CommitStateUnknown("),),
+        (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
+    ),
+    Mutant(
+        "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "jobs/spark/postgres_unit.py",
+        (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
+        (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
+    ),
+    Mutant(
+        "one-txn-app-id", "one txnAppId for all that receive writes: batches, closes, lives", "jobs/spark/receive.py",
+        (('f"{query.lineage}/events", batch_id,', '"onlyonce", batch_id,'), ('    app_id = f"{query.lineage}/close"\n', '    app_id = "onlyonce"\n')),
+        (SAMPLE,),
+    ),
+    Mutant(
+        "delta-skip-unseen", "after a write nobody looks whether Delta has skipped it", "jobs/spark/delta.py",
+        (("    if there is None or there[1].get(", "    if False and there[1].get("), ("    return there[0]\n", "    return there[0] if there else 0\n")),
+        ("tests/fault/matrix/test_transactions.py::test_a_write_that_delta_skips_is_told",),
+    ),
+    Mutant(
+        "wall-clock", "the catalog is collected by the clock", "jobs/model/collecting.py",
+        (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
+        ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_the_length_of_a_pause_is_irrelevant"),
+    ),
+    Mutant(
+        "offsets-unchecked", "a replay may read other offsets than the log has", "jobs/model/batch.py",
+        (("    if there.offsets_hash == meant.offsets_hash:\n", "    if True:\n"),),
+        (BATCHES + "test_a_replay_of_other_offsets_is_refused_and_changes_nothing",),
+    ),
+    Mutant(
+        "frontier-anew", "a replay is stamped with the frontier of now, not with the one that its batch began with",
+        "jobs/commitlog/batches.py",
+        (("    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
+        (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
+    ),
+    Mutant(
+        "declaration-ignored", "a begun batch goes on under a changed declaration", "jobs/model/batch.py",
+        (("    if there.declaration_hash == meant.declaration_hash:\n", "    if True:\n"),),
+        (BATCHES + "test_a_changed_declaration_is_refused_once_a_unit_has_committed",),
+    ),
+    Mutant(
+        "first-come-twin", "of twins in a batch the first to arrive stays", "jobs/spark/receive_unit.py",
+        (("first_of_each(ids, records.time[rows], records.payload[rows])", "first_of_each(ids)"),),
+        (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
+    ),
+    Mutant(
+        "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
+        (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <= :batch_id)"),),
+        (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
+    ),
+    Mutant(
+        "later-ids-seen", "a replay sees the ids of later batches", "sql/catalog.sql",
+        (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <> :batch_id)"),),
+        (RECEIVE + "test_a_batch_sees_the_chunks_of_earlier_batches_and_not_of_later_ones",),
+    ),
+    Mutant(
+        "earlier-lives-forgotten", "a new life does not see the ids of the lives before it", "sql/catalog.sql",
+        (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage = :lineage AND batch_id < :batch_id)"),),
+        (RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids",),
+    ),
+    Mutant(
+        "maybe-is-yes", "a filter's maybe counts as a duplicate", "jobs/spark/catalog_lookup.py",
+        (("            self.found[maybe[held]] = True\n", "            self.found[maybe] = True\n"),),
+        ("tests/contract/test_textbook_filter.py",),
+    ),
+    Mutant(
+        "conservation-unchecked", "a receive batch ends whatever its counts", "jobs/model/batch.py",
+        (("    if outcome.read == sum(part or 0 for part in parts):\n", "    if True:\n"),),
+        (BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
+    ),
+    Mutant(
+        "missing-units", "a batch ends without all its units", "jobs/commitlog/units.py",
+        (("    if there != set(range(partitions)):\n", "    if False:\n"),),
+        (BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
+    ),
+    Mutant(
+        "committed-again", "a batch that the log has as committed is written again", "jobs/model/batch.py",
+        (('        return self.state == "committed"\n', "        return False\n"),),
+        (SAMPLE,),
+    ),
+    Mutant(
+        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "jobs/spark/staging.py",
+        (("    return stored.filter(", "    return frame\n    return stored.filter("),),
+        (SAMPLE,),
+    ),
+    Mutant(
+        "skipped-stateful-plan", "the plan of a batch that is written already is not run", "jobs/spark/outputs.py",
+        (("    frame.count()\n", "    if not batch.committed:\n        frame.count()\n"),),
+        ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
+        spark=True,
+    ),
+    Mutant(
+        "watermark-by-data", "the data rows drive the watermark, not the control rows", "jobs/spark/windowing.py",
+        (
+            ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
+            ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
+        ),
+        ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+)  # fmt: skip
+
+MUTANTS = {mutant.name: mutant for mutant in _ALL}
