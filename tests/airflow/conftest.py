@@ -47,6 +47,7 @@ def home() -> Iterator[Path]:
 def api(home: Path) -> Iterator[AirflowApi]:
     """A session with its Airflow, which has parsed all DAG files."""
     with AirflowApi() as session:
+        session._client.timeout = 120  # three JVMs on two cores leave the API little
         for dag in ("stream_user_counts", "stream_flights", "backfill_flights", "audit"):
             session.wait_for_dag(dag)
         yield session

@@ -22,7 +22,7 @@ from jobs.local.airflow_api import AirflowApi
 from tests import oracle
 from tests.support.platform import Platform, multiset
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 STREAM, BACKFILL, TASK = "stream_flights", "backfill_flights", "recompute"
 DAYS = ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"]
@@ -30,7 +30,7 @@ DAYS = ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"]
 CUT = pd.Timestamp("2013-01-03T16:00Z")
 OPEN = {"window_start": "2013-01-03T18:00:00Z", "window_end": "2013-01-03T20:00:00Z"}
 HOURS = {"window_start": "2013-01-02T15:00:00Z", "window_end": "2013-01-02T17:00:00Z"}
-PATIENCE = 400
+PATIENCE = 600
 
 Results = tuple[Counter[Any], Counter[Any]]
 
