@@ -9,6 +9,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from plugins.task_environment import database_variables, environment
+from plugins.task_report import tell
 
 DOC = """\
 Compares what was read with what became of it: each record of each committed batch is kept, late, a
@@ -36,11 +37,6 @@ with DAG(
         audit = importlib.import_module("jobs.audit")
         with environment(database_variables()):
             report = audit.main([])
-        log.info("%s: %s", report.title, report.facts)
-        for table, rows in report.tables.items():
-            for row in rows:
-                log.info("%s: %s", table, ", ".join(f"{name}={value}" for name, value in row.items()))
-        for warning in report.warnings:
-            log.warning(warning)
+        tell(report, log)
 
     conservation()

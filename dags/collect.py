@@ -9,6 +9,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from plugins.task_environment import database_variables, environment
+from plugins.task_report import tell
 
 DOC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
@@ -37,11 +38,6 @@ with DAG(
         collect = importlib.import_module("jobs.collect")
         with environment(database_variables()):
             report = collect.main([])
-        log.info("%s: %s", report.title, report.facts)
-        for table, rows in report.tables.items():
-            for row in rows:
-                log.info("%s: %s", table, ", ".join(f"{name}={value}" for name, value in row.items()))
-        for warning in report.warnings:
-            log.warning(warning)
+        tell(report, log)
 
     drop_old_ids()
