@@ -39,6 +39,8 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span)
+    # The sinks of all outputs first: what is refused for good must not wait for a window to close.
+    check_sinks(pipeline, roots)
     for root in roots:
         check(database, pipeline, root, span)
     _recompute(database, pipeline, roots, span, asked)
@@ -86,9 +88,15 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
 
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
     """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink. Airflow asks too."""
-    for output in [root, *pipeline.made_from(root)]:
-        model.what_to_do(output)
+    check_sinks(pipeline, [root])
     backfills.closed_reach(database, pipeline.name, root, span)
+
+
+def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
+    """Raise Refused for the first output whose sink can't take its rows back."""
+    for root in roots:
+        for output in [root, *pipeline.made_from(root)]:
+            model.what_to_do(output)
 
 
 def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:

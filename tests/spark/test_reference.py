@@ -17,6 +17,7 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 KEYS = ["window_start", "window_end"]
+FIRST, LAST = "2000-01-01", "2100-01-01"
 
 
 def cut(files: list[Path], size: int) -> list[list[Path]]:
@@ -35,13 +36,15 @@ def same(wanted: pd.DataFrame, found: pd.DataFrame, exact: list[str], floats: li
 
 def _utc(frame: pd.DataFrame) -> pd.DataFrame:
     times = {name: pd.to_datetime(frame[name], utc=True).dt.as_unit("us") for name in KEYS}
-    whole = {n: pd.to_numeric(frame[n]).astype("Int64") for n in ("flights", "count", "users", "delay_minutes") if n in frame}
+    whole = {
+        n: pd.to_numeric(frame[n]).astype("Int64") for n in ("flights", "count", "users", "delay_minutes") if n in frame
+    }
     return frame.assign(**times, **whole)
 
 
 def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Per-user counts and the count of all equal the batch over the rows in time, agree in every window, and a
-    bounded run equals the batch over everything."""
+    """Per-user counts and the count of all equal the batch over the rows in time, agree in every window; a bounded
+    run equals the batch over everything, and so does the stream once it is backfilled."""
     platform = new_platform("jobs/pipelines.py")
     feed("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=6000)
     files = sorted(settings.inbox("user_counts").glob("*.jsonl"))
@@ -54,18 +57,24 @@ def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], 
         cut(files, USER_COUNTS.source.max_files_a_batch), "2min", "1min", of=oracle.USER_COUNTS
     )
     in_time = oracle.only(records, fates[~fates["late"]], oracle.USER_COUNTS)
-    for rows, suffix in ((in_time, ""), (records, "@1")):
+    for rows, suffix in ((in_time, ""), (records, "@1"), (records, "")):
+        if rows is records and not suffix:
+            platform.backfill("user_counts", "--from", FIRST, "--to", LAST)
         per_user = platform.table(f"user_counts/per_user{suffix}")
         of_all = platform.sql(f'SELECT * FROM results."count_of_all{suffix}"')
         same(oracle.counts_per_user(rows), per_user, [*KEYS, "user", "count"], [])
         same(oracle.count_of_all(rows), of_all, [*KEYS, "count", "users"], [])
         agreed = per_user.groupby("window_start")["count"].sum()
         assert agreed.to_dict() == of_all.set_index("window_start")["count"].to_dict()
-    assert fates["late"].sum() == platform.sql("SELECT sum(late) AS n FROM onlyonce.late WHERE instance = 'user_counts'")["n"][0]
+    assert (
+        fates["late"].sum()
+        == platform.sql("SELECT sum(late) AS n FROM onlyonce.late WHERE instance = 'user_counts'")["n"][0]
+    )
 
 
 def test_flights_equal_the_batch_over_the_rows_in_time(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Flights per carrier and hour and over all equal the batch over the flights in time, on real disorder."""
+    """Flights per carrier and hour and over all equal the batch over the flights in time, on real disorder; and over
+    all flights, once the windows are backfilled."""
     platform = new_platform("jobs/pipelines.py")
     feed("flights", settings.inbox("flights"), duplicates=0.1, records=20_000, files=16)
     files = sorted(settings.inbox("flights").glob("*.jsonl"))
@@ -76,7 +85,20 @@ def test_flights_equal_the_batch_over_the_rows_in_time(new_platform: Callable[..
     fates = oracle.lateness_by_cut(cut(files, FLIGHTS.source.max_files_a_batch), "2h", "1h")
     in_time = oracle.only(records, fates[~fates["late"]], oracle.FLIGHTS)
     exact = ["flights", "delay_minutes"]
-    same(oracle.flights_per_carrier(in_time), platform.table("flights/per_carrier"), [*KEYS, "carrier", *exact], ["mean_delay"])
-    same(oracle.flights_per_hour(in_time), platform.sql("SELECT * FROM results.flights_per_hour"), [*KEYS, *exact], ["mean_delay"])
+    for rows in (in_time, records):
+        if rows is records:
+            platform.backfill("flights", "--from", FIRST, "--to", LAST)
+        same(
+            oracle.flights_per_carrier(rows),
+            platform.table("flights/per_carrier"),
+            [*KEYS, "carrier", *exact],
+            ["mean_delay"],
+        )
+        same(
+            oracle.flights_per_hour(rows),
+            platform.sql("SELECT * FROM results.flights_per_hour"),
+            [*KEYS, *exact],
+            ["mean_delay"],
+        )
     assert fates["late"].any()
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]

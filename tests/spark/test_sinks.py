@@ -38,7 +38,9 @@ def sessions(records: pd.DataFrame) -> Counter[Any]:
 
 
 def _counted(frame: pd.DataFrame) -> Counter[Any]:
-    return Counter((pd.Timestamp(s).to_pydatetime(), shop, int(c), int(n)) for s, shop, c, n in frame.itertuples(index=False))
+    return Counter(
+        (pd.Timestamp(s).to_pydatetime(), shop, int(c), int(n)) for s, shop, c, n in frame.itertuples(index=False)
+    )
 
 
 def found(frame: pd.DataFrame) -> Counter[Any]:
@@ -65,9 +67,13 @@ def test_every_kind_equals_the_batch_and_a_replay_adds_nothing(
 
     records = shop_oracle.distinct([files[0] + files[1]])
     by_window = _counted(records.groupby(["window_start", "shop"])["cents"].agg(["sum", "count"]).reset_index())
-    assert multiset(records, "id", "shop", "cents") == multiset(platform.sql("SELECT id, shop, cents FROM results.plain"))
+    assert multiset(records, "id", "shop", "cents") == multiset(
+        platform.sql("SELECT id, shop, cents FROM results.plain")
+    )
     totals = platform.table("shop/totals")
-    assert multiset(shop_oracle.balance(records), "shop", "cents", "sales") == multiset(totals, "shop", "cents", "sales")
+    assert multiset(shop_oracle.balance(records), "shop", "cents", "sales") == multiset(
+        totals, "shop", "cents", "sales"
+    )
     assert by_window == found(platform.table("shop/early"))
     assert by_window == found(platform.sql("SELECT * FROM results.elsewhere", url=other))
     assert sliding(records) == found(platform.table("shop/sliding"))
@@ -88,7 +94,9 @@ def test_units_of_another_authority_are_in_the_log(
     platform.run("shop", "--close")
 
     there = platform.sql("SELECT unique_id, rows, content_hash FROM onlyonce_private.units", url=other)
-    logged = platform.sql("SELECT unique_id, rows, content_hash, authority FROM onlyonce.commits WHERE sink = 'elsewhere'")
+    logged = platform.sql(
+        "SELECT unique_id, rows, content_hash, authority FROM onlyonce.commits WHERE sink = 'elsewhere'"
+    )
     assert set(logged["authority"]) == {"TEST_OTHER_DATABASE"}
     assert multiset(there) == multiset(logged.drop(columns="authority"))
 
@@ -97,3 +105,43 @@ def _near(record: dict[str, Any]) -> bool:
     number = int(record["id"][1:])
     behind = shop_oracle.START + timedelta(seconds=number * 2) - datetime.fromisoformat(record["at"])
     return behind < timedelta(seconds=60)
+
+
+def test_every_kind_of_window_is_the_batch_over_all_rows_once_backfilled(
+    new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late rows split sessions, miss windows, arrive in several batches; a backfill folds all of them in. Where the
+    declaration says so each run does by itself; a sink that says 'skip' stays as the stream left it."""
+    other = server.url("writer", server.new_database())
+    monkeypatch.setenv("TEST_OTHER_DATABASE", other)
+    platform = new_platform("tests/support/late_kinds.py")
+    files = shop_oracle.sales(240, 3)
+    for number, rows in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", rows)
+
+    platform.run("shop", "--close")
+
+    records = shop_oracle.distinct(files)
+    in_time = records[~records["late"]]
+    assert records["late"].any()
+    assert by_minute(in_time) == found(platform.table("shop/early"))
+    assert by_minute(records) == found(platform.sql("SELECT * FROM results.elsewhere", url=other))
+    assert sessions(records) != found(platform.table("shop/session"))
+    raw = platform.sql("SELECT id, shop, cents FROM results.raw")
+    assert multiset(records, "id", "shop", "cents") == multiset(raw)
+    before = multiset(platform.sql("SELECT * FROM results.last"))
+
+    platform.backfill("shop", "--from", "2025-12-31", "--to", "2026-01-02")
+
+    assert by_minute(records) == found(platform.table("shop/early"))
+    assert by_minute(records) == found(platform.sql("SELECT * FROM results.elsewhere", url=other))
+    assert sliding(records) == found(platform.table("shop/sliding"))
+    assert sessions(records) == found(platform.table("shop/session"))
+    assert multiset(records, "id", "shop", "cents") == multiset(platform.sql("SELECT id, shop, cents FROM results.raw"))
+    assert multiset(platform.sql("SELECT * FROM results.last")) == before
+    assert platform.sql("SELECT bool_and(folded) AS all FROM onlyonce.late WHERE output <> 'last'")["all"][0]
+
+
+def by_minute(records: pd.DataFrame) -> Counter[Any]:
+    """Sales by minute and shop."""
+    return _counted(records.groupby(["window_start", "shop"])["cents"].agg(["sum", "count"]).reset_index())

@@ -27,6 +27,11 @@ def by_window(sales: DataFrame) -> DataFrame:
     return sales.groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents"), F.count(F.lit(1)).alias("sales"))
 
 
+def in_window(sales: DataFrame) -> DataFrame:
+    """Each record as a row, with its window: no state is kept."""
+    return sales.select("oo_window", "id", "shop", "cents")
+
+
 ME = "tests.support.kinds"
 KEYS = ("window_start", "window_end", "shop")
 

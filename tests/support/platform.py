@@ -93,20 +93,28 @@ class Platform:
 
         return stream.main([*arguments, "--master", "local[2]"])
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a run in a process and session of its own."""
-        command = [sys.executable, "-m", "jobs.stream", *arguments, "--master", "local[2]"]
+    def backfill(self, *arguments: str) -> Report:
+        """Backfill a pipeline in this process."""
+        from jobs import backfill
+
+        return backfill.main([*arguments, "--master", "local[2]"])
+
+    def start(self, *arguments: str, job: str = "stream", **environment: str) -> subprocess.Popen[str]:
+        """Start a run (or another job) in a process and session of its own."""
+        command = [sys.executable, "-m", f"jobs.{job}", *arguments, "--master", "local[2]"]
         return subprocess.Popen(
             command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=os.environ | self.environment | environment,
         )  # fmt: skip
 
-    def run_killed(self, point: str, *arguments: str, nth: int = 1, action: str = "kill") -> tuple[int, str]:
+    def run_killed(
+        self, point: str, *arguments: str, nth: int = 1, action: str = "kill", job: str = "stream"
+    ) -> tuple[int, str]:
         """Run until a fail-point strikes; gives exit code and output."""
         folder = self.home / "failpoints"
         folder.mkdir(exist_ok=True)
         process = self.start(
-            *arguments, ONLYONCE_FAILPOINTS=f"{point}:{nth}:{action}", ONLYONCE_FAILPOINT_DIR=str(folder)
+            *arguments, job=job, ONLYONCE_FAILPOINTS=f"{point}:{nth}:{action}", ONLYONCE_FAILPOINT_DIR=str(folder)
         )
         output, _ = process.communicate(timeout=JOB_TIMEOUT)
         return process.returncode, output
@@ -118,7 +126,9 @@ class Platform:
 
     def sql(self, statement: str, url: str | None = None) -> pd.DataFrame:
         """The rows of a statement by the writer, or another role."""
-        with psycopg2.connect((url or self.environment["ONLYONCE_DATABASE_URL"]).replace("+psycopg2", "")) as connection:
+        with psycopg2.connect(
+            (url or self.environment["ONLYONCE_DATABASE_URL"]).replace("+psycopg2", "")
+        ) as connection:
             cursor = connection.cursor()
             cursor.execute(statement)
             names = [c.name for c in cursor.description or []]

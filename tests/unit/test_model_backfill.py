@@ -35,7 +35,9 @@ def output(window: Window | None, **more: object) -> Output:
 
 
 @given(WINDOWS, TIMES, TIMES, TIMES)
-def test_neighbouring_intervals_share_no_window_and_leave_none_out(window: Window, a: int, b: int, time: int) -> None:
+def test_neighbouring_intervals_share_no_window_and_leave_none_out(
+    window: Fixed | Sliding, a: int, b: int, time: int
+) -> None:
     """Each window of a record starts in exactly one of two neighbouring spans, when it starts in their union."""
     first, last = sorted((a, b + 1))
     middle = (first + last) // 2
@@ -47,7 +49,7 @@ def test_neighbouring_intervals_share_no_window_and_leave_none_out(window: Windo
 
 @given(WINDOWS, TIMES, st.integers(1, 30 * MINUTE), TIMES)
 def test_the_rows_that_are_read_are_all_that_the_windows_hold(
-    window: Window, start: int, length: int, time: int
+    window: Fixed | Sliding, start: int, length: int, time: int
 ) -> None:
     """A record is read if one of its windows starts in the span."""
     span = Span(start, start + length)
@@ -58,7 +60,7 @@ def test_the_rows_that_are_read_are_all_that_the_windows_hold(
 
 
 @given(WINDOWS, TIMES, st.integers(1, 30 * MINUTE), TIMES)
-def test_only_closed_windows_are_recomputed(window: Window, start: int, length: int, closed: int) -> None:
+def test_only_closed_windows_are_recomputed(window: Fixed | Sliding, start: int, length: int, closed: int) -> None:
     """What is left of a span holds each closed window of it, and no open one."""
     span = Span(start, start + length)
     try:
