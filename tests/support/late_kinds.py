@@ -1,0 +1,45 @@
+"""Every kind of window over input with late rows, for backfills."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from jobs.model.windows import Fixed, Session, Sliding
+from tests.support.shop import LATENESS, MINUTE
+
+ME = "tests.support.kinds"
+KEYS = ("window_start", "window_end", "shop")
+
+PIPELINES = [
+    Pipeline(
+        name="shop",
+        source=Files(max_files_a_batch=1),
+        schema="id string, shop string, at timestamp, cents long, weight double",
+        record_id=("id",),
+        event_time="at",
+        outputs=(
+            Output(
+                name="early", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, panes="early",
+                sink=Delta(write="upsert", keys=KEYS),
+            ),
+            Output(
+                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, late="recompute",
+                sink=Postgres(table="results.elsewhere", write="upsert", keys=KEYS, connection="TEST_OTHER_DATABASE"),
+            ),
+            Output(
+                name="sliding", transform=f"{ME}:by_window", sink=Delta(), lateness=LATENESS,
+                window=Sliding(timedelta(minutes=2), timedelta(minutes=1)),
+            ),
+            Output(name="session", transform=f"{ME}:by_window", window=Session(timedelta(seconds=20)), lateness=LATENESS, sink=Delta()),
+            Output(
+                name="raw", transform=f"{ME}:in_window", window=Fixed(timedelta(hours=1)), lateness=LATENESS,
+                sink=Postgres(table="results.raw"), late="recompute",
+            ),
+            Output(
+                name="last", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, on_backfill="skip",
+                sink=Postgres(table="results.last", write="increment", keys=("shop",)),
+            ),
+        ),
+    )
+]  # fmt: skip
