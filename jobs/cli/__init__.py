@@ -1,8 +1,8 @@
 """The command line `onlyonce`: one command for each thing that a person asks of the platform.
 
 `app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, audit,
-lineage) and `look` (everything that only reads). Errors of the platform are printed as their three lines
-on standard error, and the process ends with the error's exit code; `jobs/model/errors.py` lists them.
+lineage), `change` (plan, release) and `look` (everything that only reads). Errors of the platform are printed as
+their three lines on standard error, and the process ends with the error's exit code; `jobs/model/errors.py` lists them.
 Standard output has only what was asked for, so `--json` may be piped.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typer
 
-from jobs.cli import look, platform, work
+from jobs.cli import change, look, platform, work
 from jobs.cli.shell import PlatformGroup
 
 HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
@@ -27,5 +27,5 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False, context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
-for part in (platform, work, look):
+for part in (platform, work, change, look):
     part.add_to(app)

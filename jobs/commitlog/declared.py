@@ -1,0 +1,79 @@
+"""What each query has run under: declarations in readable parts, kept once for each fingerprint.
+
+Who calls it: a starting driver (`jobs.spark.run_context`, protocol step 1) and `jobs.plan`. What a difference means,
+`jobs/model/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from jobs.commitlog.connect import ask, do
+from jobs.commitlog.lineages import Lineage
+from jobs.model import plan
+from jobs.model.steps import Made
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a query is declared as now."""
+
+    instance: str
+    query: str
+    hash: str
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A query that has run: its live lineage, and under what. `parts` is None when that was not kept."""
+
+    query: str
+    lineage: str
+    start_from: dict[str, Any] | None
+    hash: str
+    parts: dict[str, Any] | None
+    stateless: bool
+
+
+def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:
+    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+    last = ask(connection, "plan", "ran_under", lineage=lineage.lineage)
+    if last and last[0].parts and last[0].declaration_hash != now.hash:
+        found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
+        plan.check_goes_on(now.query, lineage.lineage, found)
+    do(
+        connection, "plan", "keep",
+        instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
+    )  # fmt: skip
+
+
+def all_that_ran(connection: Connection, instance: str) -> list[Ran]:
+    """The queries of an instance with a committed or begun batch in their live lineage, receive first."""
+    found = []
+    for row in ask(connection, "plan", "queries", instance=instance):
+        for last in ask(connection, "plan", "ran_under", lineage=row.lineage):
+            found.append(Ran(row.query, row.lineage, row.start_from, last.declaration_hash, last.parts, last.stateless))
+    return found
+
+
+def lives(connection: Connection, instance: str) -> dict[str, str]:
+    """The live lineage of each query of an instance, whether it has run or not."""
+    return {row.query: row.lineage for row in ask(connection, "plan", "queries", instance=instance)}
+
+
+def made(connection: Connection, instance: str, output: str, query: str) -> list[Made]:
+    """The final windows of an output by the declaration that made them; `query` is the output that reads `events`."""
+    rows = ask(connection, "plan", "made_under", instance=instance, output=output, query=query)
+    return [Made(*tuple(row)) for row in rows]
+
+
+def last_final(connection: Connection, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
+    """(start of the newest final window, end of the last one) of an output; None before the first."""
+    row = ask(connection, "plan", "last_final", instance=instance, output=output)[0]
+    return row.last_start, row.last_end

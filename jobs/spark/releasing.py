@@ -1,0 +1,102 @@
+"""The lines of released rows: as they came, for `invalid`; made again from their columns, for `remnant`.
+
+Each is parsed as receive will parse it, so that a record which is in `events` already, as kept, is left out: its id may
+be collected, and receive could not tell. Who calls it: `jobs.release`. Nothing is written but the one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.model.batch import to_time
+from jobs.model.declare import Pipeline
+from jobs.model.releasing import Kind, RowSet
+from jobs.spark import parse, results, source_files
+
+NOT_UTF8 = "the line is not UTF-8"
+EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}  # fmt: skip
+"""Spark writes times with milliseconds unless it is told."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What a release would put into the inbox."""
+
+    lines: int
+    left_out: int
+    still_invalid: int
+    example: str | None
+    first: datetime | None
+    last: datetime | None
+
+
+def prepare(
+    spark: SparkSession, pipeline: Pipeline, events: Path, version: int, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
+) -> Lines:  # fmt: skip
+    """The lines of some sets, less the records that are kept already; written to `out` if it is given."""
+    table = spark.read.format("delta").option("versionAsOf", version).load(str(events))
+    with ExitStack() as held:
+        values = results.hold(held, _values(spark, pipeline, table, kind, sets))
+        records = parse.records(values.withColumn("reason", F.lit(None).cast("string")), pipeline, now)
+        records = results.hold(held, records.select("oo_payload", "oo_high", "oo_low", "oo_reason", "oo_event_time"))
+        known = records.join(_kept(table, pipeline), ["oo_high", "oo_low"], "left_semi").filter("oo_reason IS NULL")
+        known = results.hold(held, known.select("oo_payload").distinct())
+        rest = values.join(known, F.xxhash64("value") == F.col("oo_payload"), "left_anti")
+        going = records.join(known, "oo_payload", "left_anti")
+        found = going.agg(
+            F.count(F.lit(1)).alias("lines"), F.count("oo_reason").alias("invalid"), F.first("oo_reason", True).alias("example"),
+            F.unix_micros(F.min("oo_event_time")).alias("first"), F.unix_micros(F.max("oo_event_time")).alias("last"),
+        ).collect()[0]  # fmt: skip
+        if out is not None and found.lines:
+            _write(out, rest.select(F.col("value").cast("binary").alias("value")).sort("value").toLocalIterator())
+        left_out = values.count() - found.lines
+    return Lines(found.lines, left_out, found.invalid, found.example, to_time(found.first), to_time(found.last))
+
+
+def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet]) -> DataFrame:
+    """One column `value`: a line for each row of the sets, and the lines of their files."""
+    wanted = spark.createDataFrame(
+        [(one.lineage, one.batch_id, one.reason) for one in sets if not one.file],
+        "oo_lineage string, oo_batch long, oo_reason string",
+    )
+    rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
+    values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("value"))
+    files = [source_files.InputFile(path, 0, 0, 0, None) for path in sorted({one.file for one in sets if one.file})]
+    return values.union(source_files.lines(spark, files, {})[0].select("value")) if files else values
+
+
+def _as_it_came() -> Column:
+    bytes_again = F.unhex("oo_raw").cast("string")
+    return F.when(F.startswith("oo_reason", F.lit(NOT_UTF8)), bytes_again).otherwise(F.col("oo_raw"))
+
+
+def _as_json(pipeline: Pipeline, there: StructType) -> Column:
+    """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
+    columns = [F.col(f"`{name}`") for name in pipeline.columns() if name in there.names]
+    return F.coalesce(F.col("oo_unknown"), F.to_json(F.struct(*columns), EXACT))
+
+
+def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """The ids of all kept records, by the id columns that are declared now."""
+    if not {*pipeline.record_id} <= {*table.columns}:
+        return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
+    identity = [F.col(f"`{name}`").cast("string") for name in pipeline.record_id]
+    high, low = F.xxhash64(*identity), F.xxhash64(F.lit("low"), *identity)
+    return table.filter("oo_kind = 'kept'").select(high.alias("oo_high"), low.alias("oo_low"))
+
+
+def _write(out: Path, rows: Iterator[Any]) -> None:
+    with out.open("wb") as file:
+        for row in rows:
+            file.write(row.value + b"\n")

@@ -1,0 +1,36 @@
+-- keep --
+-- What a query is declared as, once for each fingerprint.
+INSERT INTO onlyonce_private.declarations (instance, query, hash, parts)
+VALUES (:instance, :query, :hash, CAST(:parts AS jsonb))
+ON CONFLICT ON CONSTRAINT declarations_once DO NOTHING
+
+-- ran_under --
+-- The declaration of a lineage's last batch, as far as it was kept, and whether the query keeps no state.
+SELECT b.declaration_hash, d.parts, coalesce((b.facts->>'stateless')::boolean, false) AS stateless
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+LEFT JOIN onlyonce_private.declarations d
+    ON (d.instance, d.query, d.hash) = (l.instance, l.query, b.declaration_hash)
+WHERE b.lineage = :lineage ORDER BY b.batch_id DESC LIMIT 1
+
+-- queries --
+-- The queries of an instance that have run, with their live lineage and how often they have committed.
+SELECT l.query, l.lineage, l.start_from,
+       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed') AS batches
+FROM onlyonce_private.lineages l
+WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
+ORDER BY l.query = 'receive' DESC, l.query
+
+-- made_under --
+-- The windows of an output that readers see, by the declaration that made them.
+SELECT p.declaration_hash, d.parts, min(p.window_start) AS first, max(p.window_start) AS last, max(p.window_end) AS upto
+FROM (SELECT DISTINCT ON (window_start, window_end) * FROM onlyonce_private.panes
+      WHERE instance = :instance AND output = :output
+      ORDER BY window_start, window_end, generation DESC) p
+LEFT JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (p.instance, :query, p.declaration_hash)
+WHERE p.final AND p.rows > 0
+GROUP BY p.declaration_hash, d.parts ORDER BY min(p.window_start)
+
+-- last_final --
+-- Where the newest final window of an output starts, and where the last one ends.
+SELECT max(window_start) AS last_start, max(window_end) AS last_end FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND final
