@@ -22,7 +22,7 @@ from typing import Any
 import structlog
 
 from jobs import declarations, logs, settings, tables
-from jobs.commitlog import views
+from jobs.commitlog import collector, views
 from jobs.commitlog.connect import Database, run
 from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, OnlyonceError
@@ -66,7 +66,9 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def examine(grace: int = GRACE_MINUTES) -> Report:
     """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`."""
     database = Database(settings.database_url())
-    seen, summary = run(database, lambda conn: (gather(conn), views.rows(conn, "fates")))
+    seen, summary, near = run(
+        database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
+    )
     found = list(findings(seen, declarations.load(), grace))
     facts = {
         "batches": sum(row["batches"] for row in summary),
@@ -76,6 +78,9 @@ def examine(grace: int = GRACE_MINUTES) -> Report:
     shown = {"conservation": summary}
     if seen.begun_batches:
         shown["begun and not committed"] = seen.begun_batches
+    if near:
+        # No finding: all of them were told. But the next ones may come too late for that.
+        shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = near
     title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
     return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
 

@@ -1,8 +1,9 @@
 """Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
 
 For each pipeline and bounded run: raise its floor (`jobs.model.collecting` decides, without a clock), drop the
-buckets below it, merge the small chunks of the others (jobs/PROTOCOL.md, 9). Safe beside a running stream and
-beside itself; it may be killed at any point and run again.
+buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
+that is asked for (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
+and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
 every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
@@ -13,12 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs import declarations, logs, settings, tables
-from jobs.commitlog import collector, merging
+from jobs import archive, declarations, logs, settings, staged_rows, tables
+from jobs.commitlog import collector, merging, retention
 from jobs.commitlog.connect import Database, run, transaction
 from jobs.failpoints import passing
 from jobs.model.collecting import BUCKET, horizon_buckets
@@ -46,7 +48,10 @@ def main(argv: list[str]) -> Report:
         for instance, pipeline in chosen
         if pipeline in declared
     ]
-    return _report(rows, warnings)
+    warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
+    kept = _retain(database)
+    archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
+    return _report(rows, warnings, kept | archived)
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -119,8 +124,44 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
     return merged, made
 
 
-def _report(rows: list[dict[str, Any]], warnings: list[str]) -> Report:
-    facts = {name: sum(row[name] for row in rows) for name in ("buckets", "chunks", "ids", "bytes", "merged", "into")}
+def _retain(database: Database) -> dict[str, Any]:
+    """Units and staged rows that are kept long enough; of all pipelines, declared or not."""
+    days, units = settings.keep_units_days(), 0
+    while True:
+        batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
+        passing("retention-after-units")
+        units += removed
+        if not batches:
+            break
+    files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
+    return {
+        "units kept (days)": days, "units removed": units,
+        "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
+    }  # fmt: skip
+
+
+def _archive(
+    database: Database, declared: Mapping[str, Pipeline], chosen: set[str], warnings: list[str]
+) -> dict[str, Any]:
+    folder, files = settings.archive(), 0
+    for name in sorted(chosen & declared.keys()) if folder else []:
+        assert folder is not None
+        moved, stayed = archive.archive(database, declared, declared[name], folder)
+        files += moved
+        warnings += stayed
+    return {"archive": str(folder) if folder else "off", "files archived": files}
+
+
+def _too_near(row: dict[str, Any]) -> str:
+    return (
+        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were caught in its "
+        "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
+    )
+
+
+def _report(rows: list[dict[str, Any]], warnings: list[str], more: dict[str, Any]) -> Report:
+    names = ("buckets", "chunks", "ids", "bytes", "merged", "into")
+    facts: dict[str, Any] = {name: sum(row[name] for row in rows) for name in names} | more
     title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
     shown = {"by pipeline": rows}
     return Report(title, f"collect__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)

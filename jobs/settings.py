@@ -10,6 +10,9 @@
 | ONLYONCE_PG_PORT        | port of the embedded PostgreSQL                  | 54318                        |
 | ONLYONCE_AIRFLOW_PORT   | port of Airflow's UI and API                     | 8080                         |
 | ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
+| ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
+| ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
+| ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
 from __future__ import annotations
@@ -76,3 +79,19 @@ def pipeline_files() -> list[Path]:
     return [Path(part).expanduser().resolve() for part in listed.split(os.pathsep) if part] or [
         ROOT / "jobs" / "pipelines.py"
     ]
+
+
+def keep_units_days() -> int:
+    """How long the log keeps the units of committed batches."""
+    return int(os.environ.get("ONLYONCE_KEEP_UNITS_DAYS", "90"))
+
+
+def keep_staged_days() -> int:
+    """How long the staged rows of committed batches stay."""
+    return int(os.environ.get("ONLYONCE_KEEP_STAGED_DAYS", "1"))
+
+
+def archive() -> Path | None:
+    """Where input files go when every batch that read them is committed; None: they stay where they are."""
+    named = os.environ.get("ONLYONCE_ARCHIVE")
+    return Path(named).expanduser().resolve() if named else None

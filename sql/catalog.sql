@@ -41,6 +41,10 @@ WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, lineage, bat
 UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
+-- note_near --
+-- Duplicates of a unit that were caught near the edge of the dedup horizon.
+UPDATE onlyonce_private.units SET near_horizon = :near WHERE unique_id = :unique_id
+
 -- floor --
 -- The number of an instance, and the bucket below which its ids are collected. FOR SHARE: the collector's update waits
 -- until this batch has begun, and then sees the floor that it began with.

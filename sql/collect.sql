@@ -78,3 +78,60 @@ WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
   AND k.bucket < (SELECT max(b.bucket) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
                   WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed')
 ORDER BY k.bucket
+
+-- near_horizon --
+-- Pipelines whose last duplicates were caught near the edge of the dedup horizon: its next ones may come after it.
+SELECT b.instance AS pipeline, sum(b.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
+       max(b.committed_at) FILTER (WHERE b.near_horizon > 0) AS last
+FROM onlyonce.batches b JOIN onlyonce_private.pipelines p USING (instance)
+WHERE b.query = 'receive' AND b.state = 'committed' AND extract(epoch FROM b.system_time) >= 600 * p.gc_floor
+GROUP BY b.instance HAVING sum(b.near_horizon) > 0 ORDER BY b.instance
+
+-- remove_units --
+-- The units of some batches that were committed long ago. Not those of the last batch of a lineage, which people look at.
+-- The batch takes their number, and the sum that only they have.
+WITH old AS (
+    SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b
+    WHERE b.state = 'committed' AND b.units_removed IS NULL
+      AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
+      AND b.batch_id < (SELECT max(x.batch_id) FROM onlyonce_private.batches x
+                        WHERE x.lineage = b.lineage AND x.state = 'committed')
+    ORDER BY b.committed_at LIMIT :at_once FOR UPDATE SKIP LOCKED),
+gone AS (
+    DELETE FROM onlyonce_private.units u USING old
+    WHERE (u.lineage, u.batch_id) = (old.lineage, old.batch_id)
+    RETURNING u.lineage, u.batch_id, u.near_horizon),
+summed AS (
+    SELECT old.lineage, old.batch_id, count(gone.lineage)::int AS units, sum(gone.near_horizon)::bigint AS near
+    FROM old LEFT JOIN gone USING (lineage, batch_id) GROUP BY 1, 2)
+UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon = summed.near
+FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
+RETURNING b.units_removed
+
+-- settled --
+-- For each output's lineage the last batch of which it and all before it were committed so long ago.
+SELECT l.instance, l.query, l.lineage, max(b.batch_id) AS upto
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.query <> 'receive' AND b.state = 'committed'
+  AND b.batch_id < coalesce((SELECT min(x.batch_id) FROM onlyonce_private.batches x WHERE x.lineage = b.lineage
+                             AND (x.state = 'begun' OR x.committed_at >= clock_timestamp() - make_interval(days => :keep_days))),
+                            b.batch_id + 1)
+GROUP BY 1, 2, 3 ORDER BY 3
+
+-- committed_cuts --
+-- The cuts of the inbox (`batch_no` of the registry) that an instance has committed, with the files that could not be read.
+-- A new life may pass a cut again, with nothing in it: the first batch is the one that read.
+SELECT DISTINCT ON (batch_no) CAST(b.source_to->>'batch_no' AS bigint) AS batch_no, b.facts
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+ORDER BY batch_no, l.life, b.batch_id
+
+-- runs --
+-- The instances of some pipelines, and whether all lineages of each have ended.
+SELECT p.instance, p.pipeline, coalesce(bool_and(l.state = 'closed') FILTER (WHERE l.kind = 'stream'), false) AS ended
+FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.lineages l USING (instance)
+WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
+
+-- no_new_run --
+-- Until the transaction ends nobody registers an instance, so none lists the inbox for the first time.
+LOCK TABLE onlyonce_private.pipelines IN SHARE MODE

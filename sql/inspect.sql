@@ -2,7 +2,7 @@
 CREATE SCHEMA IF NOT EXISTS onlyonce;
 COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what is committed. Views only.';
 
-DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
+DROP VIEW IF EXISTS onlyonce.batches, onlyonce.lag, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
@@ -32,7 +32,10 @@ COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
 
 CREATE VIEW onlyonce.batches AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state, b.run_id, b.source_from, b.source_to,
-       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, b.unknown_fields, b.in_time, b.late,
+       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate,
+       coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
+                                 WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon,
+       b.unknown_fields, b.in_time, b.late, b.units_removed,
        b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after, b.system_time, b.partitions, b.mode,
        b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -53,6 +56,8 @@ COMMENT ON COLUMN onlyonce.batches.kept IS 'receive: records that outputs read';
 COMMENT ON COLUMN onlyonce.batches.invalid IS 'receive: records with a reason instead of values';
 COMMENT ON COLUMN onlyonce.batches.remnant IS 'receive: records from before the horizon';
 COMMENT ON COLUMN onlyonce.batches.duplicate IS 'receive: records that were kept before';
+COMMENT ON COLUMN onlyonce.batches.near_horizon IS 'receive: duplicates whose first delivery was in the oldest tenth of the dedup horizon. If there are any, lengthen dedup_horizon: the next ones may come after it';
+COMMENT ON COLUMN onlyonce.batches.units_removed IS 'how many of its units were removed from the log, long after it was committed';
 COMMENT ON COLUMN onlyonce.batches.unknown_fields IS 'receive: kept records with fields that the declaration does not know';
 COMMENT ON COLUMN onlyonce.batches.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.batches.late IS 'output: (record, window) pairs that met a closed window';
@@ -101,7 +106,8 @@ CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
-           AND (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate) AS conserved
+           AND (b.units_removed IS NOT NULL
+                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
@@ -270,6 +276,55 @@ COMMENT ON COLUMN onlyonce.closes.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.lag AS
+WITH stage AS (
+    SELECT p.pipeline, l.instance, l.query, l.lineage, l.start_from, x.*
+    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE b.state = 'begun') AS begun,
+               min(b.system_time) FILTER (WHERE b.state = 'begun') AS begun_since,
+               sum((b.source_to->>'lines')::bigint) FILTER (WHERE b.state = 'begun') AS begun_lines,
+               max(b.batch_id) FILTER (WHERE b.state = 'committed') AS last_batch,
+               max(b.committed_at) AS last_committed_at,
+               max((b.source_to->>'reservoirVersion')::bigint
+                   - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END)
+                   FILTER (WHERE b.state = 'committed') AS read_upto
+        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage) x
+    WHERE l.state <> 'closed' AND l.kind = 'stream'),
+known AS (
+    SELECT stage.*, r.waiting, r.waiting_records, r.waiting_since, r.tide
+    FROM stage CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE behind) AS waiting, sum(b.kept) FILTER (WHERE behind)::bigint AS waiting_records,
+               min(b.system_time) FILTER (WHERE behind) AS waiting_since,
+               max(b.tide_after) FILTER (WHERE NOT behind) AS tide
+        FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+        CROSS JOIN LATERAL (
+            SELECT stage.query <> 'receive' AND b.delta_version >
+                coalesce(stage.read_upto, (stage.start_from->>'version')::bigint - 1, -1) AS behind) y
+        WHERE l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed') r),
+aged AS (
+    SELECT known.*, CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest FROM known)
+SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
+       late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
+       CASE WHEN query = 'receive' THEN begun ELSE waiting END AS batches_waiting,
+       coalesce(CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END, 0)::bigint AS records_waiting,
+       begun AS batches_begun, last_batch, last_committed_at, tide, clock_timestamp() - tide AS freshness
+FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
+COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive and for each output that has run. It tells the slow stage.';
+COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
+COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, or the output';
+COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
+COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest of all stages of the pipeline';
+COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
+COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept';
+COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
+COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed';
+COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
+COMMENT ON COLUMN onlyonce.lag.tide IS 'the largest event time of what it has committed: its event-time watermark is this less its allowed lateness';
+COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 
 DO $$
 BEGIN

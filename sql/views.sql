@@ -112,3 +112,10 @@ FROM onlyonce.backfills WHERE run_id = :run_id ORDER BY begun_at, output
 SELECT instance, query, count(*) AS batches, coalesce(sum("in"), 0)::bigint AS "in"
 FROM onlyonce.batches WHERE state = 'committed' AND instance = ANY(:instances) GROUP BY 1, 2
 ORDER BY 1, query = 'receive' DESC, 2
+
+-- lag --
+-- How far each stage is behind, in seconds, the slowest first.
+SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
+       batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, tide,
+       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage
+FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage

@@ -13,7 +13,7 @@ PANEL = "Look"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (status, sql, commits, batches, late, invalid, remnant):
+    for command in (status, lag, sql, commits, batches, late, invalid, remnant):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -31,6 +31,13 @@ def status(as_json: Json = False) -> None:
     from jobs.commitlog import views
 
     give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")
+
+
+def lag(as_json: Json = False) -> None:
+    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has committed."""
+    from jobs.commitlog import views
+
+    give(read(lambda conn: views.rows(conn, "lag")), as_json, empty="no pipeline has run yet")
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:

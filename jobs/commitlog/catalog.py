@@ -41,6 +41,11 @@ class Place:
     partition: int
     partitions: int
     probe: Probe = "live_buckets"
+    edge: int = 0
+
+    def near_edge(self, bucket: int) -> bool:
+        """Whether a bucket is within `edge` buckets of the floor, if anything was collected: soon it is forgotten."""
+        return 0 < self.floor <= bucket < self.floor + self.edge
 
     @property
     def is_remnant(self) -> bool:
@@ -105,6 +110,11 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
         instance=place.instance, bucket=place.bucket, lineage=place.lineage, batch_id=place.batch_id,
         partition=place.partition, partitions=place.partitions, ids=packed, id_count=len(packed) // 16, filter=bloom,
     )  # fmt: skip
+
+
+def note_near(connection: Connection, unique_id: str, near: int) -> None:
+    """Note in a unit how many duplicates were caught near the edge of the horizon, in the transaction of its claim."""
+    do(connection, "catalog", "note_near", unique_id=unique_id, near=near)
 
 
 def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:

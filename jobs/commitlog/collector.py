@@ -41,9 +41,39 @@ class Dropped:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Run:
+    """An instance of a pipeline; `ended`: all its lineages are closed, as a bounded run's are when it has finished."""
+
+    instance: str
+    pipeline: str
+    ended: bool
+
+
 def instances(connection: Connection) -> list[tuple[str, str]]:
     """(instance, pipeline) of all that is registered."""
     return [(row.instance, row.pipeline) for row in ask(connection, "collect", "instances")]
+
+
+def no_new_run(connection: Connection) -> None:
+    """Until the transaction ends nobody registers an instance, so none lists an inbox for the first time."""
+    do(connection, "collect", "no_new_run")
+
+
+def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
+    """All instances of some pipelines."""
+    return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
+
+
+def committed_cuts(connection: Connection, instance: str) -> dict[int, dict[str, str]]:
+    """The cuts of the inbox, by their number in the registry, whose batches an instance has committed, each with the
+    files that it could not read."""
+    return {row.batch_no: row.facts for row in ask(connection, "collect", "committed_cuts", instance=instance)}
+
+
+def near_horizon(connection: Connection) -> list[dict[str, Any]]:
+    """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how many."""
+    return [dict(row._mapping) for row in ask(connection, "collect", "near_horizon")]
 
 
 def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[int, int]:

@@ -52,6 +52,11 @@ def horizon_buckets(horizon: timedelta) -> int:
     return -(-horizon // BUCKET)
 
 
+def edge_buckets(horizon: timedelta) -> int:
+    """The oldest tenth of the horizon, in whole buckets: a duplicate caught there came nearly too late to be told."""
+    return -(-horizon_buckets(horizon) // 10)
+
+
 def floor(known: Known, horizon: int) -> int:
     """The new floor: buckets below it may go. Never below the stored one."""
     lived = _behind(sorted(set(known.committed), reverse=True), horizon)

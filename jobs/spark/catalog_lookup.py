@@ -43,12 +43,16 @@ _cache = Cache(CACHE_BYTES)
 
 @dataclass(frozen=True)
 class Seen:
-    """Which of the wanted ids are in the catalog, and what it took to know: in (id, chunk) pairs."""
+    """Which of the wanted ids are in the catalog, and what it took to know: in (id, chunk) pairs.
+
+    `near`: how many were found in buckets near the edge of the dedup horizon.
+    """
 
     found: NDArray[np.bool_]
     spared: int
     looked_up: int
     false_positives: int
+    near: int = 0
 
 
 def seen(database: Database, place: catalog.Place, wanted: Ids) -> NDArray[np.bool_]:
@@ -80,8 +84,9 @@ class _Asked:
     """One look-up as it goes: what was found, and which chunks have answered."""
 
     def __init__(self, database: Database, place: catalog.Place, wanted: Ids) -> None:
-        self.database, self.instance, self.wanted = database, place.instance, wanted
+        self.database, self.place, self.instance, self.wanted = database, place, place.instance, wanted
         self.found = np.zeros(len(wanted[0]), dtype=bool)
+        self.near = self.found.copy()
         self.probes = bloom.probes(wanted)
         self.answered: set[Chunk] = set()
         self.looked_up = self.false_positives = 0
@@ -106,6 +111,8 @@ class _Asked:
             if held is None:
                 held = member(_ids(self.database, self.instance, chunk), some)
             self.found[maybe[held]] = True
+            if self.place.near_edge(chunk[0].bucket):
+                self.near[maybe[held]] = True
             self.looked_up += len(maybe)
             self.false_positives += int((~held).sum())
         self.answered.add(chunk)
@@ -113,7 +120,7 @@ class _Asked:
     def seen(self) -> Seen:
         """What came of it."""
         spared = len(self.found) * len(self.answered) - self.looked_up
-        return Seen(self.found, spared, self.looked_up, self.false_positives)
+        return Seen(self.found, spared, self.looked_up, self.false_positives, int(self.near.sum()))
 
 
 def forget() -> None:

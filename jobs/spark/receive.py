@@ -15,6 +15,7 @@ from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
 from jobs.model.batch import Batch, Outcome, Plan
+from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
 from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_files
@@ -109,8 +110,9 @@ def _judged(context: RunContext, query: Query, batch: Batch, lines: DataFrame) -
     target = F.pmod(F.col("oo_high"), F.lit(plan.partitions)).cast("int")
     rows = rows.repartitionById(plan.partitions, target)
     place = catalog.Place(
-        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions
-    )
+        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
+        edge=edge_buckets(context.pipeline.dedup_horizon),
+    )  # fmt: skip
     work = receive_unit.Work(query.database, place, query.driver.epoch)
     with warnings.catch_warnings():
         # Spark would rather infer the kind from type hints, which say less than the kind itself.

@@ -83,6 +83,7 @@ class _Tally:
     unknown_fields: int
     largest: int | None
     remnant: int = 0
+    near_horizon: int = 0
 
 
 def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
@@ -120,7 +121,8 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
         return fates, _Tally(0, invalid, 0, 0, None, remnant=len(rows))
     ids = (records.high[rows], records.low[rows])
     new = packed.first_of_each(ids, records.time[rows], records.payload[rows])
-    new &= ~catalog_lookup.seen(work.database, work.place, ids)
+    seen = catalog_lookup.look_up(work.database, work.place, ids)
+    new &= ~seen.found
     fates[rows[~new]] = DUPLICATE
     times = records.time[rows[new]]
     return fates, _Tally(
@@ -129,6 +131,7 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
         duplicate=int((~new).sum()),
         unknown_fields=int(records.unknown[rows[new]].sum()),
         largest=int(times.max()) if len(times) else None,
+        near_horizon=seen.near,
     )
 
 
@@ -154,6 +157,8 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
         if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
             catalog.add(connection, place, stored, filtered)
         units.fill(connection, unit, content, counts)
+        if tally.near_horizon:
+            catalog.note_near(connection, str(unit), tally.near_horizon)
         passing("receive-unit-before-commit")
 
     run(work.database, write)

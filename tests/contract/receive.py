@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.commitlog.lineages import Driver
 from jobs.model.batch import Batch
+from jobs.model.collecting import edge_buckets
 from jobs.spark import catalog_lookup, receive_unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES, Record, columns
 
 BUCKET_SECONDS = 600
+DAY = timedelta(days=1)
 
 
 class Receive:
@@ -48,8 +50,9 @@ class Receive:
         """Where a unit of the batch is."""
         plan = batch.plan
         return catalog.Place(
-            self.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, partition, plan.partitions
-        )
+            self.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, partition, plan.partitions,
+            edge=edge_buckets(DAY),
+        )  # fmt: skip
 
     def unit(self, batch: Batch, records: list[Record], partition: int) -> list[tuple[str, Record]]:
         """One task: (fate, record) of those that fall into the partition. Duplicates are not delivered."""

@@ -16,7 +16,9 @@ from jobs.model.batch import Outcome
 from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
-VIEWS = {"batches", "closes", "commits", "conservation", "invalid", "late", "lineages", "remnant", "windows"}
+VIEWS = {
+    "backfills", "batches", "closes", "commits", "conservation", "invalid", "lag", "late", "lineages", "remnant", "windows",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.model.collecting import PAUSE, Known, floor, horizon_buckets
+from jobs.model.collecting import CROWD, FULL, PAUSE, Known, Part, edge_buckets, floor, horizon_buckets, to_merge
 
 DAY = 144
 buckets = st.integers(0, 2000)
@@ -91,3 +92,65 @@ def test_a_horizon_is_rounded_up_to_whole_buckets() -> None:
     """Never shorter than declared."""
     spans = [timedelta(days=1), timedelta(minutes=10), timedelta(minutes=11), timedelta(seconds=1)]
     assert [horizon_buckets(span) for span in spans] == [144, 1, 2, 1]
+
+
+# --- merging -----------------------------------------------------------------------------------------------------------
+
+sizes = st.one_of(st.integers(0, 500), st.sampled_from([FULL // 4, FULL // 2, FULL // 2 + 1, FULL]))
+parts = st.lists(
+    st.builds(Part, st.sampled_from("ab"), st.just(2), st.integers(0, 1), st.integers(0, 10_000), sizes),
+    max_size=40, unique_by=lambda part: (part.lineage, part.partition, part.batch_id),
+)  # fmt: skip
+
+
+def layout(part: Part) -> tuple[str, int, int]:
+    """What may be merged with each other."""
+    return part.lineage, part.partitions, part.partition
+
+
+@given(parts, st.booleans())
+def test_what_is_merged_is_of_one_layout_in_the_order_of_the_batches_and_fits(some: list[Part], closed: bool) -> None:
+    """Two at least, none of them more than half full."""
+    chosen = to_merge(some, closed=closed)
+
+    assert not set(chosen) - set(some)
+    assert len(chosen) != 1
+    assert len({layout(part) for part in chosen}) <= 1
+    assert [part.batch_id for part in chosen] == sorted(part.batch_id for part in chosen)
+    assert all(part.ids <= FULL // 2 for part in chosen)
+    assert sum(part.ids for part in chosen) <= FULL
+
+
+@given(parts, st.booleans())
+def test_merging_comes_to_an_end_and_loses_no_ids(some: list[Part], closed: bool) -> None:
+    """Again and again until nothing is chosen: the same number of ids by layout, and few small chunks in each."""
+    left = list(some)
+    while chosen := to_merge(left, closed=closed):
+        left = [p for p in left if p not in chosen]
+        left.append(replace(chosen[-1], ids=sum(part.ids for part in chosen)))
+
+    def ids(of: list[Part]) -> Counter[tuple[str, int, int]]:
+        return sum((Counter({layout(part): part.ids}) for part in of), Counter())
+
+    assert ids(left) == ids(some)
+    small = Counter(layout(part) for part in left if part.ids <= FULL // 2)
+    assert all(count < (2 if closed else CROWD) for count in small.values())
+
+
+def test_ten_thousand_small_chunks_become_as_few_as_their_ids_need() -> None:
+    """A million ids in two partitions: two chunks."""
+    left = [Part("a", 2, batch % 2, batch, 100) for batch in range(10_000)]
+    made = []
+    while chosen := to_merge(left, closed=True):
+        left = sorted(set(left) - set(chosen))
+        made.append(sum(part.ids for part in chosen))
+
+    assert (left, made) == ([], [500_000, 500_000])
+
+
+@given(st.integers(1, 1_000))
+def test_the_edge_is_a_tenth_of_the_horizon_and_never_nothing(buckets: int) -> None:
+    """Rounded up to whole buckets."""
+    edge = edge_buckets(timedelta(minutes=10 * buckets))
+
+    assert buckets <= 10 * edge < buckets + 10

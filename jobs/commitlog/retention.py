@@ -1,0 +1,47 @@
+"""What the log keeps, and for how long: the units of long committed batches go; the batch keeps their sums.
+
+| what                              | kept                                          | why                                        |
+|-----------------------------------|-----------------------------------------------|--------------------------------------------|
+| `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
+| `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
+| `catalog_chunks`                  | the dedup horizon, in lived time              | `jobs/model/collecting.py`                 |
+
+Who calls it: `jobs.collect`. The clock that decides here is the database's; nothing that must be right depends on it.
+Not promised: that the units in a Postgres sink's own database go too. They stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from jobs.commitlog.connect import ask
+
+AT_ONCE = 500
+"""Batches for each transaction: short locks, also on a log that was never cleaned."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Up to which batch all of a lineage was committed so long ago."""
+
+    instance: str
+    output: str
+    lineage: str
+    upto: int
+
+
+def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:
+    """Remove the units of the oldest such batches, `AT_ONCE` at most; gives (batches, units). Again until 0 batches.
+
+    Beside another collector each batch is done by one of them. Raises nothing of its own.
+    """
+    rows = ask(connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
+    return len(rows), sum(row.units_removed for row in rows)
+
+
+def settled(connection: Connection, keep_days: int) -> list[Settled]:
+    """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its rows."""
+    return [Settled(*tuple(row)) for row in ask(connection, "collect", "settled", keep_days=keep_days)]

@@ -1,0 +1,157 @@
+"""What is kept, for how long, and that nothing goes which somebody can still ask for; on a real PostgreSQL, without a JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from jobs import audit, collect, settings
+from jobs.commitlog import batches, views
+from jobs.commitlog.connect import run
+from jobs.commitlog.lineages import Driver
+from jobs.model.batch import Outcome
+from jobs.spark import catalog_lookup
+from tests.contract.conftest import Log, plan_of
+from tests.contract.receive import Receive
+from tests.contract.receiver import uniform
+
+
+@pytest.fixture
+def stream(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Receive:
+    """The stream of the declared pipeline `shop`, in a home of its own."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
+    catalog_lookup.forget()
+    return Receive(log)
+
+
+def age(log: Log, days: int, where: str = "true") -> None:
+    """As if so many days had passed since the commits."""
+    log.rows(f"UPDATE onlyonce_private.batches SET committed_at = committed_at - interval '{days} days' WHERE {where}")
+
+
+def units(log: Log) -> Counter[Any]:
+    """The units in the log."""
+    return log.multiset("SELECT lineage, batch_id FROM onlyonce_private.units")
+
+
+def fates(log: Log) -> list[dict[str, Any]]:
+    """What the audit and the status show of all committed batches."""
+    return run(log.database, lambda conn: views.rows(conn, "fates") + views.rows(conn, "status"))
+
+
+def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
+    """The batch rows keep the sums; the last batch of the lineage keeps its units, as old as it is."""
+    for number in range(4):
+        stream.batch(100, uniform(10, number + 1) + uniform(10, number)[:3])
+    age(stream.log, 91, "batch_id <> 1")
+    before = fates(stream.log)
+    report = collect.main([])
+
+    lineage = stream.driver.lineage
+    assert units(stream.log) == Counter({(lineage, 1): 2, (lineage, 3): 2})
+    assert report.facts["units removed"] == 4
+    assert report.facts["units kept (days)"] == 90
+    assert fates(stream.log) == before
+    assert all(row["conserved"] for row in before)
+    assert stream.log.rows("SELECT batch_id, units_removed FROM onlyonce.batches ORDER BY 1") == [
+        (0, 2), (1, None), (2, 2), (3, None),
+    ]  # fmt: skip
+    assert audit.examine().warnings == []
+
+
+def test_units_that_are_missing_but_were_not_removed_still_are_a_finding(stream: Receive) -> None:
+    """Only what the collector has removed is excused."""
+    stream.batch(100, uniform(10, 1))
+    stream.log.rows("DELETE FROM onlyonce_private.units WHERE partition = 0")
+
+    assert ["does not add up" in finding for finding in audit.examine().warnings] == [True]
+
+
+def test_a_begun_batch_keeps_its_units_whatever_their_age(stream: Receive) -> None:
+    """Its replay is compared with them."""
+    stream.batch(100, uniform(10, 0))
+    records = uniform(10, 1)
+    begun = stream.begin(100)
+    first = stream.units(begun, records)
+    age(stream.log, 400)
+    stream.log.rows("UPDATE onlyonce_private.units SET committed_at = committed_at - interval '400 days'")
+    collect.main([])
+    stream.restart()
+    again = stream.begin(100, begun.plan.batch_id)
+
+    assert units(stream.log)[stream.driver.lineage, 1] == 2
+    assert stream.units(again, records) == first
+
+
+def test_how_long_is_a_setting_and_printed(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment, which the DAG has too."""
+    for number in range(3):
+        stream.batch(100, uniform(5, number))
+    age(stream.log, 8)
+    assert collect.main([]).facts["units removed"] == 0
+    monkeypatch.setenv("ONLYONCE_KEEP_UNITS_DAYS", "7")
+    report = collect.main([])
+
+    assert (report.facts["units kept (days)"], report.facts["units removed"]) == (7, 4)
+
+
+def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, also when one transaction takes two."""
+    monkeypatch.setattr("jobs.commitlog.retention.AT_ONCE", 2)
+    for number in range(6):
+        stream.batch(100, uniform(2, number))
+    age(stream.log, 100)
+
+    assert collect.main([]).facts["units removed"] == 10
+
+
+# --- staged rows -------------------------------------------------------------------------------------------------------
+
+
+def stage(lineage: str, batch_id: int) -> None:
+    """The staged rows of one output batch, in the commit that the output's driver makes."""
+    rows = pa.table({"n": [batch_id * 10, batch_id * 10 + 1], "oo_lineage": [lineage] * 2, "oo_batch": [batch_id] * 2})
+    mark = CommitProperties(app_transactions=[Transaction(f"{lineage}/staged", batch_id)])
+    path = settings.data_dir("shop") / "staged" / "per_shop"
+    path.mkdir(parents=True, exist_ok=True)
+    write_deltalake(str(path), rows, mode="append", partition_by=["oo_lineage", "oo_batch"], commit_properties=mark)
+
+
+def staged() -> Counter[tuple[str, int, int]]:
+    """What is stored."""
+    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop")).to_pyarrow_table()
+    return Counter(zip(*[table[name].to_pylist() for name in ("oo_lineage", "oo_batch", "n")], strict=True))
+
+
+def output_batch(log: Log, driver: Driver, number: int, *, ends: bool) -> None:
+    """A batch of an output, ended or left."""
+    plan = plan_of(driver, number)
+    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan, None))
+    if ends:
+        run(log.database, lambda conn: batches.end(conn, driver, batch, Outcome(in_time=0, late=0)))
+
+
+def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(stream: Receive) -> None:
+    """In the order of the batches: none after one that is young or not committed. The transaction numbers stay."""
+    driver = stream.log.start("shop", "per_shop")
+    for number in range(4):
+        stage(driver.lineage, number)
+        output_batch(stream.log, driver, number, ends=number < 3)
+    before = staged()
+    assert collect.main([]).facts["staged files removed"] == 0
+    assert staged() == before
+    age(stream.log, 2, "batch_id < 2")
+    report = collect.main([])
+
+    assert report.facts["staged files removed"] == 2
+    assert staged() == Counter((lineage, n, row) for lineage, n, row in before if n >= 2)
+    table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop"))
+    assert table.transaction_version(f"{driver.lineage}/staged") == 3
+    assert collect.main([]).facts["staged files removed"] == 0
