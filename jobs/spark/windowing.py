@@ -9,18 +9,26 @@ struct<start, end> for a window whose metadata says that it has a watermark, and
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.model.batch import to_time
 from jobs.model.declare import Output
+from jobs.model.errors import Refused
 from jobs.model.frontier import MILLI
 from jobs.model.windows import Fixed, Session, Sliding, Window, micros
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
 the watermark would never see them (experiments, A2); this expression the optimizer can't move or fold."""
+
+CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
+"""For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""
+
+_agreed: set[Fixed] = set()
 
 
 def closed_until(window: Window, lateness: timedelta) -> Column:
@@ -45,6 +53,7 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
     if isinstance(window, Session):
         return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
     if isinstance(window, Fixed) and not window.in_utc:
+        _check_zone(frame.sparkSession, window)
         start, end = _by_wall_clock(window, _micros("oo_event_time"))
         bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
         # As F.window does: the mark of the watermark goes over from the time to the window.
@@ -121,18 +130,44 @@ def _step(window: Fixed | Sliding) -> timedelta:
 
 def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
     """(start, end) in microseconds, as `Fixed` has it. A wall clock is a timestamp as if its zone were UTC."""
-    zone, size, offset = F.lit(window.timezone), micros(window.size), micros(window.offset)
-    wall = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), zone)) - F.lit(offset)
-    number = wall - F.pmod(wall, F.lit(size))
+    size = F.lit(micros(window.size))
+    shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
+    wall = shown - F.lit(micros(window.offset))
+    midnight = wall - F.pmod(wall, size)
+    before, after = time < _start_at(window, midnight), time >= _start_at(window, midnight + size)
+    midnight = F.when(before, midnight - size).when(after, midnight + size).otherwise(midnight)
+    return _start_at(window, midnight), _start_at(window, midnight + size)
 
-    def start(further: int) -> Column:
-        begins = F.timestamp_micros(number + F.lit(further * size + offset))
-        return F.unix_micros(F.to_utc_timestamp(begins, zone))
 
-    before, after = time < start(0), time >= start(1)
-    first = F.when(before, start(-1)).when(after, start(1)).otherwise(start(0))
-    last = F.when(before, start(0)).when(after, start(2)).otherwise(start(1))
-    return first, last
+def _start_at(window: Fixed, midnight: Column) -> Column:
+    begins = F.timestamp_micros(midnight + F.lit(micros(window.offset)))
+    return F.unix_micros(F.to_utc_timestamp(begins, F.lit(window.timezone)))
+
+
+def _check_zone(spark: SparkSession, window: Fixed) -> None:
+    """Spark asks Java's tables of time zones, the model Python's: two versions may differ, and so would results."""
+    if window in _agreed:
+        return
+    first, last = ((day - date(1970, 1, 1)) // window.size for day in CHECKED)
+    start = _start_at(window, F.col("id") * F.lit(micros(window.size)))
+    try:
+        found = spark.range(first, last, 1, 1).select("id", start.alias("start")).collect()
+    except PySparkException as error:
+        raise _other_zone(window, "Java doesn't know it") from error
+    for row in found:
+        if row.start != window.start_of(row.id):
+            raise _other_zone(
+                window, f"a window begins at {to_time(window.start_of(row.id))} or at {to_time(row.start)}"
+            )
+    _agreed.add(window)
+
+
+def _other_zone(window: Fixed, what: str) -> Refused:
+    return Refused(
+        f"Java and Python have different rules for the time zone {window.timezone}: {what}",
+        data="nothing was written",
+        hint="bring both to the same version of the time zone data: update Java, and the system's or the package tzdata",
+    )
 
 
 def _span(delta: timedelta) -> str:
