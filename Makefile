@@ -46,7 +46,9 @@ test: check ## check, then the tests on real Spark, Airflow and kills
 test-faults: env ## every kill at every step, the slow ones too
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
-bench: env ## the benchmarks
+# The tests' JVMs are short; the benchmarks' must be as in earnest.
+bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
+bench: env ## the benchmarks; what they find is written to tests/benchmarks/results
 	$(BIN)/pytest -q -s tests/benchmarks -m slow
 
 lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml

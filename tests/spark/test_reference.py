@@ -28,13 +28,14 @@ def cut(files: list[Path], size: int) -> list[list[Path]]:
 
 def same(wanted: pd.DataFrame, found: pd.DataFrame, exact: list[str], floats: list[str]) -> None:
     """Equal as multisets over the exact columns, and close in the floats."""
-    assert multiset(_utc(wanted), *exact) == multiset(_utc(found), *exact)
+    assert multiset(plain(wanted), *exact) == multiset(plain(found), *exact)
     for name in floats:
-        both = [_utc(f).sort_values(exact)[name].astype(float).reset_index(drop=True) for f in (wanted, found)]
+        both = [plain(f).sort_values(exact)[name].astype(float).reset_index(drop=True) for f in (wanted, found)]
         pd.testing.assert_series_equal(*both, rtol=1e-9)
 
 
-def _utc(frame: pd.DataFrame) -> pd.DataFrame:
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Times and whole numbers in one form, wherever they come from."""
     times = {name: pd.to_datetime(frame[name], utc=True).dt.as_unit("us") for name in KEYS}
     whole = {
         n: pd.to_numeric(frame[n]).astype("Int64") for n in ("flights", "count", "users", "delay_minutes") if n in frame
@@ -72,11 +73,8 @@ def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], 
     )
 
 
-def test_flights_equal_the_batch_over_the_rows_in_time(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Flights per carrier and hour and over all equal the batch over the flights in time, on real disorder; and over
-    all flights, once the windows are backfilled."""
-    platform = new_platform("jobs/pipelines.py")
-    feed("flights", settings.inbox("flights"), duplicates=0.1, records=20_000, files=16)
+def check_flights(platform: Platform) -> int:
+    """Stream and close, compare; backfill, compare with the batch over all flights. Gives how many were late."""
     files = sorted(settings.inbox("flights").glob("*.jsonl"))
 
     platform.run("flights", "--close")
@@ -100,5 +98,24 @@ def test_flights_equal_the_batch_over_the_rows_in_time(new_platform: Callable[..
             [*KEYS, *exact],
             ["mean_delay"],
         )
-    assert fates["late"].any()
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
+    return int(fates["late"].sum())
+
+
+def test_flights_equal_the_batch_over_the_rows_in_time_and_backfilled_over_all(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
+    """Flights per carrier and hour and over all, on real disorder."""
+    platform = new_platform("jobs/pipelines.py")
+    feed("flights", settings.inbox("flights"), duplicates=0.1, records=20_000, files=16)
+
+    assert check_flights(platform) > 0
+
+
+@pytest.mark.slow
+def test_all_flights_of_the_year(new_platform: Callable[..., Platform], spark: object) -> None:
+    """The same over the whole year, a tenth of it delivered twice."""
+    platform = new_platform("jobs/pipelines.py")
+    feed("flights", settings.inbox("flights"), duplicates=0.1)
+
+    assert check_flights(platform) > 0

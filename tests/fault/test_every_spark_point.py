@@ -1,0 +1,103 @@
+"""The full matrix on Spark: both pipelines that ship, every fail-point that a run of them passes, its first, second and
+last occurrence, and a second kill at a random point while the first one is recovered from.
+
+Slow, all of it: `make test-faults`. ONLYONCE_FAULT_SAMPLE=n takes n cases by chance; the seed is printed
+(ONLYONCE_FAULT_SEED plays the same again). What a run passes is found by recording one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import settings
+from jobs.feed.deliver import feed
+from jobs.pipelines import FLIGHTS, USER_COUNTS
+from tests import oracle
+from tests.fault import ledger
+from tests.spark.test_reference import KEYS, cut, plain
+from tests.support.platform import JOB_TIMEOUT, Platform, multiset
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
+
+Pairs = list[tuple[Counter[Any], Counter[Any]]]
+
+
+def fill(pipeline: str) -> list[Path]:
+    """A small input with duplicates and late rows, in three batches."""
+    size = {"records": 1200, "files": 12} if pipeline == "flights" else {"records": 900}
+    feed(pipeline, settings.inbox(pipeline), duplicates=0.1, **size)
+    return sorted(settings.inbox(pipeline).glob("*.jsonl"))
+
+
+def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
+    """(wanted, found) of what was kept and of each output."""
+    if pipeline == "flights":
+        of, declared, lateness, size = oracle.FLIGHTS, FLIGHTS, "2h", "1h"
+    else:
+        of, declared, lateness, size = oracle.USER_COUNTS, USER_COUNTS, "2min", "1min"
+    records = oracle.distinct(files, of)
+    fates = oracle.lateness_by_cut(cut(files, declared.source.max_files_a_batch), lateness, size, of=of)
+    in_time = oracle.only(records, fates[~fates["late"]], of)
+    if pipeline == "flights":
+        exact = ["flights", "delay_minutes"]
+        outputs = [
+            (oracle.flights_per_carrier(in_time), platform.table("flights/per_carrier"), [*KEYS, "carrier", *exact]),
+            (oracle.flights_per_hour(in_time), platform.sql("SELECT * FROM results.flights_per_hour"), [*KEYS, *exact]),
+        ]
+    else:
+        outputs = [
+            (oracle.counts_per_user(in_time), platform.table("user_counts/per_user"), [*KEYS, "user", "count"]),
+            (
+                oracle.count_of_all(in_time),
+                platform.sql("SELECT * FROM results.count_of_all"),
+                [*KEYS, "count", "users"],
+            ),
+        ]
+    events = platform.events(pipeline)
+    ids = list(declared.record_id)
+    kept = [(multiset(records, *ids), multiset(events[events["oo_kind"] == "kept"], *ids))]
+    return kept + [(multiset(plain(w), *names), multiset(plain(f), *names)) for w, f, names in outputs]
+
+
+def passes(platform: Platform, pipeline: str) -> dict[str, int]:
+    """How often an undisturbed run passes each fail-point."""
+    folder = platform.home / "recorded"
+    folder.mkdir()
+    process = platform.start(pipeline, "--close", ONLYONCE_FAILPOINT_RECORD=str(folder))
+    output, _ = process.communicate(timeout=JOB_TIMEOUT)
+    assert process.returncode == 0, output[-3000:]
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("pipeline", ["user_counts", "flights"])
+def test_no_kill_at_any_point_shows(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
+    """Each point, first, second and last pass, then another kill in the recovery: the results are the oracle's."""
+    first = new_platform("jobs/pipelines.py")
+    fill(pipeline)
+    passed = passes(first, pipeline)
+    chance = random.Random(ledger.chosen_seed())
+    print(f"seed {ledger.chosen_seed()}, passes {passed}")
+    cases = [(point, nth) for point, count in passed.items() for nth in sorted({1, min(2, count), count})]
+    chance.shuffle(cases)
+
+    for point, nth in cases[: int(os.environ.get("ONLYONCE_FAULT_SAMPLE", len(cases)))]:
+        platform = new_platform("jobs/pipelines.py")
+        files = fill(pipeline)
+        code, output = platform.run_killed(point, pipeline, "--close", nth=nth)
+        assert code == -signal.SIGKILL, f"{point} {nth}: exit {code}\n{output[-3000:]}"
+        again = chance.choice(sorted(set(passed) - {point}))
+        code, output = platform.run_killed(again, pipeline, "--close")
+        assert code in (0, -signal.SIGKILL), f"{point} {nth}, then {again}: exit {code}\n{output[-3000:]}"
+        platform.run(pipeline, "--close")
+        found = results(platform, pipeline, files)
+        harm = ledger.compared(f"spark {pipeline}", point, nth, found, seed=ledger.chosen_seed())
+        assert harm == (0, 0), f"{point} {nth}, then {again}"
+        assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
