@@ -132,7 +132,8 @@ class Sliding:
 
 @dataclass(frozen=True)
 class Session:
-    """Bursts of one key that are at least `gap` apart. A lone record's session is `[time, time + gap)`.
+    """Bursts of one key that are more than `gap` apart. A lone record's session is `[time, time + gap)`; two that
+    touch are one, as Spark has it (Beam merges only what overlaps).
 
     A record is late iff its event time is at or before what is closed (experiments, A3): the merged end,
     which Spark itself compares, lets a stream differ from its batch with no drop reported.

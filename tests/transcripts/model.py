@@ -78,7 +78,7 @@ def merged(held: list[tuple[Record, Bounds]], session: Session) -> list[tuple[Re
     for records in by_key.values():
         burst: list[Record] = []
         for record in records:
-            if burst and record.time >= session.last_end(burst[-1].time):
+            if burst and record.time > session.last_end(burst[-1].time):
                 found += _burst(burst, session)
                 burst = []
             burst.append(record)

@@ -264,7 +264,7 @@ def grouped(window: Window, state: list[Member]) -> list[Group]:
         return [(end - micros(window.size), end, tuple(members)) for end, members in by_end.items()]
     sessions: list[tuple[int, int, list[Member]]] = []
     for record, time in sorted(state, key=lambda pair: pair[1]):
-        if sessions and time < sessions[-1][1]:
+        if sessions and time <= sessions[-1][1]:
             start, _, members = sessions.pop()
             sessions.append((start, time + micros(window.gap), [*members, (record, time)]))
         else:
