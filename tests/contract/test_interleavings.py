@@ -14,6 +14,7 @@ from jobs.commitlog.connect import Database, ask, transaction
 from jobs.commitlog.lineages import Driver
 from jobs.model.units import Content, UnitId, compare
 from tests.contract.conftest import Log
+from tests.fault import ledger
 from tests.support.steps import Stage, Steps, interleavings
 
 ROWS = 3
@@ -99,6 +100,10 @@ def test_of_two_attempts_one_writes_its_rows_in_every_interleaving(
     may_win = {name for name, end in zip("AB", ends, strict=True) if end == "commit"}
     noted = dict(log.rows("SELECT unique_id, attempt FROM onlyonce_private.units"))
     rows = log.multiset("SELECT unit, attempt, n FROM results")
+    for unit_id, order in winners.items():
+        wanted = Counter((noted.get(unit_id), n + 1) for n in range(ROWS if may_win else 0))
+        found = Counter({(a, n): times for (u, a, n), times in rows.items() if u == unit_id})
+        ledger.compared("interleavings", " ".join(ends), order, [(wanted, found)])
     assert set(noted) == (set(winners) if may_win else set())
     assert set(noted.values()) == may_win
     assert rows == Counter((unit, attempt, n + 1) for unit, attempt in noted.items() for n in range(ROWS))
@@ -159,6 +164,8 @@ def test_a_twin_with_other_content_is_stopped_and_writes_nothing(log: Log, drive
             played = stage.play(order, A=other(unit, "A", CONTENT), B=other(unit, "B", Content(2, "other")))
             assert [type(a.error).__name__ for a in played.values() if a.error] == ["InvariantBroken"], order
             assert all("stable_input" in str(a.error) for a in played.values() if a.error)
+            there = Counter(log.rows("SELECT n FROM results WHERE unit = %s", str(unit)))
+            ledger.compared("interleavings", "other content", order, [(Counter((n + 1,) for n in range(ROWS)), there)])
 
     rows = log.multiset(
         "SELECT u.unique_id, r.n FROM onlyonce_private.units u JOIN results r USING (attempt) WHERE r.unit = u.unique_id"

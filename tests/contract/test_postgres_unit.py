@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
+import pyspark
 import pytest
 
 from jobs.commitlog.lineages import Driver
+from jobs.local.processes import wait_until
 from jobs.model.errors import InvariantBroken, Refused, Superseded
-from jobs.spark.postgres_unit import _Csv
+from jobs.spark.postgres_unit import _Csv, write_unit
 from tests.contract.conftest import Log
-from tests.contract.task import Task, hashed, shop_rows
-from tests.support.steps import Stage
+from tests.contract.task import Context, Task, hashed, shop_rows
+from tests.support.steps import PATIENCE, Stage, Steps
 
 TEXTS = [
     None, "", " ", "null", "NULL", r"\N", r"\.", "\\", r"C:\new\table", '"', '""', "it's", "a,b;c\td", "one\ntwo", "\r\n",
@@ -201,26 +204,35 @@ def test_empty_batches_between_others_change_nothing(log: Log, driver: Driver) -
 
 
 def test_twins_of_one_unit_write_once(log: Log, driver: Driver) -> None:
-    """The second waits in its claim, finds the unit, and gives the same result."""
+    """The second comes while the first is between two rows, waits in its claim, finds the unit, gives the same result."""
     task, results = Task(log, driver, log.database), {}
+    with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(0)), Stage(log.url) as stage:
 
-    def attempt(name: str) -> Any:
-        def steps(_: str) -> Iterator[None]:
-            def rows() -> Iterator[pa.RecordBatch]:
-                yield hashed(shop_rows(3), 0)
-                yield hashed(shop_rows(3, first=3), 0)
+        def rows_of_second() -> Iterator[pa.RecordBatch]:
+            yield from [hashed(shop_rows(3), 0), hashed(shop_rows(3, first=3), 0)]
 
-            results[name] = task.consume(rows(), attempt=ord(name))
-            yield
+        def rows_of_first() -> Iterator[pa.RecordBatch]:
+            yield hashed(shop_rows(3), 0)
+            second.submit()
+            wait_until(lambda: second.idle(0) or stage.is_blocked(second.session), PATIENCE, "the second attempt")
+            yield hashed(shop_rows(3, first=3), 0)
 
-        return steps
+        def attempt(name: str, rows: Callable[[], Iterator[pa.RecordBatch]]) -> Steps:
+            def steps(session: str) -> Iterator[None]:
+                named = replace(task, database=replace(log.database, name=session))
+                given = list(write_unit(named.work())(rows()))
+                results[name] = pa.Table.from_batches(given).to_pydict()
+                yield
 
-    with Stage(log.url) as stage:
-        played = [stage.enter(name, attempt(name)) for name in "AB"]
-        for one in played:
+            return steps
+
+        second = stage.enter("B", attempt("B", rows_of_second))
+        first = stage.enter("A", attempt("A", rows_of_first))
+        first.submit()
+        for one in (first, second):
             one.finish()
 
-    assert [one.error for one in played] == [None, None]
+    assert [first.error, second.error] == [None, None]
     assert results["A"] == results["B"] == {"partition": [0], "rows": [6]}
     assert task.table() == task.wanted(shop_rows(6))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
@@ -24,7 +25,7 @@ from jobs.spark import delta
 from tests.contract.task import hash_of
 
 Dict = dict[str, Any]
-MASK = (1 << 64) - 1
+SPARKS_CONFLICT = "ConcurrentTransactionException"
 
 
 class Expression:
@@ -155,17 +156,22 @@ class Writer:
 
     def save(self, path: str) -> None:
         app_id, number = str(self._options["txnAppId"]), int(self._options["txnVersion"])
-        known = delta.version(Path(path), app_id)
+        # Look and write by one snapshot: who commits the same transaction meanwhile is a conflict, as in Spark.
+        make(Path(path), self._frame.schema, None, self._by or [], None)
+        table = DeltaTable(path)
+        known = table.transaction_version(app_id)
         if known is not None and known >= number:
             return
         rows = [{name: row.get(name) for name in self._frame.columns} for row in self._frame.rows()]
-        write_deltalake(
-            path, pa.Table.from_pylist(rows, schema=to_arrow_schema(self._frame.schema, timezone="UTC")), mode="append", partition_by=self._by,
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": self._options["userMetadata"]},
-                app_transactions=[Transaction(app_id, number)],
-            ),
-        )  # fmt: skip
+        written = pa.Table.from_pylist(rows, schema=to_arrow_schema(self._frame.schema, timezone="UTC"))
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": self._options["userMetadata"]},
+            app_transactions=[Transaction(app_id, number)],
+        )
+        try:
+            write_deltalake(table, written, mode="append", partition_by=self._by, commit_properties=properties)
+        except CommitFailedError as error:
+            raise RuntimeError(f"{SPARKS_CONFLICT}: {error}") from error
 
 
 class Session:

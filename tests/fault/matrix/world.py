@@ -43,6 +43,10 @@ class World:
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
+        self.connect()
+
+    def connect(self) -> None:
+        """Open the session of the oracle, again when the server has been away."""
         self.session = psycopg2.connect(self.url.replace("+psycopg2", ""))
         self.session.autocommit = True
 
@@ -81,13 +85,14 @@ class Run:
     play: Play
     starts: int = 0
 
-    def start(self, points: str = "", *, url: str = "") -> int:
+    def start(self, points: str = "", *, url: str = "", **environment: str) -> int:
         """Start it in a process that a fault strikes at these points; gives the process id."""
         self.starts += 1
         folder = Path(self.play.home) / f"points{self.play.suffix}-{self.starts}"
         folder.mkdir(parents=True)
         play = replace(self.play, url=url or self.play.url)
         given = {"ONLYONCE_FAILPOINTS": points, "ONLYONCE_FAILPOINT_DIR": str(folder), "ONLYONCE_FAILPOINT_RECORD": ""}
+        given |= environment
         return self.world.zygote.start(play, self.log, **given)
 
     def run(self, points: str = "", *, url: str = "") -> int:
@@ -99,9 +104,9 @@ class Run:
         code = self.run()
         assert code == 0, f"exit {code}\n{self.told()}"
 
-    def start_stopped(self, point: str, *, url: str = "") -> psutil.Process:
+    def start_stopped(self, point: str, *, url: str = "", **environment: str) -> psutil.Process:
         """Start it; gives the process when it has stopped at the first pass of a point."""
-        process = psutil.Process(self.start(f"{point}:1:stop", url=url))
+        process = psutil.Process(self.start(f"{point}:1:stop", url=url, **environment))
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED, PATIENCE, f"{point} in {self.log}")
         return process
 
