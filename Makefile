@@ -43,7 +43,10 @@ check: env ## style, types, import rules, and the tests that are quick and need 
 test: check ## check, then the tests on real Spark, Airflow and kills
 	$(BIN)/pytest -q -m "(spark or airflow or browser or fault) and not slow" --durations=15
 
-test-faults: env ## every kill at every step, the slow ones too
+test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
+test-faults: env ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
+	@rm -f $$ONLYONCE_FAULT_RESULTS
+	$(BIN)/pytest -q tests/contract/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
 # The tests' JVMs are short; the benchmarks' must be as in earnest.

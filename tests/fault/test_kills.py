@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.fault import ledger
 from tests.support import shop_oracle
-from tests.support.check_shop import check
+from tests.support.check_shop import check, pairs
 from tests.support.platform import JOB_TIMEOUT, Platform
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -54,6 +55,8 @@ def test_kills_do_not_show(platform: Platform, spark: object, chain: str) -> Non
         assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
     platform.run("shop", "--close")
 
+    for point in CHAINS[chain]:
+        ledger.compared("spark: kill", point, chain, pairs(platform, files) if point == CHAINS[chain][-1] else [])
     check(platform, files)
 
 
@@ -75,6 +78,7 @@ def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
 
     assert process.returncode == 0, output[-3000:]
     assert all(platform.struck(p) >= 2 for p in points)
+    ledger.compared("spark: workers", "four at once", 1, pairs(platform, files))
     check(platform, files)
 
 
@@ -95,6 +99,7 @@ def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: s
     output, _ = zombie.communicate(timeout=JOB_TIMEOUT)
 
     assert zombie.returncode == SUPERSEDED, output[-3000:]
+    ledger.compared("spark: zombie", point, 1, pairs(platform, files))
     check(platform, files)
     report = platform.run("shop", "--close")
     assert report.facts["batches"] == 0
@@ -111,6 +116,7 @@ def test_two_drivers_at_once_make_one_result(platform: Platform, spark: object) 
 
     codes = [driver.returncode for driver in drivers]
     assert set(codes) <= {0, SUPERSEDED, 75}, [o[-2000:] for o in outputs]
+    ledger.compared("spark: two drivers", "at once", 1, pairs(platform, files))
     check(platform, files)
 
 

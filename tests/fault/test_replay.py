@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from jobs import settings
+from tests.fault import ledger
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
-from tests.support.check_shop import check
+from tests.support.check_shop import check, pairs
 from tests.support.platform import Platform
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -58,6 +59,7 @@ def test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing(
     platform.run("shop", "--close")
 
     assert before.equals(after)
+    ledger.compared("spark: replay", "commits of the last batch lost", 1, pairs(platform, files))
     check(platform, files)
 
 
@@ -74,6 +76,7 @@ def test_half_written_batch_is_finished_under_another_cut(
 
     platform.run("shop", "--close")
 
+    ledger.compared("spark: replay", f"{point}, then another cut", 2, pairs(platform, files))
     check(platform, files)
 
 

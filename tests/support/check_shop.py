@@ -20,6 +20,24 @@ def check(platform: Platform, files: list[list[dict[str, Any]]], *, suffix: str 
     check_log(platform, files, records if late else None, "shop" + suffix)
 
 
+def pairs(platform: Platform, files: list[list[dict[str, Any]]]) -> list[tuple[Counter[Any], Counter[Any]]]:
+    """(wanted, found) of the records that are kept and of each output's rows, for the ledger of faults."""
+    records = shop_oracle.distinct(files)
+    in_time = records[~records["late"]]
+    events, per_shop = platform.events(), platform.table("shop/per_shop")
+    keys, sums = ["window_start", "shop"], ["sales", "cents"]
+    found: list[tuple[Counter[Any], Counter[Any]]] = [
+        (Counter(records["id"]), Counter(events[events["oo_kind"] == "kept"]["id"])),
+        (multiset(shop_oracle.per_shop(in_time), *keys, *sums), multiset(per_shop, *keys, *sums)),
+    ]
+    for name, key, wanted in (
+        ("total", "window_start", shop_oracle.total(in_time)), ("balance", "shop", shop_oracle.balance(in_time)),
+    ):  # fmt: skip
+        rows = platform.sql(f"SELECT {key}, sales, cents FROM results.{name}")
+        found.append((_numbers(wanted, key), _numbers(rows, key)))
+    return found
+
+
 def check_events(platform: Platform, files: list[list[dict[str, Any]]], records: pd.DataFrame, instance: str) -> None:
     """Each distinct record is kept once."""
     events = platform.events(instance)
