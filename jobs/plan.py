@@ -79,7 +79,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
         new = [root.name for root in pipeline.roots() if root.name not in lives]
         found += [Change(n, f"output {n}", None, n, *CONSEQUENCES["output added"]) for n in new]
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
-    return Plan(pipeline.name, found, _todo(database, pipeline, ran, found, waiting), unknown)
+    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: argparse.Namespace) -> Report:
@@ -132,7 +132,7 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
 
 
 def _todo(
-    database: Database, pipeline: Pipeline, ran: dict[str, Ran], found: list[Change], waiting: list[str]
+    database: Database, pipeline: Pipeline, there: dict[str, dict[str, Any]], found: list[Change], waiting: list[str]
 ) -> list[Step]:
     lives: list[Step] = []
     again: list[Step] = []
@@ -140,7 +140,7 @@ def _todo(
         of_root = [change for change in found if change.query == root.name]
         life = _life(database, pipeline, root, of_root)
         lives += [life] if life else []
-        start = life.start if life else (ran[root.name].start_from or {} if root.name in ran else {})
+        start = life.start if life else there.get(root.name, {})
         again += _backfill(database, pipeline, root, start.get("first_window"))
     added = [c for c in found if c.need is Need.NOTHING and c.part == f"output {c.query}" and c.after]
     runs = [steps.run_of(pipeline.name)] if lives or waiting or added else []

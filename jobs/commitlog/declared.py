@@ -35,7 +35,6 @@ class Ran:
 
     query: str
     lineage: str
-    start_from: dict[str, Any] | None
     hash: str
     parts: dict[str, Any] | None
     stateless: bool
@@ -58,13 +57,13 @@ def all_that_ran(connection: Connection, instance: str) -> list[Ran]:
     found = []
     for row in ask(connection, "plan", "queries", instance=instance):
         for last in ask(connection, "plan", "ran_under", lineage=row.lineage):
-            found.append(Ran(row.query, row.lineage, row.start_from, last.declaration_hash, last.parts, last.stateless))
+            found.append(Ran(row.query, row.lineage, last.declaration_hash, last.parts, last.stateless))
     return found
 
 
-def lives(connection: Connection, instance: str) -> dict[str, str]:
-    """The live lineage of each query of an instance, whether it has run or not."""
-    return {row.query: row.lineage for row in ask(connection, "plan", "queries", instance=instance)}
+def lives(connection: Connection, instance: str) -> dict[str, dict[str, Any]]:
+    """The queries of an instance that have a live lineage, run or not, each with what that life begins with."""
+    return {row.query: row.start_from or {} for row in ask(connection, "plan", "queries", instance=instance)}
 
 
 def made(connection: Connection, instance: str, output: str, query: str) -> list[Made]:
