@@ -15,6 +15,7 @@ from typing import Any
 from jobs import settings
 from jobs.model.declare import Output, Pipeline, unknown
 from jobs.model.errors import OnlyonceError, Refused
+from jobs.model.parts import output_parts, receive_parts
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -61,6 +62,15 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         outputs = [root, *pipeline.made_from(root)]
         parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in outputs]]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
+
+
+def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
+    """The same in readable parts, to be kept in the log and compared (`jobs.model.plan`)."""
+    if query == "receive":
+        return receive_parts(pipeline)
+    root = pipeline.output(query)
+    sources = {o.name: _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
+    return output_parts(pipeline, query, sources)
 
 
 def _pipelines_of(path: Path) -> list[Pipeline]:

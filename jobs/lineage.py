@@ -22,22 +22,23 @@ from jobs.model.errors import Refused
 from jobs.model.report import Report
 
 
-def new(target: str, *, yes: bool = False) -> Report:
+def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) -> Report:
     """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
 
-    Without `yes` it only says what it would do. Drivers of the old life are fenced first.
+    Without `yes` it only says what it would do. Drivers of the old life are fenced first. `start` is what a changed
+    declaration asks of the new life beside what the log says (`jobs.plan`).
     """
     instance, _, query = target.strip("/").partition("/")
     database = Database(settings.database_url())
     old = run(database, lambda conn: _live(conn, instance, query))
-    plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage))
+    plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage, start))
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
     driver = run(database, lambda conn: lineages.bump(conn, old, "lineage new"))
     if query == "receive":
         _fence_events(database, instance, driver)
-    made = run(database, lambda conn: _relive(conn, instance, query, driver))
+    made = run(database, lambda conn: _relive(conn, instance, query, driver, start))
     return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
 
 
@@ -49,13 +50,15 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
     return found
 
 
-def _relive(connection: Connection, instance: str, query: str, driver: lineages.Driver) -> str:
+def _relive(
+    connection: Connection, instance: str, query: str, driver: lineages.Driver, start: dict[str, Any] | None
+) -> str:
     lineages.check_epoch(connection, driver.lineage, driver.epoch)
     for row in ask(connection, "relive", "begun", lineage=driver.lineage):
         _settle(connection, instance, query, driver, row)
-    start = _start_from(connection, instance, query, driver.lineage)
+    begin_at = _start_from(connection, instance, query, driver.lineage, start)
     lineages.set_state(connection, driver.lineage, "closed")
-    return lineages.register(connection, instance, query, uuid4(), start).lineage
+    return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
 
 
 def _settle(connection: Connection, instance: str, query: str, driver: lineages.Driver, row: Any) -> None:
@@ -101,10 +104,14 @@ def _finish(connection: Connection, driver: lineages.Driver, row: Any, table: De
     batches.end_receive(connection, driver, found, int(row.source_to["lines"]), int(versions[0]), bounded=False)
 
 
-def _start_from(connection: Connection, instance: str, query: str, lineage: str) -> dict[str, Any] | None:
+def _start_from(
+    connection: Connection, instance: str, query: str, lineage: str, asked: dict[str, Any] | None
+) -> dict[str, Any] | None:
     last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
+    # Once windows have changed, those from before the change stay out of every later life too.
+    kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}
     if last.source_to is None:
-        return dict(last.start_from) if last.start_from else None
+        return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
     version = read_upto(last.source_to)
     if query == "receive":
         return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
@@ -114,4 +121,4 @@ def _start_from(connection: Connection, instance: str, query: str, lineage: str)
         before = opened[0].source_from
         first = int((opened[0].start_from or {}).get("version", 0))
         start = read_upto(before) + 1 if before else first
-    return {"version": start, "counted_upto": version}
+    return {"version": start, "counted_upto": version} | kept | (asked or {})

@@ -2,8 +2,9 @@
 CREATE SCHEMA IF NOT EXISTS onlyonce;
 COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what is committed. Views only.';
 
-DROP VIEW IF EXISTS onlyonce.batches, onlyonce.lag, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
-    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills CASCADE;
+DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
+    onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
+    onlyonce.releases CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -325,6 +326,44 @@ COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committ
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
 COMMENT ON COLUMN onlyonce.lag.tide IS 'the largest event time of what it has committed: its event-time watermark is this less its allowed lateness';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
+
+CREATE VIEW onlyonce.declarations AS
+SELECT p.pipeline, d.instance, d.query, d.hash, d.parts, d.first_seen_at
+FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
+COMMENT ON COLUMN onlyonce.declarations.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.declarations.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.declarations.query IS 'receive, or the output that reads events; those made from it are in its parts';
+COMMENT ON COLUMN onlyonce.declarations.hash IS 'the declaration_hash of its batches and windows';
+COMMENT ON COLUMN onlyonce.declarations.parts IS 'the options, and the source of the functions';
+COMMENT ON COLUMN onlyonce.declarations.first_seen_at IS 'when a driver first started under it';
+
+CREATE VIEW onlyonce.releases AS
+SELECT p.pipeline, r.instance, r.release_no, r.kind, r.state, s.rows, r.lines, r.left_out, r.still_invalid, r.path AS file,
+       r.run_id, b.run_id AS taken_in_by, b.lineage, b.batch_id AS batch, r.begun_at, r.released_at, b.committed_at AS taken_in_at
+FROM onlyonce_private.releases r JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (SELECT sum(x.rows)::bigint AS rows FROM onlyonce_private.released_sets x
+                   WHERE x.release_no = r.release_no) s ON true
+LEFT JOIN onlyonce_private.batches b ON b.state = 'committed' AND b.source_to->'released' @> to_jsonb(r.path)
+    AND b.lineage IN (SELECT l.lineage FROM onlyonce_private.lineages l WHERE l.instance = r.instance);
+COMMENT ON VIEW onlyonce.releases IS 'Rows of invalid or remnant that were put into the inbox again, and the run that took them in.';
+COMMENT ON COLUMN onlyonce.releases.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.releases.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.releases.release_no IS 'counts the releases of the platform';
+COMMENT ON COLUMN onlyonce.releases.kind IS 'invalid, remnant';
+COMMENT ON COLUMN onlyonce.releases.state IS 'begun (the next release finishes it), released';
+COMMENT ON COLUMN onlyonce.releases.rows IS 'rows of events that it took; a file that could not be read is one';
+COMMENT ON COLUMN onlyonce.releases.lines IS 'lines of its file: input again, and counted as such';
+COMMENT ON COLUMN onlyonce.releases.left_out IS 'lines that were left out, since a record with their id is kept';
+COMMENT ON COLUMN onlyonce.releases.still_invalid IS 'of the lines, how many were no record by the declaration of that moment';
+COMMENT ON COLUMN onlyonce.releases.file IS 'its file in the inbox; none when all was left out';
+COMMENT ON COLUMN onlyonce.releases.run_id IS 'the command that began it';
+COMMENT ON COLUMN onlyonce.releases.taken_in_by IS 'the run that read the file';
+COMMENT ON COLUMN onlyonce.releases.lineage IS 'the receive lineage of that batch';
+COMMENT ON COLUMN onlyonce.releases.batch IS 'the receive batch that read the file';
+COMMENT ON COLUMN onlyonce.releases.begun_at IS 'when it began';
+COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inbox';
+COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
 
 DO $$
 BEGIN

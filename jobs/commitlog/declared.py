@@ -41,11 +41,21 @@ class Ran:
 
 
 def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:
-    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it.
+
+    A bounded run has no state from one batch to the next, so any declaration can finish it.
+    """
+    keep(connection, now)
+    if "@" in now.instance:
+        return
     last = ask(connection, "plan", "ran_under", lineage=lineage.lineage)
     if last and last[0].parts and last[0].declaration_hash != now.hash:
         found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
         plan.check_goes_on(now.query, lineage.lineage, found)
+
+
+def keep(connection: Connection, now: Declared) -> None:
+    """Keep a declaration, once for each fingerprint. A backfill does it too: it makes windows under it."""
     do(
         connection, "plan", "keep",
         instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.frontier import Frontier
-from jobs.spark import delta
+from jobs.spark import columns, delta
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
@@ -34,8 +34,9 @@ def schema(pipeline: Pipeline) -> StructType:
 
 
 def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
-    """Make the table if there is none."""
+    """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
     delta.make(path, schema(pipeline), spark, ["oo_kind"], delta.KEEP_ALL)
+    columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
 
 
 def stamp(known: Frontier) -> Column:

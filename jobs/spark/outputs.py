@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from jobs.commitlog import batches, lineages
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Outcome, Plan, check_output, read_upto, to_time
+from jobs.model.batch import Batch, Outcome, Plan, check_output, read_upto, to_micros, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.frontier import Frontier
@@ -74,6 +74,8 @@ def _without_final(context: RunContext, query: Query, root: Output, rows: DataFr
     if root.window is None:
         return rows
     final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, query.lineage))
+    if query.first_window is not None:
+        rows = rows.filter(F.col("oo_window.start") >= F.timestamp_micros(F.lit(query.first_window)))
     schema = "oo_window struct<start: timestamp, end: timestamp>"
     known = context.spark.createDataFrame([((w.window_start, w.window_end),) for w in final], schema)
     return rows.join(F.broadcast(known), "oo_window", "left_anti")
@@ -164,7 +166,7 @@ def _end(
 ) -> None:
     root = steps[0].output
     received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
-    counts = _counts(context, root, received)
+    counts = [_of_life(query, row) for row in _counts(context, root, received)]
     outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
     kept = sum(r.kept for r in received)
     pairs = kept * (root.window.per_record if root.window else 1)
@@ -192,6 +194,14 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict
         {**{name: to_time(row[name]) for name in results.WINDOW}, "in_time": row.in_time, "late": row.late}
         for row in rows.select(*numbers, "in_time", "late").collect()
     ]
+
+
+def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:
+    """A window that is closed to this life, since another declaration has made it, takes rows by backfill only."""
+    start = to_micros(row[results.WINDOW[0]])
+    if query.first_window is None or start is None or start >= query.first_window:
+        return row
+    return row | {"in_time": 0, "late": row["in_time"] + row["late"]}
 
 
 def _check_dropped(context: RunContext, query: Query, progress: list[Any]) -> None:

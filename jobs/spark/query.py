@@ -36,6 +36,11 @@ class Query:
         return self.driver.lineage
 
     @property
+    def first_window(self) -> int | None:
+        """Where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        return self.start_from.get("first_window")
+
+    @property
     def log(self) -> Any:
         """A logger whose lines say for which lineage and epoch they are."""
         return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)

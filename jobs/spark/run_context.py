@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from jobs import declarations, settings
-from jobs.commitlog import lineages
+from jobs.commitlog import declared, lineages
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline
@@ -61,7 +61,8 @@ class RunContext:
     def open_query(self, name: str, *, reuse: bool = False) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch.
 
-        Raises Refused for a checkpoint that was lost, swapped or restored.
+        Raises Refused for a checkpoint that was lost, swapped or restored, and for a declaration under which the
+        lineage can't go on (`onlyonce plan`).
         """
         if reuse and name in self._open:
             return self._open[name]
@@ -71,6 +72,7 @@ class RunContext:
         begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
         checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
         lineages.refuse_damaged(lineage)
+        run(self.database, lambda conn: declared.go_on(conn, lineage, self.declared(name)))
         passing("start-before-bump")
         driver = run(self.database, lambda conn: lineages.bump(conn, lineage, self.run_id))
         passing("start-after-bump")
@@ -87,6 +89,17 @@ class RunContext:
     def declaration_hash(self, query: str) -> str:
         """The fingerprint of what decides a query's results."""
         return declarations.fingerprint(self.pipeline, query)
+
+    def declared(self, query: str) -> declared.Declared:
+        """What a query is declared as, to be kept in the log."""
+        parts = declarations.parts(self.pipeline, query)
+        return declared.Declared(self.instance, query, self.declaration_hash(query), parts)
+
+    def kept_declaration(self, query: str) -> str:
+        """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
+        now = self.declared(query)
+        run(self.database, lambda conn: declared.keep(conn, now))
+        return now.hash
 
     def target_suffix(self) -> str:
         """What a bounded run adds to the name of a target, so that it has targets of its own."""

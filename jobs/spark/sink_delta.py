@@ -20,7 +20,7 @@ from jobs.model.batch import Batch, to_time
 from jobs.model.declare import Delta, Output, target
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId, compare
-from jobs.spark import delta
+from jobs.spark import columns, delta
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
 
@@ -44,22 +44,14 @@ class DeltaWriter:
         )
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, partitioned by the window's date; refuse one whose columns have another type."""
+        """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         full = _with_date(schema)
         session = self._context.spark
         delta.make(self.path, full, session, [DATE] if DATE in full.names else [], {})
-        there = {f.name: f.dataType for f in session.read.format("delta").load(str(self.path)).schema}
-        for field in full.fields:
-            if field.name in there and there[field.name] != field.dataType:
-                raise Refused(
-                    f"output {self._output.name}: column {field.name} is {field.dataType.simpleString()}, but in "
-                    f"{self.path} it is {there[field.name].simpleString()}",
-                    data="nothing was written",
-                    hint="give the column its old type or another name, or write to a new path",
-                )
+        columns.fit(session, self.path, full, f"output {self._output.name}")
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
         """Witness, write, compare."""

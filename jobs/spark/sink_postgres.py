@@ -50,22 +50,21 @@ class PostgresWriter:
         self._table = table + context.target_suffix()
 
     def prepare(self, schema: StructType) -> None:
-        """Make schema and table, tell their database the epoch; refuse a table with other columns."""
+        """Make schema and table, add new columns, tell their database the epoch; refuse a column of another type."""
         schema = self._stored(schema)
         self._check_keys(schema)
         if self._authority != "platform":
             migrate_authority(self._database.url)
             run(Database(self._database.url), lambda conn: lineages.adopt(conn, self._query.driver))
         columns = {f.name: _type(f) for f in schema.fields}
-        run(self._database, lambda conn: self._make(conn, columns))
-        there = run(self._database, self._there)
+        there = run(self._database, lambda conn: self._make(conn, columns))
         if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
             name, (wanted, found) = next(iter(different.items()))
             raise Refused(
                 f"output {self._output.name}: column {name} is {wanted}, but in {self._schema}.{self._table} it is "
                 f"{found or 'missing'}",
                 data="nothing was written",
-                hint=f"ALTER TABLE … ADD COLUMN for a new column; a changed type needs another name or table ({wanted})",
+                hint="a changed type needs another name or another table; a new key another table",
             )
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> None:
@@ -130,7 +129,8 @@ class PostgresWriter:
                 hint="increment adds numbers; what is no number belongs into the keys, or use write='upsert'",
             )
 
-    def _make(self, connection: Connection, columns: dict[str, str]) -> None:
+    def _make(self, connection: Connection, columns: dict[str, str]) -> dict[str, str]:
+        """Make what is missing; gives the columns that are there then."""
         cursor = connection.connection.cursor()
         name = sql.Identifier(self._schema, self._table)
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
@@ -143,11 +143,16 @@ class PostgresWriter:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._schema,))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
+        new = [n for n in columns if n not in self._there(connection) and n not in self._sink.keys]
+        for column in new:  # not a key: the table's unique constraint was made without it
+            part = sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(columns[column]))
+            cursor.execute(sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(name, part))
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (READER,))
         if cursor.fetchone():
             role = sql.Identifier(READER)
             cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, role))
             cursor.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
+        return self._there(connection)
 
     def _there(self, connection: Connection) -> dict[str, str]:
         cursor: Any = connection.connection.cursor()

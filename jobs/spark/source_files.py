@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.commitlog.lineages import Driver
+from jobs.model import releasing
 from jobs.model.batch import EPOCH
 from jobs.model.errors import InvariantBroken, Superseded
 from jobs.spark import delta
@@ -127,7 +128,9 @@ class Listed:
         """What the batch row says of them."""
         names = [f.path for f in self.files]
         lines = sum(f.lines for f in self.files)
-        return {"batch_no": self.batch_no, "files": len(names), "lines": lines, "first": names[0], "last": names[-1]}
+        said = {"batch_no": self.batch_no, "files": len(names), "lines": lines, "first": names[0], "last": names[-1]}
+        released = releasing.among(names)
+        return {**said, "released": released} if released else said
 
 
 def listed(batch: DataFrame) -> Listed:

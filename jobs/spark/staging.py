@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from jobs.failpoints import passing
 from jobs.model.batch import Batch
 from jobs.model.declare import Output
-from jobs.spark import delta
+from jobs.spark import columns, delta
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
 
@@ -27,6 +27,8 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     app_id = f"{plan.lineage}/staged"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
+    if delta.exists(path):
+        columns.fit(context.spark, path, marked.schema, f"output {output.name}, staged")
     passing("staging-before-write")
     delta.append(marked, path, commit, [LINEAGE, BATCH])
     passing("staging-after-write")
