@@ -73,7 +73,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
         )
         start, end = _ends(touching.agg(*_extremes("oo_window.start", "oo_window.end")))
         cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
-        cut_high = end is not None and end > high and newest is not None and high <= newest
+        cut_high = end is not None and end >= high and newest is not None and high <= newest
         if not cut_low and not cut_high:
             return rows
         low = low - FURTHER * (span.start - low) if cut_low else low
