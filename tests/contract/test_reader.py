@@ -17,7 +17,8 @@ from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "backfills", "batches", "closes", "commits", "conservation", "invalid", "lag", "late", "lineages", "remnant", "windows",
+    "backfills", "batches", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late", "lineages",
+    "releases", "remnant", "windows",
 }  # fmt: skip
 
 
