@@ -77,7 +77,11 @@ class Proxy:
             if self._refusing:
                 client.close()
                 continue
-            server = socket.create_connection(self._server)
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:  # the server is away
+                client.close()
+                continue
             self._open += [client, server]
             lost = threading.Event()
             threading.Thread(target=self._up, args=(client, server, lost), daemon=True).start()
