@@ -84,8 +84,8 @@ def test_every_view_and_every_column_says_what_it_is(log: Log) -> None:
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_the_reader_sees_what_the_writer_sees(log: Log, view: str) -> None:
-    """Every view, every row."""
-    statement = f"SELECT v::text FROM onlyonce.{view} v"
+    """Every view, every row; but ages, which grow between the two questions."""
+    statement = f"SELECT (to_jsonb(v) - ARRAY['system_lag', 'freshness'])::text FROM onlyonce.{view} v"
 
     assert Counter(ask(log.server.url("reader", log.name), statement)) == log.multiset(statement)
 
@@ -98,7 +98,10 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
 
     found = run(database, lambda conn: views.rows(conn, query, **values))
 
-    assert found == run(log.database, lambda conn: views.rows(conn, query, **values)) or query == "signs_of_life"
+    assert found == run(log.database, lambda conn: views.rows(conn, query, **values)) or query in (
+        "signs_of_life",
+        "lag",
+    )
 
 
 REFUSED = {"42501", "55000", "0A000", "42809"}
