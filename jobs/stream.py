@@ -74,6 +74,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argpars
 
     spark = session.start(f"onlyonce {instance}", asked.master)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files)
+    context.check_declarations()
     receive.drain(context)
     if not context.bounded:
         receive.close(context, ended=asked.close)

@@ -41,15 +41,18 @@ class Ran:
 
 
 def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:
-    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it.
+    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+    check(connection, lineage, now)
+    keep(connection, now)
+
+
+def check(connection: Connection, lineage: Lineage, now: Declared) -> None:
+    """Raise Refused when a lineage can't go on under a declaration. A run asks for all its queries before it reads.
 
     A bounded run has no state from one batch to the next, so any declaration can finish it.
     """
-    keep(connection, now)
-    if "@" in now.instance:
-        return
     last = ask(connection, "plan", "ran_under", lineage=lineage.lineage)
-    if last and last[0].parts and last[0].declaration_hash != now.hash:
+    if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
         found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
         plan.check_goes_on(now.query, lineage.lineage, found)
 

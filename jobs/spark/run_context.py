@@ -95,6 +95,14 @@ class RunContext:
         parts = declarations.parts(self.pipeline, query)
         return declared.Declared(self.instance, query, self.declaration_hash(query), parts)
 
+    def check_declarations(self) -> None:
+        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now."""
+        for query in ("receive", *(root.name for root in self.pipeline.roots())):
+            live = run(self.database, lambda conn, query=query: lineages.live(conn, self.instance, query))  # type: ignore[misc]
+            if live:
+                now = self.declared(query)
+                run(self.database, lambda conn, live=live, now=now: declared.check(conn, live, now))  # type: ignore[misc]
+
     def kept_declaration(self, query: str) -> str:
         """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
         now = self.declared(query)

@@ -56,6 +56,7 @@ def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
         platform.run("shop")
     assert "onlyonce plan shop" in refused.value.hint
     assert table(platform, "cents", "sales") == before
+    assert len(platform.events().query("oo_kind == 'kept'")) == len(FIRST)
     needs = {row["what"]: row["needs"] for row in plan.main(["shop"]).tables["changes"]}
     assert needs["source of output sums"] == "a new lineage, a backfill"
     assert [command.split()[1] for command in steps()] == ["lineage", "run", "backfill"]
