@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 from sqlalchemy import Connection
@@ -52,14 +53,17 @@ def fill(connection: Connection, unit: UnitId, content: Content, counts: Counts 
         fates = {name: getattr(counts, name) for name in fates}
     do(
         connection, "units", "fill",
-        unique_id=str(unit), rows=content.rows, content_hash=content.exact, float_sums=json.dumps(content.floats), **fates,
+        unique_id=str(unit), rows=content.rows, content_hash=content.exact, float_sums=_as_json(content.floats), **fates,
     )  # fmt: skip
 
 
 def find(connection: Connection, unit: UnitId) -> Content | None:
     """The content of a unit that is in the log."""
     rows = ask(connection, "units", "find", unique_id=str(unit))
-    return Content(rows[0].rows, rows[0].content_hash, rows[0].float_sums or {}) if rows else None
+    if not rows:
+        return None
+    floats = {name: float(value) for name, value in (rows[0].float_sums or {}).items()}
+    return Content(rows[0].rows, rows[0].content_hash, floats)
 
 
 def of_batch(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
@@ -77,3 +81,8 @@ def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: 
             data="the batch is not marked as committed",
             hint="look at onlyonce.commits for this batch, then run the same command again",
         )
+
+
+def _as_json(floats: dict[str, float]) -> str:
+    # JSON knows no NaN and no infinity, and a record may hold them: as text they are what float() reads again.
+    return json.dumps({name: value if isfinite(value) else str(value) for name, value in floats.items()})

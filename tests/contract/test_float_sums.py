@@ -1,0 +1,33 @@
+"""What a unit says of its float columns comes back from the log as it was, also what JSON has no sign for."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from jobs.commitlog import units
+from jobs.commitlog.connect import run
+from jobs.model.units import Content, UnitId
+from tests.contract.conftest import Log
+
+VALUES = [0.0, -1.5, 1e308, 5e-324, nan, inf, -inf]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_sum_comes_back_as_it_was(log: Log, value: float) -> None:
+    """A replay compares equal with what is there, and every other value does not."""
+    driver = log.start("shop", "out")
+    unit = UnitId(driver.lineage, 0, "out", 0)
+    content = Content(3, "hash", {"weight": value})
+
+    def write(connection: object) -> None:
+        units.claim(connection, units.Claim(unit, driver.epoch, "test", "data"))  # type: ignore[arg-type]
+        units.fill(connection, unit, content)  # type: ignore[arg-type]
+
+    run(log.database, write)
+    there = run(log.database, lambda conn: units.find(conn, unit))
+
+    assert there is not None
+    same = [other for other in VALUES if there.same_as(Content(3, "hash", {"weight": other}))]
+    assert list(map(str, same)) == [str(value)]
