@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -10,31 +12,40 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.fault import ledger
 from tests.fault.test_replay import forget_last_commit
 from tests.support import shop_oracle
 from tests.support.platform import Platform, Server, multiset
 
 pytestmark = pytest.mark.spark
 
-GAP = timedelta(seconds=20)
+GAP, LATENESS = timedelta(seconds=20), timedelta(minutes=1)
 
 
-def sliding(records: pd.DataFrame) -> Counter[Any]:
-    """Sales by two-minute window that starts every minute, and shop."""
+def sliding(records: pd.DataFrame, *, in_time: bool = False) -> Counter[Any]:
+    """Sales by two-minute window that starts every minute, and shop; of all records, or of the pairs in time."""
     first = records["window_start"]
     both = pd.concat([records.assign(start=first), records.assign(start=first - timedelta(minutes=1))])
+    if in_time:
+        both = both[~(both["start"] + timedelta(minutes=2) <= _closed(both))]
     return _counted(both.groupby(["start", "shop"])["cents"].agg(["sum", "count"]).reset_index())
 
 
-def sessions(records: pd.DataFrame) -> Counter[Any]:
-    """Sales by burst of a shop."""
+def sessions(records: pd.DataFrame, *, in_time: bool = False) -> Counter[Any]:
+    """Sales by burst of a shop; of all records, or of those in time."""
+    timed = records.assign(at=pd.to_datetime(records["at"], utc=True))
+    timed = timed[~(timed["at"] <= _closed(timed))] if in_time else timed
     rows = []
-    for shop, of_shop in records.assign(at=pd.to_datetime(records["at"], utc=True)).groupby("shop"):
+    for shop, of_shop in timed.groupby("shop"):
         ordered = of_shop.sort_values("at")
         number = (ordered["at"].diff() > GAP).cumsum()
         for _, burst in ordered.groupby(number):
             rows.append((burst["at"].min(), shop, burst["cents"].sum(), len(burst)))
     return _counted(pd.DataFrame(rows, columns=["start", "shop", "sum", "count"]))
+
+
+def _closed(records: pd.DataFrame) -> pd.Series:
+    return pd.to_datetime(records["tide"], utc=True) - LATENESS
 
 
 def _counted(frame: pd.DataFrame) -> Counter[Any]:
@@ -107,39 +118,99 @@ def _near(record: dict[str, Any]) -> bool:
     return behind < timedelta(seconds=60)
 
 
-def test_every_kind_of_window_is_the_batch_over_all_rows_once_backfilled(
+@pytest.fixture
+def late_kinds(
     new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Platform:
+    """A platform with every kind of window, and a sink in another database."""
+    monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
+    return new_platform("tests/support/late_kinds.py")
+
+
+def test_every_kind_of_window_is_the_batch_over_all_rows_once_backfilled(late_kinds: Platform) -> None:
     """Late rows split sessions, miss windows, arrive in several batches; a backfill folds all of them in. Where the
     declaration says so each run does by itself; a sink that says 'skip' stays as the stream left it."""
-    other = server.url("writer", server.new_database())
-    monkeypatch.setenv("TEST_OTHER_DATABASE", other)
-    platform = new_platform("tests/support/late_kinds.py")
     files = shop_oracle.sales(240, 3)
     for number, rows in enumerate(files):
-        platform.put("shop", f"{number}.jsonl", rows)
+        late_kinds.put("shop", f"{number}.jsonl", rows)
 
-    platform.run("shop", "--close")
+    late_kinds.run("shop", "--close")
+    check_stream(late_kinds, shop_oracle.distinct(files))
+    before = multiset(late_kinds.sql("SELECT * FROM results.last"))
+    late_kinds.backfill("shop", *EVER)
 
-    records = shop_oracle.distinct(files)
+    check_backfilled(late_kinds, shop_oracle.distinct(files))
+    assert multiset(late_kinds.sql("SELECT * FROM results.last")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("case", range(int(os.environ.get("ONLYONCE_CASES", "5"))))
+def test_stream_and_backfill_are_the_batch_whatever_comes_and_is_killed(late_kinds: Platform, case: int) -> None:
+    """Random disorder, lateness, batch boundaries, re-deliveries, and a kill in the stream and in the backfill."""
+    chance = random.Random(ledger.chosen_seed() + case)
+    print(f"seed {ledger.chosen_seed()}, case {case}")
+    files = shop_oracle.sales(
+        chance.randrange(60, 400), chance.randrange(1, 6), seed=chance.randrange(10**6), duplicates=chance.random() / 2
+    )
+    for number, rows in enumerate(files):
+        late_kinds.put("shop", f"{number}.jsonl", rows)
+    stream, backfill = chance.choice(STREAM_POINTS), chance.choice(BACKFILL_POINTS)
+
+    late_kinds.run_killed(stream, "shop", "--close", nth=chance.randrange(1, 4))
+    late_kinds.run("shop", "--close")
+    check_stream(late_kinds, shop_oracle.distinct(files))
+    late_kinds.run_killed(backfill, "shop", *EVER, job="backfill", nth=chance.randrange(1, 3))
+    late_kinds.backfill("shop", *EVER)
+
+    harm = ledger.compared(
+        "stream and backfill", f"{stream}, {backfill}", case, backfilled(late_kinds, shop_oracle.distinct(files))
+    )
+    assert harm == (0, 0)
+
+
+EVER = ("--from", "2025-12-31", "--to", "2026-01-02")
+STREAM_POINTS = [
+    "receive-after-delta",
+    "output-consumed",
+    "delta-after-write",
+    "postgres-unit-after-commit",
+    "output-after-end",
+]
+BACKFILL_POINTS = ["backfill-after-begin", "delta-after-replace", "postgres-unit-after-delete", "backfill-before-end"]
+
+
+def check_stream(platform: Platform, records: pd.DataFrame) -> None:
+    """Before any backfill: the batch over the rows in time; over all rows where late ones are recomputed."""
     in_time = records[~records["late"]]
-    assert records["late"].any()
     assert by_minute(in_time) == found(platform.table("shop/early"))
-    assert by_minute(records) == found(platform.sql("SELECT * FROM results.elsewhere", url=other))
-    assert sessions(records) != found(platform.table("shop/session"))
-    raw = platform.sql("SELECT id, shop, cents FROM results.raw")
-    assert multiset(records, "id", "shop", "cents") == multiset(raw)
-    before = multiset(platform.sql("SELECT * FROM results.last"))
-
-    platform.backfill("shop", "--from", "2025-12-31", "--to", "2026-01-02")
-
-    assert by_minute(records) == found(platform.table("shop/early"))
-    assert by_minute(records) == found(platform.sql("SELECT * FROM results.elsewhere", url=other))
-    assert sliding(records) == found(platform.table("shop/sliding"))
-    assert sessions(records) == found(platform.table("shop/session"))
+    assert by_minute(records) == found(elsewhere(platform))
+    assert sliding(records, in_time=True) == found(platform.table("shop/sliding"))
+    assert sessions(records, in_time=True) == found(platform.table("shop/session"))
     assert multiset(records, "id", "shop", "cents") == multiset(platform.sql("SELECT id, shop, cents FROM results.raw"))
-    assert multiset(platform.sql("SELECT * FROM results.last")) == before
-    assert platform.sql("SELECT bool_and(folded) AS all FROM onlyonce.late WHERE output <> 'last'")["all"][0]
+
+
+def check_backfilled(platform: Platform, records: pd.DataFrame) -> None:
+    """After it: the batch over all rows, and no late row that waits."""
+    for wanted, there in backfilled(platform, records):
+        assert wanted == there
+    assert platform.sql("SELECT bool_and(folded) IS NOT FALSE AS ok FROM onlyonce.late WHERE output <> 'last'")["ok"][0]
+
+
+def backfilled(platform: Platform, records: pd.DataFrame) -> list[tuple[Counter[Any], Counter[Any]]]:
+    """(wanted, found) of each output that a backfill replaces."""
+    return [
+        (by_minute(records), found(platform.table("shop/early"))),
+        (by_minute(records), found(elsewhere(platform))),
+        (sliding(records), found(platform.table("shop/sliding"))),
+        (sessions(records), found(platform.table("shop/session"))),
+        (multiset(records, "id", "shop", "cents"), multiset(platform.sql("SELECT id, shop, cents FROM results.raw"))),
+    ]
+
+
+def elsewhere(platform: Platform) -> pd.DataFrame:
+    """The table in the other database."""
+    return platform.sql("SELECT * FROM results.elsewhere", url=os.environ["TEST_OTHER_DATABASE"])
 
 
 def by_minute(records: pd.DataFrame) -> Counter[Any]:

@@ -12,7 +12,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def sales(count: int, files: int, *, duplicates: float = 0.1, seed: int = 1, first: int = 0) -> list[list[dict[str, Any]]]:
+def sales(
+    count: int, files: int, *, duplicates: float = 0.1, seed: int = 1, first: int = 0
+) -> list[list[dict[str, Any]]]:
     """`files` files of records: disorder of up to 90 s, some far behind (late), re-deliveries mixed in."""
     chance = random.Random(seed)
     made: list[list[dict[str, Any]]] = [[] for _ in range(files)]
@@ -32,7 +34,10 @@ def sales(count: int, files: int, *, duplicates: float = 0.1, seed: int = 1, fir
 
 
 def distinct(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
-    """The distinct records, with window, whether late for it, and the batch that kept them. One file is one batch."""
+    """The distinct records, with window, whether late for it, the batch that kept them and the tide before it.
+
+    One file is one batch.
+    """
     seen: dict[str, dict[str, Any]] = {}
     tide: datetime | None = None
     for batch, records in enumerate(files):
@@ -43,7 +48,7 @@ def distinct(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
             at = datetime.fromisoformat(record["at"])
             start = START + (at - START) // MINUTE * MINUTE
             late = frontier is not None and start + MINUTE <= frontier - MINUTE
-            seen[record["id"]] = record | {"window_start": start, "late": late, "batch": batch}
+            seen[record["id"]] = record | {"window_start": start, "late": late, "batch": batch, "tide": frontier}
             tide = at if tide is None else max(tide, at)
     return pd.DataFrame(seen.values())
 
