@@ -6,12 +6,10 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from plugins.asked_windows import Asked, asked_of
 from plugins.backfill_log import not_yet, would_recompute
 from plugins.open_windows import OpenWindows
-from plugins.spark_job import SparkJobOperator, refusals_are_final
+from plugins.spark_job import SparkJobOperator, failed_for_good, refusals_are_final
 from plugins.task_report import tell
 
 # The trigger ends the wait with its reason; this is for a triggerer that does not run.
@@ -34,7 +32,7 @@ class BackfillOperator(SparkJobOperator):
 
     def execute(self, context: Any) -> None:
         """Say what would be done, or wait, or run. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
-        with refusals_are_final():
+        with refusals_are_final(self.log):
             asked = self._asked(context)
             if context["params"].get("dry_run"):
                 return tell(would_recompute(asked), self.log)
@@ -46,7 +44,7 @@ class BackfillOperator(SparkJobOperator):
     def resume(self, context: Any, event: dict[str, Any]) -> None:
         """Go on after the wait; Airflow calls it with the trigger's event. Raises as `execute`."""
         if event["problem"]:
-            raise AirflowFailException(event["problem"])
+            raise failed_for_good(event["problem"], self.log)
         super().execute(context)
 
     def _arguments(self, context: Any) -> list[str]:
@@ -58,7 +56,7 @@ class BackfillOperator(SparkJobOperator):
 
     def _wait(self, asked: Asked, reason: str, hours: float) -> None:
         if not hours:
-            raise AirflowFailException(reason)
+            raise failed_for_good(reason, self.log)
         self.log.warning("waits up to %g h, without a worker's slot: %s", hours, reason)
         wait = timedelta(hours=hours)
         trigger = OpenWindows.of(asked, time.time() + wait.total_seconds())

@@ -6,6 +6,7 @@ meaning of the driver's exit code, and the end of the driver with its task.
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -57,7 +58,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         """Run the driver to its end. Raises AirflowException, or AirflowFailException where no retry helps."""
-        with refusals_are_final():
+        with refusals_are_final(self.log):
             self.application_args = self._arguments(context)
             self._hook = self._get_hook()
         try:
@@ -86,12 +87,18 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 @contextmanager
-def refusals_are_final() -> Iterator[None]:
+def refusals_are_final(log: logging.Logger) -> Iterator[None]:
     """What is refused inside fails the task for good: no retry helps, a person must change the request."""
     try:
         yield
     except Refused as error:
-        raise AirflowFailException(str(error)) from error
+        raise failed_for_good(str(error), log) from None
+
+
+def failed_for_good(reason: str, log: logging.Logger) -> AirflowFailException:
+    """The exception to raise. The reason is a line of the log too: else it stands below a traceback only."""
+    log.error(reason)
+    return AirflowFailException(reason)
 
 
 def arguments(pipeline: str, params: Mapping[str, Any], run_id: str) -> list[str]:

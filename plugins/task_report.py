@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from jobs.model.report import Report
 
 
 def tell(report: Report, log: logging.Logger) -> None:
     """Write a report line by line. No errors."""
-    log.info("%s: %s", report.title, report.facts)
+    log.info("%s: %s", report.title, _text(report.facts))
     for table, rows in report.tables.items():
         for row in rows:
-            log.info("%s: %s", table, ", ".join(f"{name}={value}" for name, value in row.items()))
+            log.info("%s: %s", table, _text(row))
     for warning in report.warnings:
         log.warning(warning)
+
+
+def _text(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

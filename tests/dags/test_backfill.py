@@ -250,10 +250,13 @@ def test_a_wait_in_vain_fails_for_good_with_the_reason(run: Callable[..., Any]) 
     "look, params, message",
     [(Refused("can't be taken back"), NONE, "can't be taken back"), (None, TWO, "its Params name windows too")],
 )
-def test_a_refusal_is_final(run: Callable[..., Any], look: Any, params: dict[str, Any], message: str) -> None:
-    """Whether the sink refuses or the form is wrong."""
+def test_a_refusal_is_final_and_told_in_the_log(
+    run: Callable[..., Any], look: Any, params: dict[str, Any], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the sink refuses or the form is wrong; as a line of its own, not below a traceback only."""
     with pytest.raises(AirflowFailException, match=message):
         run(look, params=params)
+    assert message in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("code, fatal", [(75, False), (64, True), (137, False)])
@@ -272,7 +275,7 @@ def test_a_dry_run_only_logs(
     monkeypatch.setattr(backfill_job, "would_recompute", lambda asked: report)
     assert run(AssertionError("looked"), params={**NONE, "dry_run": True}) is None
     log = "".join(capfd.readouterr())
-    assert all(text in log for text in ("flights: would", "windows: output=per_hour", "still open"))
+    assert all(text in log for text in ("flights: would: windows=1", "windows: output=per_hour", "still open"))
 
 
 # The look, and the trigger that repeats it.
