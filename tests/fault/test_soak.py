@@ -61,12 +61,15 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Platform]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_nothing_shows_of_random_faults_under_load(own: tuple[Server, Platform]) -> None:
+def test_nothing_shows_of_random_faults_under_load(
+    own: tuple[Server, Platform], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Kept, both outputs, the log and the audit are those of a run without a fault, and no driver asks for a person."""
     server, platform = own
     seed = ledger.chosen_seed()
     producer = Producer(platform, seed, int(MINUTES * 60))
-    print(f"seed {seed}, {MINUTES:g} minutes, first event time {producer.first.isoformat()}, {platform.home}")
+    with capsys.disabled():
+        print(f"\nseed {seed}, {MINUTES:g} minutes, first event time {producer.first.isoformat()}, {platform.home}")
     with Proxy(platform.environment["ONLYONCE_DATABASE_URL"]) as proxy:
         soak = Soak(platform, server, proxy, random.Random(seed))
         try:
@@ -74,11 +77,13 @@ def test_nothing_shows_of_random_faults_under_load(own: tuple[Server, Platform])
             soak.run(MINUTES * 60)
             producer.join()
             soak.settle()
+            soak.drivers.append(last := Driver(platform, "--close"))
+            assert last.wait() == 0, last.output
         finally:
-            print(soak.told())
+            producer.stop()
+            with capsys.disabled():
+                print(soak.told())
             soak.kill_all()
-    last = Driver(platform, "--close")
-    assert last.wait() == 0, last.output
 
     assert soak.faults.total() > MINUTES, "there were faults"
     check_log(platform, producer.lines)

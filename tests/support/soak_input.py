@@ -79,15 +79,21 @@ class Producer(threading.Thread):
         self.first = datetime.now(UTC).replace(second=0, microsecond=0)
         self._platform, self._seconds = platform, seconds
         self._source = Source(seed, self.first)
+        self._over = threading.Event()
         self.lines = 0
 
     def run(self) -> None:
         """Deliver."""
-        began, pause = time.monotonic(), threading.Event()
+        began = time.monotonic()
         for second in range(self._seconds):
-            pause.wait(began + second - time.monotonic())
+            if self._over.wait(max(0, began + second - time.monotonic())):
+                return
             self._put(second, self._source.file(second))
         self._put(self._seconds, self._source.rest())
+
+    def stop(self) -> None:
+        """No more files; for a test that has failed."""
+        self._over.set()
 
     @property
     def delivered(self) -> Counter[str]:
