@@ -1,7 +1,8 @@
 """Airflow's own processes killed in mid-run, and the retry beside the driver that lives on.
 
-The tests add days to the input of the platform that all tests of this folder share. A driver is held by SIGSTOP after
-its first commit, so that there is a middle to kill in, and woken when the retry has ended: a zombie.
+The tests add days to the input of the platform that all tests of this folder share. The kill comes after the first
+commit of a run. Then the driver is held by SIGSTOP, and woken when the retry has ended: a zombie. Not stopped before the
+kill: a process group that loses its parent while one of it is stopped gets SIGHUP from the kernel, and dies of it.
 """
 
 from __future__ import annotations
@@ -68,14 +69,16 @@ def test_a_worker_killed_in_mid_run_is_retried_and_its_driver_is_fenced(
     are the oracle's, and of each query one batch at most was begun again."""
     files = put_day(platform, "2024-02-01")
     run = api.trigger(DAG, {"close": True, "max_files": 1})
-    driver, workers = held_in_mid_run(home, platform, run)
-    before = begun(platform)
+    driver, workers = in_mid_run(home, platform, run)
 
     kill(workers)
+    stopped = hold(driver)
+    before = begun(platform)
     finished(api, run)
-    signal_all(driver, signal.SIGCONT)
+    assert processes.is_alive(driver), "the retry was beside it"
+    signal_all(stopped, signal.SIGCONT)
 
-    assert exit_code(driver[0]) == SUPERSEDED
+    assert exit_code(driver) == SUPERSEDED
     check(api, platform, run, before)
     compare(platform, "worker killed", files)
 
@@ -87,18 +90,19 @@ def test_a_scheduler_killed_in_mid_run_is_healed_by_up_and_the_run_ends_well(
     no effect and their word none on the state of the run."""
     files = put_day(platform, "2024-02-02")
     run = api.trigger(DAG, {"close": True, "max_files": 1})
-    driver, workers = held_in_mid_run(home, platform, run)
-    signal_all(workers, signal.SIGSTOP)
-    before = begun(platform)
+    driver, workers = in_mid_run(home, platform, run)
     scheduler = processes.find("scheduler", home)
     assert scheduler is not None
 
     kill([scheduler])
+    stopped = hold(*workers, driver)
+    before = begun(platform)
     assert not local.is_up()
     local.up()
     finished(api, run)
-    signal_all([*workers, *driver], signal.SIGCONT)
-    processes.wait_until(lambda: not any(map(processes.is_alive, driver)), PATIENCE, "the end of the old driver")
+    assert processes.is_alive(driver), "the retry was beside it"
+    signal_all(stopped, signal.SIGCONT)
+    processes.wait_until(lambda: not any(map(processes.is_alive, stopped)), PATIENCE, "the end of the old driver")
 
     check(api, platform, run, before)
     compare(platform, "scheduler killed", files)
@@ -122,17 +126,22 @@ def put_day(platform: Platform, day: str) -> list[Path]:
     return files
 
 
-def held_in_mid_run(home: Path, platform: Platform, run: str) -> tuple[Tree, Tree]:
-    """Stops the driver of a run after its first commit: (the JVM and all below it, what is above it in Airflow)."""
+def in_mid_run(home: Path, platform: Platform, run: str) -> tuple[psutil.Process, Tree]:
+    """After the first commit of a run: the JVM of its driver, and what is above it in Airflow."""
     committed = f"SELECT 1 FROM onlyonce.batches WHERE run_id = '{run}' AND state = 'committed'"
     processes.wait_until(lambda: len(platform.sql(committed)) > 0, PATIENCE, "the first commit of the run")
     [jvm] = [process for process in processes.drivers(home) if run in " ".join(process.cmdline())]
-    driver = [jvm, *jvm.children(recursive=True)]
-    signal_all(driver, signal.SIGSTOP)
     scheduler = processes.find("scheduler", home)
     assert scheduler is not None
     above = jvm.parents()
-    return driver, above[: above.index(scheduler)]
+    return jvm, above[: above.index(scheduler)]
+
+
+def hold(*roots: psutil.Process) -> Tree:
+    """SIGSTOP to these and all below them; gives whom it has stopped."""
+    tree = {process: None for root in roots for process in (root, *root.children(recursive=True))}
+    signal_all([*tree], signal.SIGSTOP)
+    return [*tree]
 
 
 def begun(platform: Platform) -> Begun:
