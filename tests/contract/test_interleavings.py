@@ -101,9 +101,9 @@ def test_of_two_attempts_one_writes_its_rows_in_every_interleaving(
     noted = dict(log.rows("SELECT unique_id, attempt FROM onlyonce_private.units"))
     rows = log.multiset("SELECT unit, attempt, n FROM results")
     for unit_id, order in winners.items():
-        wanted = Counter((noted.get(unit_id), n + 1) for n in range(ROWS if may_win else 0))
+        should = Counter((noted.get(unit_id), n + 1) for n in range(ROWS if may_win else 0))
         found = Counter({(a, n): times for (u, a, n), times in rows.items() if u == unit_id})
-        ledger.compared("interleavings", " ".join(ends), order, [(wanted, found)])
+        ledger.compared("interleavings", " ".join(ends), order, [(should, found)])
     assert set(noted) == (set(winners) if may_win else set())
     assert set(noted.values()) == may_win
     assert rows == Counter((unit, attempt, n + 1) for unit, attempt in noted.items() for n in range(ROWS))
