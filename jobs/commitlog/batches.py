@@ -17,6 +17,7 @@ from jobs.model.batch import (
     Outcome,
     Plan,
     check_declaration,
+    check_files,
     check_receive,
     check_replay,
     to_micros,
@@ -37,7 +38,7 @@ def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, kno
     """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
 
     `known` is the frontier to stamp; None takes the committed one. Raises Superseded, or Refused when the
-    replay reads other data or the declaration has changed under committed units.
+    replay reads other data, or the declaration or an input file has changed under committed units.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
     there = _find(connection, plan)
@@ -47,7 +48,8 @@ def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, kno
     if there.committed:
         return there
     committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
-    if check_declaration(there.plan, plan, committed_units):
+    anew = check_declaration(there.plan, plan, committed_units)
+    if check_files(there.plan, plan, committed_units) or anew:
         do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
         return _insert(connection, driver, instance, plan, known)
     do(

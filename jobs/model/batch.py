@@ -96,6 +96,23 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
     )
 
 
+def check_files(there: Plan, meant: Plan, units: int) -> bool:
+    """Whether a begun batch must begin anew because files of it can't be read any more that could when it began.
+
+    True when no unit has committed; raises Refused when one has: without the files the replay is not the same.
+    """
+    gone = sorted(meant.facts.keys() - there.facts.keys())
+    if not gone or units == 0:
+        return bool(gone)
+    raise Refused(
+        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} files in all) "
+        f"can't be read any more: {meant.facts[gone[0]]}",
+        data="the committed units stay; the batch is not finished, and no output reads on past it",
+        hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
+        f"there: onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
+    )
+
+
 def check_receive(unique: str, outcome: Outcome) -> None:
     """Conservation of receive: read = kept + invalid + remnant + duplicate. Raises InvariantBroken."""
     parts = (outcome.kept, outcome.invalid, outcome.remnant, outcome.duplicate)

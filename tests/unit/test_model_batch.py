@@ -14,6 +14,7 @@ from jobs.model.batch import (
     Outcome,
     Plan,
     check_declaration,
+    check_files,
     check_output,
     check_receive,
     check_replay,
@@ -80,6 +81,27 @@ def test_a_changed_declaration_begins_a_batch_anew_only_while_no_unit_has_commit
     with pytest.raises(Refused, match=r"3 units committed under declaration d1.*now is d2") as refusal:
         check_declaration(PLAN, meant, 3)
     assert "as it was" in refusal.value.hint
+
+
+@pytest.mark.parametrize("units", [0, 3])
+def test_files_that_are_as_bad_as_when_the_batch_began_change_nothing(units: int) -> None:
+    """Also when the reason has another wording now, or a file that was bad is good again: the log decides."""
+    there = replace(PLAN, facts={"a": "it has 6 bytes", "b": "gone"})
+
+    assert check_files(there, there, units) is False
+    assert check_files(there, replace(PLAN, facts={"a": "it has 9 bytes"}), units) is False
+
+
+def test_a_file_that_was_lost_since_begins_the_batch_anew_or_is_refused() -> None:
+    """Anew while nothing of the batch is committed; else refused, naming the file and both ways out."""
+    meant = replace(PLAN, facts={"/inbox/a": "the file vanished"})
+
+    assert check_files(PLAN, meant, 0) is True
+    with pytest.raises(Refused, match="/inbox/a") as refusal:
+        check_files(PLAN, meant, 3)
+    assert "put the file back" in refusal.value.hint
+    assert "onlyonce lineage new shop/receive" in refusal.value.hint
+    assert "lineage new shop/receive/2" not in refusal.value.hint
 
 
 @QUICK
