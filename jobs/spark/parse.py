@@ -6,6 +6,7 @@ Spark expressions only; one pass. A line with fields that the declaration doesn'
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import reduce
 from operator import add
@@ -17,8 +18,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 from jobs.model.declare import Pipeline
 
 CORRUPT = "oo_corrupt"
-JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 BYTE_ORDER_MARK = "\ufeff"
+"""Some editors write it before the first line of a file; it is no part of the record."""
+HARMLESS = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+"""A backslash that is itself escaped, and a whole surrogate pair: what is left of escapes stands alone."""
+HALF_OF_A_PAIR = r"\\u[dD][89a-fA-F]"
+NO_INSTANT = r"T?\d{1,2}:|-?\d{13,}"
+"""What Spark would take as a time of today, by the clock, or as a count of seconds that overflows."""
 FIRST_TIME = "timestamp'0002-01-01'"
 """Python's and SQL's times begin with the year 1, and a window may begin well before its records."""
 
@@ -29,11 +36,9 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     A row with an oo_reason is invalid: it keeps its raw line and no declared column.
     """
     schema = StructType.fromDDL(pipeline.schema)
-    parsed = lines.select(
-        "value",
-        "reason",
-        F.from_json("value", StructType([*schema.fields, StructField(CORRUPT, StringType())]), JSON_OPTIONS).alias("p"),
-    )
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    unmarked = lines.select(_without_mark().alias("value"), "reason")
+    parsed = unmarked.select("value", "reason", F.from_json("value", with_corrupt, JSON_OPTIONS).alias("p"))
     columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
     flat = parsed.select("value", "reason", f"p.{CORRUPT}", *columns)
     judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
@@ -52,6 +57,11 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     )
 
 
+def _without_mark() -> Column:
+    line = F.col("value")
+    return F.when(F.startswith(line, F.lit(BYTE_ORDER_MARK)), F.substring(line, 2, 1 << 30)).otherwise(line)
+
+
 def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Column:
     bound = system_time + pipeline.max_ahead
     time = F.col(f"`{pipeline.event_time}`").try_cast("timestamp")
@@ -60,11 +70,18 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
         (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
         (F.trim("value") == "", F.lit("the line is blank")),
         (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
+        (_has_more(schema), F.lit("there is more on the line than one JSON object")),
+        (_holds(r"\\u0000"), F.lit("a text holds the sign U+0000, which PostgreSQL can't store")),
+        (_holds(HALF_OF_A_PAIR), F.lit("a text holds half of a surrogate pair, which is no sign")),
     ]
     for column in pipeline.record_id:
         checks.append((F.col(f"`{column}`").isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
+        (
+            _no_instant(pipeline.event_time),
+            F.lit("the event time is a time of day without a date, or too large for seconds since 1970"),
+        ),
         (time > F.lit(bound), F.lit(f"the event time is more than {pipeline.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), F.lit("the event time is before the year 2")),
     ]
@@ -72,6 +89,27 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
     for condition, reason in checks[1:]:
         chosen = chosen.when(condition, reason)
     return chosen
+
+
+def _holds(escape: str) -> Column:
+    # Only escapes can bring such signs into valid JSON, and most lines have none.
+    alone = F.regexp_replace("value", F.lit(HARMLESS), F.lit(""))
+    return F.contains("value", F.lit("\\u")) & F.rlike(alone, F.lit(escape))
+
+
+def _has_more(schema: StructType) -> Column:
+    # Spark's parser stops after the first object without a word. A second one would add keys, so the exact look
+    # is needed only where there may be more of them.
+    alone = F.json_array_length(F.concat(F.lit("["), F.col("value"), F.lit("]"))) == 1
+    whole = F.endswith(F.rtrim(F.col("value"), F.lit(" \t\r")), F.lit("}"))
+    return ~whole | (_may_have_unknown(schema) & ~F.coalesce(alone, F.lit(False)))
+
+
+def _no_instant(event_time: str) -> Column:
+    # The cheap look may hit a key of the same name in a nested object; the second look is exact.
+    cheap = F.rlike("value", F.lit(rf'"{re.escape(event_time)}"\s*:\s*"?\s*({NO_INSTANT})'))
+    exact = F.trim(F.get_json_object("value", f"$['{event_time}']"))
+    return cheap & F.rlike(exact, F.lit(f"^({NO_INSTANT})"))
 
 
 def _may_have_unknown(schema: StructType) -> Column:
