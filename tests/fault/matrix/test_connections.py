@@ -17,6 +17,8 @@ from tests.fault.matrix.declared import KINDS
 from tests.fault.matrix.world import AGAIN, PATIENCE, Run, World
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, PASSED, Proxy
 
+pytestmark = pytest.mark.timeout(3600)
+
 IN_TRANSACTION = {
     "receive": ["receive-unit-after-claim", "receive-unit-before-commit"],
     "added": ["postgres-unit-after-claim", "postgres-unit-after-rows", "postgres-unit-before-commit"],
@@ -32,24 +34,11 @@ BETWEEN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def received(world: World) -> Run:
-    """What all outputs of this module read."""
-    run = world.receiving()
-    run.finish()
-    return run
-
-
 @pytest.fixture
 def proxy(world: World) -> Iterator[Proxy]:
     """A proxy before the server, for one run at a time."""
     with Proxy(world.url) as made:
         yield made
-
-
-def new(world: World, received: Run, kind: str) -> Run:
-    """A run of that kind."""
-    return world.receiving() if kind == "receive" else world.writing(kind, received)
 
 
 def finished(run: Run, code: int) -> None:
@@ -74,25 +63,26 @@ def sessions(world: World, run: Run) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ANSWER_LOST, COMMIT_LOST])
 @pytest.mark.parametrize("kind", ["receive", *KINDS])
-def test_no_commit_whose_answer_is_lost_shows(world: World, received: Run, proxy: Proxy, kind: str, how: str) -> None:
+def test_no_commit_whose_answer_is_lost_shows(world: World, proxy: Proxy, kind: str, how: str) -> None:
     """The first, second, … last COMMIT of a run, cut before or after the server has it: neither done nor failed."""
-    counted = new(world, received, kind)
+    counted = world.new(kind)
     assert counted.run(url=proxy.url) == 0, counted.told()
-    commits = proxy.commits
-    for nth in range(1, commits + 1):
-        before = proxy.cuts
-        proxy.cut_next(*[PASSED] * (nth - 1), how)
-        run = new(world, received, kind)
-        finished(run, run.run(url=proxy.url))
-        assert proxy.cuts == before + 1, f"there was no COMMIT {nth}"
+
+    def play(nth: int) -> None:
+        with Proxy(world.url) as own:
+            own.cut_next(*[PASSED] * (nth - 1), how)
+            run = world.new(kind)
+            finished(run, run.run(url=own.url))
+            assert own.cuts == 1, f"there was no COMMIT {nth}"
         run.held(f"commit cut: {kind}", how, nth)
-    assert commits >= 10
+
+    assert world.each(range(1, proxy.commits + 1), play) >= 10
 
 
-def ended_session(world: World, received: Run, case: tuple[str, str]) -> None:
+def ended_session(world: World, case: tuple[str, str]) -> None:
     """Stop the job at a point, end its sessions on the server, let it go on."""
     kind, point = case
-    run = new(world, received, kind)
+    run = world.new(kind)
     job = run.start_stopped(point)
     for pid in sessions(world, run):
         world.rows("SELECT pg_terminate_backend(%s, 10000)", pid)
@@ -101,27 +91,27 @@ def ended_session(world: World, received: Run, case: tuple[str, str]) -> None:
     run.held(f"session ended: {kind}", point)
 
 
-def test_a_session_ended_inside_a_unit_does_not_show(world: World, received: Run) -> None:
+def test_a_session_ended_inside_a_unit_does_not_show(world: World) -> None:
     """A fixed sample of each kind of unit."""
     cases = [("receive", "receive-unit-before-commit"), ("added", "postgres-unit-after-rows")]
-    assert world.each(cases, lambda case: ended_session(world, received, case)) == 2
+    assert world.each(cases, lambda case: ended_session(world, case)) == 2
 
 
 @pytest.mark.slow
-def test_a_session_ended_anywhere_does_not_show(world: World, received: Run) -> None:
+def test_a_session_ended_anywhere_does_not_show(world: World) -> None:
     """Inside a transaction, and idle between two: the job goes on with a new one or is run again."""
     cases = [(kind, point) for part in (IN_TRANSACTION, BETWEEN) for kind in part for point in part[kind]]
-    assert world.each(cases, lambda case: ended_session(world, received, case)) >= 20
+    assert world.each(cases, lambda case: ended_session(world, case)) >= 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IN_TRANSACTION)
-def test_a_session_stopped_and_woken_later_does_not_show(world: World, received: Run, kind: str) -> None:
+def test_a_session_stopped_and_woken_later_does_not_show(world: World, kind: str) -> None:
     """The server's process hangs while it holds the claim; the next driver can't end it, waits for its lock, and goes on
     as soon as it wakes and dies."""
 
     def play(point: str) -> None:
-        run = new(world, received, kind)
+        run = world.new(kind)
         first = run.start_stopped(point)
         held = [psutil.Process(pid) for pid in sessions(world, run)]
         for process in held:
@@ -157,12 +147,10 @@ HALF_OPEN = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, point", HALF_OPEN)
-def test_a_connection_that_is_half_open_does_not_show(
-    world: World, received: Run, proxy: Proxy, kind: str, point: str
-) -> None:
+def test_a_connection_that_is_half_open_does_not_show(world: World, proxy: Proxy, kind: str, point: str) -> None:
     """Nothing comes and nothing is closed. The next driver, which reaches the server, ends the session and finishes;
     when the first one's connection breaks at last, it is told that it was overtaken."""
-    run = new(world, received, kind)
+    run = world.new(kind)
     job = through(run, proxy, point)
     run.finish()
     assert job.status() != psutil.STATUS_ZOMBIE
@@ -174,11 +162,11 @@ def test_a_connection_that_is_half_open_does_not_show(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [30, 300], ids="{} s".format)
-def test_a_partition_does_not_show(world: World, received: Run, length: int) -> None:
+def test_a_partition_does_not_show(world: World, length: int) -> None:
     """Several jobs are cut off from the server in mid-unit and between two, for so long; then all traffic comes
     through, or the session is found to be gone. Each goes on or is run again."""
     proxies = [Proxy(world.url) for _ in HALF_OPEN]
-    runs = [new(world, received, kind) for kind, _ in HALF_OPEN]
+    runs = [world.new(kind) for kind, _ in HALF_OPEN]
     points = [point for _, point in HALF_OPEN]
     jobs = [through(run, proxy, point) for run, proxy, point in zip(runs, proxies, points, strict=True)]
     time.sleep(length)  # the partition itself
@@ -191,9 +179,9 @@ def test_a_partition_does_not_show(world: World, received: Run, length: int) -> 
         proxy.refuse()
 
 
-def test_the_oracle_sees_what_a_fault_would_do(world: World, received: Run) -> None:
+def test_the_oracle_sees_what_a_fault_would_do(world: World) -> None:
     """The control: a row taken away or written twice behind the platform's back is lost, or doubled, in the books."""
-    run = world.writing("appended", received)
+    run = world.writing("appended")
     run.finish()
     name = f"results.appended_{run.play.name}{run.play.suffix}"
 

@@ -7,7 +7,9 @@ import signal
 import pytest
 
 from tests.fault.matrix.declared import KINDS
-from tests.fault.matrix.world import Run, World
+from tests.fault.matrix.world import World
+
+pytestmark = pytest.mark.timeout(3600)
 
 SUPERSEDED = 69
 TIMES = 20
@@ -40,22 +42,9 @@ SCENARIOS = {
 }
 
 
-@pytest.fixture(scope="module")
-def received(world: World) -> Run:
-    """What all outputs of this module read."""
-    run = world.receiving()
-    run.finish()
-    return run
-
-
-def new(world: World, received: Run, kind: str) -> Run:
-    """A run of that kind."""
-    return world.receiving() if kind == "receive" else world.writing(kind, received)
-
-
-def woken_zombie(world: World, received: Run, kind: str, point: str) -> None:
+def woken_zombie(world: World, kind: str, point: str) -> None:
     """Stop a driver at a point, let the next one finish, wake it: it is told, and nothing has changed."""
-    run = new(world, received, kind)
+    run = world.new(kind)
     zombie = run.start_stopped(point)
     run.finish()
     zombie.send_signal(signal.SIGCONT)
@@ -64,31 +53,31 @@ def woken_zombie(world: World, received: Run, kind: str, point: str) -> None:
     run.held(f"zombie: {kind}", point)
 
 
-def test_a_zombie_that_wakes_at_an_end_is_fenced(world: World, received: Run) -> None:
+def test_a_zombie_that_wakes_at_an_end_is_fenced(world: World) -> None:
     """A fixed sample: before the end of a batch and inside a unit whose epoch it has checked."""
     cases = [
         ("receive", "receive-before-end"),
         ("added", "postgres-unit-before-commit"),
         ("filed", "delta-before-write"),
     ]
-    assert world.each(cases, lambda case: woken_zombie(world, received, *case)) == 3
+    assert world.each(cases, lambda case: woken_zombie(world, *case)) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", STOPS)
-def test_a_zombie_that_wakes_anywhere_is_fenced(world: World, received: Run, family: str) -> None:
+def test_a_zombie_that_wakes_anywhere_is_fenced(world: World, family: str) -> None:
     """At every point after which it would still have an effect."""
     cases = [(kind, point) for kind in SCENARIOS[family] for point in STOPS[family]]
-    assert world.each(cases, lambda case: woken_zombie(world, received, *case)) >= 2
+    assert world.each(cases, lambda case: woken_zombie(world, *case)) >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["receive", *KINDS])
-def test_two_drivers_at_once_make_one_result(world: World, received: Run, kind: str) -> None:
+def test_two_drivers_at_once_make_one_result(world: World, kind: str) -> None:
     """Started at the same instant, many times: each ends well or is told, and a third run has nothing to mend."""
 
     def play(number: int) -> None:
-        run = new(world, received, kind)
+        run = world.new(kind)
         drivers = [run.start(), run.start()]
         codes = {world.zygote.wait(pid) for pid in drivers}
         assert codes <= {0, SUPERSEDED, 75}, f"exit {codes}\n{run.told()}"

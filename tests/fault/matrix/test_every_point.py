@@ -19,6 +19,8 @@ from tests.fault import ledger
 from tests.fault.matrix.declared import KINDS
 from tests.fault.matrix.world import Run, World
 
+pytestmark = pytest.mark.timeout(3600)
+
 PAIRS = 80
 """So many kills in a recovery are drawn for each scenario."""
 CHAINS = 60
@@ -42,21 +44,11 @@ class Scenario:
         ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def received(world: World) -> Run:
-    """What all outputs of this module read."""
-    run = world.receiving()
-    run.finish()
-    return run
-
-
-def scenario(world: World, received: Run, kind: str, *, workers: bool = False) -> Scenario:
+def scenario(world: World, kind: str, *, workers: bool = False) -> Scenario:
     """A scenario by its name, with its passes counted in a run without faults."""
 
     def new() -> Run:
-        if kind == "receive":
-            return world.receiving(workers=workers)
-        return world.writing(kind, received, workers=workers)
+        return world.new(kind, workers=workers)
 
     return Scenario(new, new().passes())
 
@@ -76,12 +68,12 @@ SAMPLE = {
 }
 
 
-def test_a_sample_of_kills_does_not_show(world: World, received: Run) -> None:
+def test_a_sample_of_kills_does_not_show(world: World) -> None:
     """Fixed, for each run of the tests: the points that lose or double most easily, each at its first pass."""
 
     def play(case: tuple[str, str]) -> None:
         kind, point = case
-        run = world.receiving() if kind == "receive" else world.writing(kind, received)
+        run = world.new(kind)
         killed(run, point, 1)
         run.finish()
         run.held(f"sample: {kind}", point)
@@ -91,9 +83,9 @@ def test_a_sample_of_kills_does_not_show(world: World, received: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["receive", *KINDS])
-def test_a_kill_at_any_point_does_not_show(world: World, received: Run, kind: str) -> None:
+def test_a_kill_at_any_point_does_not_show(world: World, kind: str) -> None:
     """The whole job is killed at the first, second and last pass of each point."""
-    played = scenario(world, received, kind)
+    played = scenario(world, kind)
 
     def play(strike: tuple[str, int]) -> None:
         run = played.new()
@@ -106,9 +98,9 @@ def test_a_kill_at_any_point_does_not_show(world: World, received: Run, kind: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["receive", *KINDS])
-def test_a_killed_worker_does_not_show(world: World, received: Run, kind: str) -> None:
+def test_a_killed_worker_does_not_show(world: World, kind: str) -> None:
     """Only the task's process dies; it is tried again, as Spark does, and the run comes to its end by itself."""
-    played = scenario(world, received, kind, workers=True)
+    played = scenario(world, kind, workers=True)
 
     def play(strike: tuple[str, int]) -> None:
         point, nth = strike
@@ -123,11 +115,11 @@ def test_a_killed_worker_does_not_show(world: World, received: Run, kind: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["receive", *KINDS])
-def test_a_kill_during_the_recovery_from_a_kill_does_not_show(world: World, received: Run, kind: str) -> None:
+def test_a_kill_during_the_recovery_from_a_kill_does_not_show(world: World, kind: str) -> None:
     """Pairs of points, drawn by a printed seed; the second strikes wherever the recovery still passes it."""
     seed = ledger.chosen_seed()
     print(f"seed {seed}")
-    played = scenario(world, received, kind)
+    played = scenario(world, kind)
     every = list(itertools.product(played.strikes(), played.passes))
 
     def play(pair: tuple[tuple[str, int], str]) -> None:

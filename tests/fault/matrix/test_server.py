@@ -20,11 +20,11 @@ from jobs.commitlog.connect import forget_connections
 from jobs.commitlog.migrate import migrate
 from jobs.local import postgres
 from tests.contract.test_server_deaths import kill, own_server  # noqa: F401 - a fixture
-from tests.fault.matrix.world import AGAIN, Run, World
+from tests.fault.matrix.world import AGAIN, World
 from tests.fault.matrix.zygote import Zygote
 from tests.support.platform import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 MIB = 1 << 20
 DISK = 64 * MIB
@@ -45,11 +45,6 @@ FILLED = [
 """Before rows that need a page of their own."""
 
 
-def new(world: World, received: Run, kind: str) -> Run:
-    """A run of that kind."""
-    return world.receiving() if kind == "receive" else world.writing(kind, received)
-
-
 @pytest.fixture
 def world(own_server: Server, zygote: Zygote, tmp_path: Path) -> World:  # noqa: F811
     """A database on a server of this test's own."""
@@ -60,10 +55,8 @@ def world(own_server: Server, zygote: Zygote, tmp_path: Path) -> World:  # noqa:
 
 def test_a_server_killed_anywhere_does_not_show(own_server: Server, world: World) -> None:  # noqa: F811
     """SIGKILL to the postmaster while the job stands at a point; the server comes back, the job goes on or runs again."""
-    received = world.receiving()
-    received.finish()
     for kind, point in STRIKES:
-        run = new(world, received, kind)
+        run = world.new(kind)
         job = run.start_stopped(point)
         kill(own_server)
         job.send_signal(signal.SIGCONT)
@@ -120,10 +113,8 @@ def test_a_full_disk_of_the_server_does_not_show(
     url = own_server.url("writer", "on_small")
     migrate(url)
     world = World(url, tmp_path, zygote)
-    received = world.receiving()
-    received.finish()
     for kind, point in FILLED:
-        run = new(world, received, kind)
+        run = world.new(kind)
         job = run.start_stopped(point, ONLYONCE_DATABASE_PATIENCE="2")
         ballast = fill(small_disk)
         job.send_signal(signal.SIGCONT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,8 @@ class World:
     zygote: Zygote
     session: Any = field(init=False)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
+    _receiving: Any = field(default_factory=threading.Lock)
+    _received: Run | None = None
 
     def __post_init__(self) -> None:
         self.connect()
@@ -71,10 +74,21 @@ class World:
         declared.put(home / "inbox" / name)
         return Run(self, Play(name, str(home), self.url, kinds, workers=workers))
 
-    def writing(self, kind: str, received: Run, *, workers: bool = False) -> Run:
-        """An output of its own over what a pipeline has received."""
-        play = replace(received.play, kinds=(kind,), suffix=f"_{next(self._numbers)}", receive=False, workers=workers)
+    def writing(self, kind: str, *, workers: bool = False) -> Run:
+        """An output of its own over what one pipeline of this world has received, when it is first needed."""
+        with self._receiving:
+            if self._received is None:
+                received = self.receiving()
+                received.finish()
+                self._received = received
+        play = replace(
+            self._received.play, kinds=(kind,), suffix=f"_{next(self._numbers)}", receive=False, workers=workers
+        )
         return Run(self, play)
+
+    def new(self, kind: str, *, workers: bool = False) -> Run:
+        """A run of receive, or of one kind of output."""
+        return self.receiving(workers=workers) if kind == "receive" else self.writing(kind, workers=workers)
 
 
 @dataclass
