@@ -22,7 +22,7 @@ from jobs.local.airflow_api import AirflowApi
 from tests import oracle
 from tests.support.platform import Platform, multiset
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 STREAM, BACKFILL, TASK = "stream_flights", "backfill_flights", "recompute"
 DAYS = ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"]

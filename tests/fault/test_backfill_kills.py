@@ -20,6 +20,7 @@ POINTS = [
 ASKED = ("shop", "--output", "per_shop", "--from", FIRST, "--to", LAST)
 
 
+@pytest.mark.slow
 def test_a_killed_backfill_shows_each_sink_old_or_new_and_the_next_one_ends_it(
     platform: Platform, spark: object
 ) -> None:

@@ -13,7 +13,7 @@ from jobs.model.errors import Refused
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
 from tests.support.platform import Platform, multiset
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FIRST, SECOND = [sale(n) for n in range(24)], [sale(n) for n in range(24, 40)]
 LOCAL = ["--master", "local[2]"]

@@ -24,6 +24,8 @@ from tests.transcripts.differences import differences
 from tests.transcripts.story import FOLDER, Declared, Late, Outcome, Step, Story, Written
 
 pytestmark = pytest.mark.spark
+QUICK = ("summer_time",)
+"""Of `make test`; the others are told by `make test-faults`, and all of them on the model by `make check`."""
 
 TOLD = story.all_in(FOLDER)
 WRONG = story.read(FOLDER / "wrong" / "late_counted.yaml")
@@ -49,7 +51,9 @@ def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: 
     return new_platform("tests/transcripts/pipelines.py")
 
 
-@pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
+@pytest.mark.parametrize(
+    "told", [pytest.param(told, id=told.name, marks=[] if told.name in QUICK else pytest.mark.slow) for told in TOLD]
+)
 def test_spark_tells_the_same_story(platform: Platform, told: Story) -> None:
     """After each run each table holds all that its output should have written, what is late is exactly what should be,
     and Spark's watermark is where the transcript says that windows are closed until."""
@@ -57,6 +61,7 @@ def test_spark_tells_the_same_story(platform: Platform, told: Story) -> None:
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
 
 
+@pytest.mark.slow
 def test_a_wrong_transcript_fails_on_spark_too(platform: Platform) -> None:
     """The control: the comparison with real tables finds a wrong expectation, and names it."""
     assert WRONG.must_say is not None
