@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from jobs.model.errors import Refused
 
@@ -35,7 +35,7 @@ def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) 
             hint=way_out,
         )
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / ".metadata.new"
+    partial = folder / f".metadata.{uuid4().hex}"  # two drivers may start at once
     partial.write_text(json.dumps({"id": str(checkpoint_id)}))
     partial.replace(folder / "metadata")
 
