@@ -31,6 +31,8 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) 
     instance, _, query = target.strip("/").partition("/")
     database = Database(settings.database_url())
     old = run(database, lambda conn: _live(conn, instance, query))
+    if query == "receive":
+        _refuse_forgotten(database, instance, old.lineage)
     plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage, start))
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
@@ -48,6 +50,19 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
         known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
         raise unknown("live lineage", f"{instance}/{query}", known)
     return found
+
+
+def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
+    """A log restored from an older backup than `events`: a new life would take in again what is there."""
+    path = settings.data_dir(instance) / "events"
+    there = DeltaTable(str(path)).transaction_version(f"{lineage}/events") if path.exists() else None
+    begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
+    if there is not None and there > (-1 if begun is None else begun):
+        raise Refused(
+            f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
+            data="nothing was changed; a new life would write the records of the forgotten batches again",
+            hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from one moment",
+        )
 
 
 def _relive(

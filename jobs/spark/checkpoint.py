@@ -55,11 +55,13 @@ def identity(folder: Path) -> str | None:
 
 
 def compare(folder: Path, lineage: str, committed: int | None) -> None:
-    """Require that the log's last committed batch is the checkpoint's last, or one more. Raises Refused.
+    """Require a checkpoint that is whole, and that the log's last committed batch is its last, or one more.
+    Raises Refused.
 
     One more: the driver died between the end of the batch and Spark's own commit file.
     """
     in_checkpoint = last(folder, "commits")
+    _whole(folder, lineage)
     if (committed if committed is not None else -1) - in_checkpoint in (0, 1):
         return
     behind = committed is None or committed < in_checkpoint
@@ -69,9 +71,42 @@ def compare(folder: Path, lineage: str, committed: int | None) -> None:
             "The log is behind: batches are in the tables that it does not know" if behind
             else "The checkpoint is behind: it would replay batches that are committed"
         ),
-        hint=("PostgreSQL was restored from an older backup than the tables" if behind else OLD_COPY)
-        + f"; restore both from one moment, or: onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+        hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them from one "
+        "moment (a new life would write again what the log has forgotten)" if behind
+        else f"{OLD_COPY}; restore both from one moment, or: onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
     )  # fmt: skip
+
+
+def _whole(folder: Path, lineage: str) -> None:
+    # Spark reads the last two offsets and the last commit; what is wrong with them it says without a way out.
+    planned, done = last(folder, "offsets"), last(folder, "commits")
+    wanted = [("offsets", n) for n in range(max(done - 1, 0), planned + 1)] + [("commits", done)]
+    problem = f"offsets/{done} is missing" if planned < done else None
+    for kind, number in wanted:
+        if number >= 0 and problem is None:
+            problem = _problem(folder / kind / str(number))
+    if problem:
+        raise Refused(
+            f"the checkpoint of lineage {lineage} at {folder} is damaged: {problem}",
+            data="nothing was read or written",
+            hint="restore the checkpoint from a copy of the same moment, or start a new life from the log: "
+            f"onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+        )
+
+
+def _problem(file: Path) -> str | None:
+    name = f"{file.parent.name}/{file.name}"
+    try:
+        version, *lines = file.read_text().strip().splitlines() or [""]
+        for line in lines:
+            json.loads(line)
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except ValueError as error:
+        return f"{name} can't be read: {error}"
+    # Offsets are metadata and one line for each source; a commit is one line.
+    needed = 2 if file.parent.name == "offsets" else 1
+    return None if version.startswith("v") and len(lines) >= needed else f"{name} is cut short"
 
 
 def last(folder: Path, kind: str) -> int:

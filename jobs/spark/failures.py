@@ -15,12 +15,27 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "run the same command again; the epoch decides which driver goes on",
     ),
     (
+        "PATH_NOT_FOUND",
+        errors.Retryable,
+        "an input file vanished while its batch was read",
+        "run the same command again: the file becomes one invalid record, or is named if part of it is committed",
+    ),
+    (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        errors.Retryable,
+        "a file vanished while it was read",
+        "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
+    ),
+    (
         "No space left on device",
         errors.Retryable,
         "the disk is full",
         "free space, then run the same command again",
     ),
 ]
+
+_DAMAGED = ("CANNOT_LOAD_STATE_STORE", "ChecksumException", "Incomplete log file", "Malformed log file")
+_CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 
 def translate(error: BaseException) -> BaseException:
@@ -35,4 +50,17 @@ def translate(error: BaseException) -> BaseException:
     for mark, known, what, hint in _KNOWN:
         if mark in text:
             return known(what, data="nothing is half done", hint=hint)
-    return error
+    return _damaged(text) or error
+
+
+def _damaged(text: str) -> errors.Refused | None:
+    # Spark names the file, never what to do; the lineage is in its path.
+    place = _CHECKPOINT.search(text)
+    if not any(mark in text for mark in _DAMAGED) or not (place or _DAMAGED[0] in text):
+        return None
+    query = f"{place[1]}/{place[2]}" if place else "PIPELINE/QUERY"
+    return errors.Refused(
+        f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
+        data="what is committed stays; the batch that found the damage has written nothing",
+        hint=f"restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new {query}",
+    )

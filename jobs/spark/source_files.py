@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,21 +27,18 @@ from jobs.model import releasing
 from jobs.model.batch import EPOCH
 from jobs.model.errors import InvariantBroken, Superseded
 from jobs.spark import delta
+from jobs.spark.listing import InputFile as InputFile
+from jobs.spark.listing import changed, new_files
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
-PIECE = 1 << 22
+AS_IT_IS = {
+    "__globPaths__": "false",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""Names are taken literally: [, * and { in a name are no pattern. And a stale checksum file beside an input file
+(`.name.crc`, of a producer that uses Hadoop) must not stop every run."""
 LISTINGS = 5
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file as it was when it was first seen. `refusal` says why its content can't be read, if so."""
-
-    path: str
-    size: int
-    modified_ns: int
-    lines: int
-    refusal: str | None
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
     known, batches, last_seen = _known(inbox.table)
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, last_seen) if last_seen else now
-    found = list(_new_files(inbox.folder, known))
+    found = list(new_files(inbox.folder, known))
     if not found:
         return 0
     rows = [
@@ -103,7 +99,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
 def waiting(inbox: Inbox) -> list[InputFile]:
     """What a run would register now; writes nothing."""
     known = _known(inbox.table)[0] if delta.exists(inbox.table) else {}
-    return list(_new_files(inbox.folder, known))
+    return list(new_files(inbox.folder, known))
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
@@ -144,7 +140,7 @@ def listed(batch: DataFrame) -> Listed:
 def unreadable(files: list[InputFile]) -> dict[str, str]:
     """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
     so that a replay decides the same."""
-    found = {f.path: f.refusal or _changed(f) for f in files}
+    found = {f.path: f.refusal or changed(f) for f in files}
     return {path: reason for path, reason in found.items() if reason}
 
 
@@ -159,8 +155,7 @@ def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> t
         [(path, reason) for path, reason in sorted(bad.items())], "value string, reason string"
     )
     if readable:
-        # Names are taken literally: [, * and { in a name are no pattern.
-        text = spark.read.option("lineSep", "\n").option("__globPaths__", "false").text([f.path for f in readable])
+        text = spark.read.option("lineSep", "\n").options(**AS_IT_IS).text([f.path for f in readable])
         read = text.select("value", F.lit(None).cast("string").alias("reason"))
         frame = read.union(frame) if bad else read
     return frame, sum(f.lines for f in readable) + len(bad)
@@ -181,47 +176,3 @@ def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int, datetime | Non
     last: Any = pc.max(entries["batch_no"]).as_py()
     known = dict(zip(entries["path"].to_pylist(), marks, strict=True))
     return known, 0 if last is None else last + 1, pc.max(entries["seen_at"]).as_py()
-
-
-def _new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:
-    # Names that begin with . or _ are somebody's temporaries, here as in Spark; folders and pipes are no files.
-    if not folder.is_dir():
-        return
-    fresh = []
-    for path in sorted(p for p in folder.iterdir() if not p.name.startswith((".", "_")) and p.is_file()):
-        stat = path.stat()
-        if known.get(str(path)) != (stat.st_size, stat.st_mtime_ns):
-            fresh.append((path, stat.st_size, stat.st_mtime_ns, str(path) in known))
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        yield from pool.map(lambda entry: _accept(*entry), fresh)
-
-
-def _accept(path: Path, size: int, modified_ns: int, replaced: bool) -> InputFile:
-    if replaced:
-        reason = "the file was replaced under its old name; give new data a new name"
-        return InputFile(str(path), size, modified_ns, 0, reason)
-    try:
-        return InputFile(str(path), size, modified_ns, _count_lines(path), None)
-    except OSError as error:
-        return InputFile(str(path), size, modified_ns, 0, f"the file can't be read: {error.strerror}")
-
-
-def _count_lines(path: Path) -> int:
-    ends, last = 0, b"\n"
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            ends += piece.count(b"\n")
-            last = piece[-1:]
-    return ends + (last != b"\n")
-
-
-def _changed(file: InputFile) -> str | None:
-    try:
-        stat = Path(file.path).stat()
-    except FileNotFoundError:
-        return "the file vanished before it was read"
-    except OSError as error:
-        return f"the file can't be read: {error.strerror}"
-    if (stat.st_size, stat.st_mtime_ns) != (file.size, file.modified_ns):
-        return f"the file changed after it was listed: it had {file.size} bytes, it has {stat.st_size}"
-    return None

@@ -1,0 +1,192 @@
+"""What is in an inbox: every kind of file has its outcome, one odd file never stops the others, and it is quick."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.spark import listing
+from jobs.spark.listing import InputFile, changed, new_files
+
+Known = dict[str, tuple[int, int]]
+
+
+@pytest.fixture
+def inbox() -> Iterator[Path]:
+    """A folder that another account may enter too."""
+    folder = Path(tempfile.mkdtemp(prefix="onlyonce-inbox-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def found(inbox: Path, known: Known | None = None) -> dict[str, InputFile]:
+    """What is new, by name."""
+    return {file.path.removeprefix(f"{inbox}/"): file for file in new_files(inbox, known or {})}
+
+
+def known_of(files: dict[str, InputFile]) -> Known:
+    """What the registry remembers of them."""
+    return {file.path: (file.size, file.modified_ns) for file in files.values()}
+
+
+CONTENTS = {
+    b"": 0, b"\n": 1, b"a": 1, b"a\n": 1, b"a\nb": 2, b"a\n\n": 2, b"\r\n": 1, b"\r": 1, b"\xff\n\x00": 2,
+    b"x" * (listing.PIECE * 2): 1, b"x" * (listing.PIECE - 1) + b"\n" + b"y": 2, b"\n" * (listing.PIECE + 1): listing.PIECE + 1,
+}  # fmt: skip
+
+
+def test_lines_are_counted_as_spark_cuts_them(inbox: Path) -> None:
+    """By line feeds alone; a last line without one counts; an empty file has none; large and small files alike."""
+    for number, content in enumerate(CONTENTS):
+        (inbox / f"{number:03}").write_bytes(content)
+
+    files = found(inbox)
+
+    assert [file.lines for file in files.values()] == list(CONTENTS.values())
+    assert list(files) == sorted(files)
+
+
+LEFT_ALONE = [".hidden", "_temporary", ".a.jsonl.crc", "folder", "pipe", "nowhere", "loop"]
+ODD = [
+    "a b",
+    "line\nfeed",
+    "ü🛒",
+    "%20",
+    "*[1]{a}",
+    '\'"quotes"',
+    "back\\slash",
+    "colon:",
+    "-",
+    "x" * 255,
+    "tab\t",
+    "$HOME",
+    "~",
+]
+
+
+def test_odd_names_are_names_and_what_is_no_file_is_left_alone(inbox: Path) -> None:
+    """Each odd name is found as it is; folders, pipes, hidden files and links to nowhere are not input."""
+    for name in [*ODD, ".hidden", "_temporary", ".a.jsonl.crc"]:
+        (inbox / name).write_text("{}\n")
+    (inbox / "folder").mkdir()
+    os.mkfifo(inbox / "pipe")
+    (inbox / "nowhere").symlink_to(inbox / "missing")
+    (inbox / "loop").symlink_to(inbox / "loop")
+    (inbox / "link").symlink_to(inbox / "a b")
+
+    files = found(inbox)
+
+    assert sorted(files) == sorted([*ODD, "link"])
+    assert {(file.lines, file.refusal) for file in files.values()} == {(1, None)}
+    assert found(inbox, known_of(files)) == {}
+
+
+def test_a_name_that_is_not_utf8_is_refused_once(inbox: Path) -> None:
+    """Neither Delta nor Java could hold it: one entry with its reason, under a printable name; known the next time."""
+    (inbox / os.fsdecode(b"bad\xff.jsonl")).write_text("{}\n")
+    (inbox / "good.jsonl").write_text("{}\n")
+
+    files = found(inbox)
+
+    assert files["bad\\xff.jsonl"].refusal == "the file's name is not UTF-8; give it another name"
+    assert files["good.jsonl"].refusal is None
+    assert all(file.path.encode() for file in files.values())
+    assert found(inbox, known_of(files)) == {}
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "deflate", "lz4", "snappy", "zst", "GZ"])
+def test_a_compressed_file_is_refused(inbox: Path, ending: str) -> None:
+    """Spark would unpack it by its name and find other lines than were counted."""
+    (inbox / f"a.{ending}").write_bytes(b"x\n")
+
+    assert "compressed" in str(found(inbox)[f"a.{ending}"].refusal)
+
+
+def test_an_unreadable_file_is_refused_and_the_others_are_found(inbox: Path) -> None:
+    """One that may not be read, and one whose reading fails: each an entry with the system's reason."""
+    for name in ("closed", "open"):
+        (inbox / name).write_text("{}\n")
+    (inbox / "closed").chmod(0)
+    # No process may read its own memory at address 0: an input error, also for root.
+    (inbox / "failing").symlink_to("/proc/self/mem")
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        files = found(inbox)
+    finally:
+        if root:
+            os.seteuid(0)
+
+    assert "Permission denied; when it can, give it a new name" in str(files["closed"].refusal)
+    assert "the file can't be read" in str(files["failing"].refusal)
+    assert files["open"].refusal is None
+
+
+def test_files_that_vanish_while_we_look_stop_nothing(inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gone between listing and look: never there. Gone before it is counted: an entry that says so."""
+    for name in ("a", "b", "c"):
+        (inbox / name).write_text("{}\n")
+    count = listing._count_lines
+
+    def count_late(path: str) -> int:
+        (inbox / "b").unlink(missing_ok=True)
+        return count(path)
+
+    monkeypatch.setattr(listing, "_count_lines", count_late)
+
+    files = found(inbox)
+
+    assert [name for name, file in files.items() if file.refusal is None] == ["a", "c"]
+    assert "No such file" in str(files["b"].refusal)
+    assert found(inbox / "nothing here") == {}
+    assert found(inbox / "a") == {}
+
+
+def test_a_file_that_is_no_longer_what_was_listed_is_told(inbox: Path) -> None:
+    """Grown, cut, touched, replaced by a folder or gone: each is said before its batch is read; untouched: nothing."""
+    for name in ("same", "grown", "cut", "touched", "gone"):
+        (inbox / name).write_text("{}\n")
+    files = found(inbox)
+    with (inbox / "grown").open("a") as file:
+        file.write("{}\n")
+    (inbox / "cut").write_text("")
+    os.utime(inbox / "touched", ns=(1, 1))
+    (inbox / "gone").unlink()
+
+    told = {name: changed(file) for name, file in files.items()}
+
+    assert told["same"] is None
+    assert told["gone"] == "the file vanished before it was read"
+    assert told["grown"] == "the file changed after it was listed: it had 3 bytes, it has 6"
+    assert told["cut"] == "the file changed after it was listed: it had 3 bytes, it has 0"
+    assert "changed after it was listed" in str(told["touched"])
+
+
+def test_a_replaced_file_is_an_entry_with_its_reason(inbox: Path) -> None:
+    """Under its old name with other content it is refused and not read; after that it is known."""
+    (inbox / "a").write_text("{}\n")
+    before = known_of(found(inbox))
+    (inbox / "a").write_text("{}\n{}\n")
+
+    files = found(inbox, before)
+
+    assert "replaced under its old name" in str(files["a"].refusal)
+    assert found(inbox, known_of(files)) == {}
+
+
+def test_very_many_tiny_files_are_one_pass(inbox: Path) -> None:
+    """Each is opened once when it is new and never again: linear, whatever the number (measured with 100,000)."""
+    for number in range(2000):
+        (inbox / f"{number:06}").write_bytes(b"{}\n")
+
+    files = found(inbox)
+
+    assert sum(file.lines for file in files.values()) == 2000
+    assert found(inbox, known_of(files)) == {}
