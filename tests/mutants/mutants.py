@@ -144,7 +144,7 @@ _ALL = (
     Mutant(
         "wall-clock", "the catalog is collected by the clock", "jobs/model/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
-        ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_the_length_of_a_pause_is_irrelevant"),
+        ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
     ),
     Mutant(
         "offsets-unchecked", "a replay may read other offsets than the log has", "jobs/model/batch.py",
