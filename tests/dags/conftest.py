@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from jobs.settings import ROOT
 
@@ -32,6 +33,12 @@ with open({told!r}, "w") as file:
 print("unit=a/receive/1/0 epoch=3")
 sys.exit({code})
 """
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_airflow() -> None:
+    """As in a fresh process: entry points that tests of other folders called have configured the logs of this one."""
+    structlog.reset_defaults()
 
 
 @dataclass
