@@ -19,7 +19,8 @@ from tests.support.platform import free_port
 RECORDS = 2_000
 
 
-@pytest.fixture(scope="session")
+# Of the package, not of the session: the tests that come after these want two quiet cores and their own environment.
+@pytest.fixture(scope="package")
 def home() -> Iterator[Path]:
     """The folder of a platform that runs, with input in its inbox; nothing is left of it at the end."""
     # Not pytest's own folder, which only its owner may enter: as root the server is another account.
@@ -43,7 +44,7 @@ def home() -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api(home: Path) -> Iterator[AirflowApi]:
     """A session with its Airflow, which has parsed all DAG files."""
     with AirflowApi() as session:

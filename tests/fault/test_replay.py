@@ -105,4 +105,3 @@ def test_the_naive_recipe_loses_and_doubles(spark: Any) -> None:
     doubled = {n for n, times in seen.items() if times > 1}
     assert lost
     assert doubled
-

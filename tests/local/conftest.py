@@ -29,7 +29,7 @@ def home() -> Iterator[Path]:
         patch.setenv("ONLYONCE_HOME", str(folder / "home"))
         patch.setenv("ONLYONCE_PG_PORT", str(free_port()))
         patch.setenv("ONLYONCE_AIRFLOW_PORT", str(free_port()))
-        for name in ("ONLYONCE_DATABASE_URL", "ONLYONCE_READER_URL", "ONLYONCE_PIPELINES"):
+        for name in ("ONLYONCE_DATABASE_URL", "ONLYONCE_READER_URL", "ONLYONCE_PIPELINES", "ONLYONCE_MASTER"):
             patch.delenv(name, raising=False)
         try:
             yield folder / "home"

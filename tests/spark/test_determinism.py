@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from jobs.model.errors import InvariantBroken
@@ -22,9 +25,22 @@ def restless(new_platform: Callable[..., Platform]) -> Platform:
     return platform
 
 
+def _committed(restless: Platform) -> dict[str, Counter[Any]]:
+    """The rows of both sinks; outputs run one after the other, so a kill in the first leaves the second without a table."""
+    made = restless.sql("SELECT to_regclass('results.restless') IS NOT NULL AS made").loc[0, "made"]
+    stored = restless.sql("SELECT * FROM results.restless") if made else pd.DataFrame()
+    return {"delta": multiset(restless.table("restless/picked")), "postgres": multiset(stored)}
+
+
 def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: object) -> None:
     """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives later."""
-    points = ["staging-before-write", "staging-after-write", "delta-after-write", "postgres-unit-after-rows", "postgres-after-units"]
+    points = [
+        "staging-before-write",
+        "staging-after-write",
+        "delta-after-write",
+        "postgres-unit-after-rows",
+        "postgres-after-units",
+    ]
     for point in points:
         restless.run_killed(point, "stable")
         assert restless.struck(point) >= 1
@@ -44,10 +60,11 @@ def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: o
 def test_without_it_a_replay_is_stopped_and_told_the_option(restless: Platform, spark: object, point: str) -> None:
     """A replay that gives other rows stops the job before it writes, and the message names stable_input."""
     restless.run_killed(point, "restless")
-    before = [restless.table("restless/picked"), restless.sql("SELECT * FROM results.restless ORDER BY id")]
+    before = _committed(restless)
 
     with pytest.raises(InvariantBroken, match="stable_input"):
         restless.run("restless")
 
-    after = [restless.table("restless/picked"), restless.sql("SELECT * FROM results.restless ORDER BY id")]
-    assert all(one.equals(other) for one, other in zip(before, after, strict=True))
+    after = _committed(restless)
+    assert sum(before[point.split("-")[0]].values()) > 0
+    assert after == before

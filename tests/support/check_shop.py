@@ -72,13 +72,20 @@ def check_log(
     assert conservation["conserved"].all(), conservation[~conservation["conserved"].astype(bool)]
     assert received["in"].sum() == sum(map(len, files))
     if records is not None:
-        late = platform.sql(f"SELECT output, window_start, sum(late) AS late FROM onlyonce.late WHERE instance = '{instance}' GROUP BY 1, 2")
+        late = platform.sql(
+            f"SELECT output, window_start, sum(late) AS late FROM onlyonce.late WHERE instance = '{instance}' GROUP BY 1, 2"
+        )
         wanted = records[records["late"]].groupby("window_start").size().reset_index(name="late")
         for output in ("per_shop", "balance"):
-            assert _numbers(wanted, "window_start") == _numbers(late[late["output"] == output].drop(columns="output"), "window_start")
+            assert _numbers(wanted, "window_start") == _numbers(
+                late[late["output"] == output].drop(columns="output"), "window_start"
+            )
 
 
 def _numbers(frame: pd.DataFrame, key: str) -> Counter[Any]:
     numbers = [c for c in ("sales", "cents", "late") if c in frame.columns]
-    rows = [[pd.Timestamp(k) if key == "window_start" else k, *map(int, v)] for k, *v in frame[[key, *numbers]].itertuples(index=False)]
+    rows = [
+        [pd.Timestamp(k) if key == "window_start" else k, *map(int, v)]
+        for k, *v in frame[[key, *numbers]].itertuples(index=False)
+    ]
     return Counter(map(tuple, rows))
