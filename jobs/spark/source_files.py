@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ from jobs.spark.listing import InputFile as InputFile
 from jobs.spark.listing import changed, new_files
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
+PATTERN = set("{}[]*?\\")
 AS_IT_IS = {
     "__globPaths__": "false",
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""Names are taken literally: [, * and { in a name are no pattern. And a stale checksum file beside an input file
-(`.name.crc`, of a producer that uses Hadoop) must not stop every run."""
+"""Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
+and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 LISTINGS = 5
 
 
@@ -155,10 +157,19 @@ def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> t
         [(path, reason) for path, reason in sorted(bad.items())], "value string, reason string"
     )
     if readable:
-        text = spark.read.option("lineSep", "\n").options(**AS_IT_IS).text([f.path for f in readable])
-        read = text.select("value", F.lit(None).cast("string").alias("reason"))
+        read = _text(spark, [f.path for f in readable]).select("value", F.lit(None).cast("string").alias("reason"))
         frame = read.union(frame) if bad else read
     return frame, sum(f.lines for f in readable) + len(bad)
+
+
+def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
+    # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
+    # literally; one that is read alone is read once.
+    reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
+    alone = [path for path in paths if PATTERN.intersection(path)]
+    together = [path for path in paths if not PATTERN.intersection(path)]
+    frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
+    return reduce(DataFrame.union, frames)
 
 
 def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
