@@ -60,10 +60,13 @@ def fill(connection: Connection, unit: UnitId, content: Content, counts: Counts 
 def find(connection: Connection, unit: UnitId) -> Content | None:
     """The content of a unit that is in the log."""
     rows = ask(connection, "units", "find", unique_id=str(unit))
-    if not rows:
-        return None
-    floats = {name: float(value) for name, value in (rows[0].float_sums or {}).items()}
-    return Content(rows[0].rows, rows[0].content_hash, floats)
+    return _content(rows[0]) if rows else None
+
+
+def contents(connection: Connection, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
+    """The units of one sink's batch that are in the log, each with its content."""
+    there = [row for row in of_batch(connection, lineage, batch_id) if row.sink == sink]
+    return {UnitId(lineage, batch_id, sink, row.partition): _content(row) for row in there}
 
 
 def of_batch(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
@@ -81,6 +84,11 @@ def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: 
             data="the batch is not marked as committed",
             hint="look at onlyonce.commits for this batch, then run the same command again",
         )
+
+
+def _content(row: Any) -> Content:
+    floats = {name: float(value) for name, value in (row.float_sums or {}).items()}
+    return Content(row.rows, row.content_hash, floats)
 
 
 def _as_json(floats: dict[str, float]) -> str:

@@ -23,7 +23,7 @@ from jobs.model.backfill import Span
 from jobs.model.batch import Batch
 from jobs.model.declare import Output, Postgres
 from jobs.model.errors import Refused
-from jobs.model.units import Content, UnitId
+from jobs.model.units import Content, UnitId, compare
 from jobs.spark import content, postgres_unit
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext, connection_url
@@ -85,6 +85,7 @@ class PostgresWriter:
         pinned = hashed.withColumn(postgres_unit.PARTITION, target).repartitionById(
             plan.partitions, F.col(postgres_unit.PARTITION)
         )
+        self._check_replay(batch, pinned, schema)
         exported = pinned.select(*[_export(f) for f in schema.fields], postgres_unit.HASH, postgres_unit.PARTITION)
         floats = tuple(f.name for f in content.float_fields(schema))
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
@@ -95,6 +96,17 @@ class PostgresWriter:
         passing("postgres-before-units")
         exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
+
+    def _check_replay(self, batch: Batch, pinned: DataFrame, schema: StructType) -> None:
+        """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
+        plan = batch.plan
+        there = run(self._database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, self._output.name))
+        if not there:
+            return
+        groups = pinned.groupBy(postgres_unit.PARTITION).agg(*content.aggregates(schema)).collect()
+        for unit, found in there.items():
+            mine = [group for group in groups if group[postgres_unit.PARTITION] == unit.partition]
+            compare(unit, found, content.of_groups(schema, mine))
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
