@@ -98,7 +98,7 @@ def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None
 
 
 def what_to_do(output: Output) -> str:
-    """How a backfill changes an output's sink: 'replace', 'resend' or 'skip'. Raises Refused.
+    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
 
     Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
     the keys.
@@ -113,7 +113,11 @@ def what_to_do(output: Output) -> str:
             data="nothing was written",
             hint="put window_start among the keys (of a new table), or declare what a backfill shall do: "
             "on_backfill='skip' leaves this sink as it is"
-            + (", 'resend' upserts the new rows over the old" if sink.write == "upsert" else ""),
+            + (
+                ", 'resend' upserts the new rows over the old"
+                if sink.write == "upsert"
+                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
+            ),
         )
     return output.on_backfill
 

@@ -119,7 +119,8 @@ class Output:
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
     on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
-                  'refuse' the backfill, 'skip' this sink, or 'resend' the new rows (an upsert puts them over the old)
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old), or
+                  'correct' an increment: what each window added is kept in a table beside, and the difference added
     """
 
     name: str
@@ -131,16 +132,23 @@ class Output:
     from_output: str | None = None
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
-    on_backfill: Literal["refuse", "skip", "resend"] = "refuse"
+    on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
 
     def __post_init__(self) -> None:
         _check_name("output", self.name)
         _check_one_of(self.name, "late", self.late, ("keep", "recompute"))
-        _check_one_of(self.name, "on_backfill", self.on_backfill, ("refuse", "skip", "resend"))
+        _check_one_of(self.name, "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and self.sink.write != "upsert":
             raise Refused(
                 f"output {self.name}: resending would write rows a second time that are in an {self.sink.write} already",
-                hint="'resend' is for upserts; an append is replaced by itself, an increment can only 'skip'",
+                hint="'resend' is for upserts; an append is replaced by itself, an increment can 'skip' or 'correct'",
+            )
+        if self.on_backfill == "correct" and (
+            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+        ):
+            raise Refused(
+                f"output {self.name}: only an increment whose windows add to one row can be corrected",
+                hint="leave on_backfill out: rows that say their window are replaced",
             )
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")

@@ -94,6 +94,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
+    "on_backfill, correct": (
+        Need.NAME,
+        "what each window added is kept from the first row of a table on, or not at all",
+    ),
 }
 """Kind of change → what it needs, and why. See `_kinds` for how an output's options come to a kind."""
 
@@ -166,7 +170,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):
         if old[part] != new[part]:
-            yield part, part
+            kept = part == "on_backfill" and "correct" in (old[part], new[part])
+            yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
 
 
 def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:

@@ -135,7 +135,7 @@ def _written(
     for step in results.steps_of(context, query, chain[0], made.rows):
         mine = rows if step.output is chain[0] else results.hold(held, results.made(step.output, rows))
         found = results.measured(mine)
-        if todo[step.output.name] == "replace":
+        if todo[step.output.name] in ("replace", "correct"):
             step.writer.replace(batch, found.rows, found.content, made.span)
         elif todo[step.output.name] == "resend":
             step.writer.write(batch, found.rows, found.content)

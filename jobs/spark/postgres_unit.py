@@ -23,6 +23,7 @@ from jobs.commitlog.connect import Database, run, transaction
 from jobs.failpoints import passing
 from jobs.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from jobs.model.units import UnitId, compare
+from jobs.spark import postgres_sums
 from jobs.spark.content import Tally
 from jobs.spark.receive_unit import attempt_name
 
@@ -38,7 +39,8 @@ UPDATES = {
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know. `windows`: with write='replace', the span whose rows go first."""
+    """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
+    kept by window too."""
 
     database: Database
     unit: UnitId
@@ -49,6 +51,7 @@ class Work:
     keys: tuple[str, ...]
     floats: tuple[str, ...]
     windows: tuple[str, ...] | None = None
+    by_window: bool = False
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -120,6 +123,10 @@ def _settle(work: Work, tally: Tally) -> None:
 def _write(connection: Connection, work: Work, batches: Batches) -> None:
     cursor = connection.connection.cursor()
     first = next(batches, None)
+    if work.by_window:
+        table = (work.schema, work.table)
+        postgres_sums.write(cursor, table, work.keys, work.windows, lambda name: _fill(cursor, name, first, batches))
+        return
     if work.write == "replace":
         _delete(cursor, work)
     if first is None:
@@ -156,6 +163,13 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
             hint="the keys must identify a row of the transform's result: group by all of them",
         ) from error
     passing("postgres-unit-after-rows")
+
+
+def _fill(cursor: Any, name: str, first: pa.RecordBatch | None, rest: Batches) -> None:
+    """Copy rows into a staging table of this transaction."""
+    if first is not None:
+        names = {"name": sql.Identifier(name), "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
+        _copy(cursor, _text("COPY {name} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))
 
 
 def _delete(cursor: Any, work: Work) -> None:

@@ -24,7 +24,7 @@ from jobs.model.batch import Batch
 from jobs.model.declare import Output, Postgres
 from jobs.model.errors import Refused
 from jobs.model.units import Content, UnitId, compare
-from jobs.spark import content, postgres_unit
+from jobs.spark import content, postgres_sums, postgres_unit
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext, connection_url
 
@@ -34,7 +34,6 @@ TYPES = {
     "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
 }  # fmt: skip
 READER = "onlyonce_reader"
-WINDOW = ("window_start", "window_end")
 
 
 class PostgresWriter:
@@ -48,6 +47,7 @@ class PostgresWriter:
         self._database = query.driver.session(Database(url))
         self._schema, table = output.sink.table.split(".")
         self._table = table + context.target_suffix()
+        self._by_window = output.on_backfill == "correct"
 
     def prepare(self, schema: StructType) -> None:
         """Make schema and table, add new columns, tell their database the epoch; refuse a column of another type."""
@@ -56,12 +56,20 @@ class PostgresWriter:
         if self._authority != "platform":
             migrate_authority(self._database.url)
             run(Database(self._database.url), lambda conn: lineages.adopt(conn, self._query.driver))
-        columns = {f.name: _type(f) for f in schema.fields}
-        there = run(self._database, lambda conn: self._make(conn, columns))
+        kept = {f.name: _type(f) for f in schema.fields}
+        columns = {n: t for n, t in kept.items() if n not in self._left_out()}
+        beside = postgres_sums.beside(self._table)
+        run(self._database, lambda conn: self._check_beside(conn, beside))
+        if self._by_window:
+            self._fit(beside, kept, ())  # first: a kill between the two must not leave sums without it
+        self._fit(self._table, columns, self._sink.keys)
+
+    def _fit(self, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
+        there = run(self._database, lambda conn: self._make(conn, table, columns, keys))
         if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
             name, (wanted, found) = next(iter(different.items()))
             raise Refused(
-                f"output {self._output.name}: column {name} is {wanted}, but in {self._schema}.{self._table} it is "
+                f"output {self._output.name}: column {name} is {wanted}, but in {self._schema}.{table} it is "
                 f"{found or 'missing'}",
                 data="nothing was written",
                 hint="a changed type needs another name or another table; a new key another table",
@@ -91,7 +99,7 @@ class PostgresWriter:
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._schema, self._table, write, self._sink.keys, floats,
-            windows,
+            windows, self._by_window,
         )  # fmt: skip
         passing("postgres-before-units")
         exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
@@ -121,9 +129,23 @@ class PostgresWriter:
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
 
     def _stored(self, schema: StructType) -> StructType:
-        # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
-        left_out = set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
+        left_out = set() if self._by_window else self._left_out()
         return StructType([f for f in schema.fields if f.name not in left_out])
+
+    def _left_out(self) -> set[str]:
+        # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
+        return set(postgres_sums.WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
+
+    def _check_beside(self, connection: Connection, beside: str) -> None:
+        """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
+        there, kept = (bool(self._there(connection, name)) for name in (self._table, beside))
+        if there and kept != self._by_window:
+            raise Refused(
+                f"output {self._output.name}: {self._schema}.{self._table} was begun "
+                + ("with on_backfill='correct'" if kept else "without on_backfill='correct'"),
+                data="nothing was written; what each window has added must be kept from the first row on, or not at all",
+                hint="put on_backfill back, or name another table for the output",
+            )
 
     def _check_keys(self, schema: StructType) -> None:
         if missing := [key for key in self._sink.keys if key not in schema.names]:
@@ -132,7 +154,7 @@ class PostgresWriter:
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
         numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
-        added = [f for f in schema.fields if f.name not in self._sink.keys]
+        added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
         if self._sink.write == "increment" and (
             wrong := [f.name for f in added if not f.dataType.simpleString().startswith(numbers)]
         ):
@@ -141,21 +163,23 @@ class PostgresWriter:
                 hint="increment adds numbers; what is no number belongs into the keys, or use write='upsert'",
             )
 
-    def _make(self, connection: Connection, columns: dict[str, str]) -> dict[str, str]:
+    def _make(
+        self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]
+    ) -> dict[str, str]:
         """Make what is missing; gives the columns that are there then."""
         cursor = connection.connection.cursor()
-        name = sql.Identifier(self._schema, self._table)
+        name = sql.Identifier(self._schema, table)
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
-        if self._sink.keys:
-            keys = sql.SQL(", ").join(map(sql.Identifier, self._sink.keys))
+        if keys:
             # Not a primary key: a key of the user's may be null, and null is one value.
-            parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(keys))
+            unique = sql.SQL(", ").join(map(sql.Identifier, keys))
+            parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(unique))
         schema = sql.Identifier(self._schema)
         # One at a time in a schema, not in a table: of two that grant on the schema at once PostgreSQL fails one.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._schema,))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
-        new = [n for n in columns if n not in self._there(connection) and n not in self._sink.keys]
+        new = [n for n in columns if n not in self._there(connection, table) and n not in keys]
         for column in new:  # not a key: the table's unique constraint was made without it
             part = sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(columns[column]))
             cursor.execute(sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(name, part))
@@ -164,14 +188,14 @@ class PostgresWriter:
             role = sql.Identifier(READER)
             cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, role))
             cursor.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
-        return self._there(connection)
+        return self._there(connection, table)
 
-    def _there(self, connection: Connection) -> dict[str, str]:
+    def _there(self, connection: Connection, table: str) -> dict[str, str]:
         cursor: Any = connection.connection.cursor()
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            (f'"{self._schema}"."{self._table}"',),
+            (f'"{self._schema}"."{table}"',),
         )
         return dict(cursor.fetchall())
 

@@ -49,6 +49,8 @@ class Task:
     columns: str = ""
     batch: int = 0
     partition: int = 0
+    windows: tuple[str, ...] | None = None
+    by_window: bool = False
     _made: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -62,8 +64,9 @@ class Task:
         """What the driver tells the task; its partition is the task's own to know."""
         unit = UnitId(self.driver.lineage, self.batch, "per_shop", 0)
         return postgres_unit.Work(
-            self.database, unit, self.driver.epoch, "results", "shop", self.write, self.keys, self.floats
-        )
+            self.database, unit, self.driver.epoch, "results", "shop", self.write, self.keys, self.floats,
+            self.windows, self.by_window,
+        )  # fmt: skip
 
     def run(self, *batches: pa.RecordBatch, attempt: int = 0) -> dict[str, list[Any]]:
         """One attempt over these batches, to its end; gives what the driver gets back."""

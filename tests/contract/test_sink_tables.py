@@ -23,7 +23,7 @@ def making(log: Log, table: str) -> Steps:
     writer = PostgresWriter(context, query, output)
 
     def make(connection: Connection) -> None:
-        writer._make(connection, {"shop": "text", "cents": "bigint"})
+        writer._make(connection, writer._table, {"shop": "text", "cents": "bigint"}, ())
 
     def steps(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:

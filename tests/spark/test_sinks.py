@@ -188,6 +188,7 @@ def check_stream(platform: Platform, records: pd.DataFrame) -> None:
     assert sliding(records, in_time=True) == found(platform.table("shop/sliding"))
     assert sessions(records, in_time=True) == found(platform.table("shop/session"))
     assert multiset(records, "id", "shop", "cents") == multiset(platform.sql("SELECT id, shop, cents FROM results.raw"))
+    assert by_shop(in_time) == corrected(platform)
 
 
 def check_backfilled(platform: Platform, records: pd.DataFrame) -> None:
@@ -205,7 +206,18 @@ def backfilled(platform: Platform, records: pd.DataFrame) -> list[tuple[Counter[
         (sliding(records), found(platform.table("shop/sliding"))),
         (sessions(records), found(platform.table("shop/session"))),
         (multiset(records, "id", "shop", "cents"), multiset(platform.sql("SELECT id, shop, cents FROM results.raw"))),
+        (by_shop(records), corrected(platform)),
     ]
+
+
+def by_shop(records: pd.DataFrame) -> Counter[Any]:
+    """Sales and cents of each shop over all windows."""
+    return multiset(records.groupby("shop")["cents"].agg(["sum", "count"]).reset_index())
+
+
+def corrected(platform: Platform) -> Counter[Any]:
+    """The increments that a backfill corrects."""
+    return multiset(platform.sql("SELECT shop, cents, sales FROM results.corrected"))
 
 
 def elsewhere(platform: Platform) -> pd.DataFrame:

@@ -40,6 +40,10 @@ PIPELINES = [
                 name="last", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, on_backfill="skip",
                 sink=Postgres(table="results.last", write="increment", keys=("shop",)),
             ),
+            Output(
+                name="corrected", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, on_backfill="correct",
+                sink=Postgres(table="results.corrected", write="increment", keys=("shop",)),
+            ),
         ),
     )
 ]  # fmt: skip

@@ -138,6 +138,19 @@ def test_only_an_upsert_is_sent_again() -> None:
     assert what_to_do(output(Fixed(timedelta(minutes=1)), sink=upsert, on_backfill="resend")) == "resend"
 
 
+def test_only_an_increment_without_its_window_is_corrected() -> None:
+    """What says its window is replaced; an upsert has no sum to add a difference to."""
+    minute = Fixed(timedelta(minutes=1))
+    sums = Postgres(table="a.b", write="increment", keys=("shop",))
+    assert what_to_do(output(minute, sink=sums, on_backfill="correct")) == "correct"
+    by_window = Postgres(table="a.b", write="increment", keys=("window_start",))
+    for sink in (Delta(), Postgres(table="a.b", write="upsert", keys=("shop",)), by_window):
+        with pytest.raises(Refused, match="only an increment"):
+            output(minute, sink=sink, on_backfill="correct")
+    with pytest.raises(Refused, match="only an increment"):
+        output(None, sink=sums, on_backfill="correct")
+
+
 def test_what_is_wrong_with_an_interval_is_said() -> None:
     """An empty one, one without a zone, one that is no time."""
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -18,6 +18,7 @@ from jobs.model.windows import Fixed, Session, Sliding, micros
 MINUTE = timedelta(minutes=1)
 SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"
 UPSERT = Delta(write="upsert", keys=("window_start",))
+SUMS = Postgres(table="a.b", write="increment", keys=("shop",))
 
 
 def output(name: str = "sums", **changed: Any) -> Output:
@@ -87,6 +88,7 @@ def test_a_change_of_receive_needs_what_is_stated(changed: dict[str, Any], wante
         ({}, {"stable_input": True, "late": "recompute", "on_backfill": "skip"}, [
             ("stable_input of output sums", Need.NOTHING), ("late of output sums", Need.NOTHING), ("on_backfill of output sums", Need.NOTHING),
         ]),
+        ({"sink": SUMS, "on_backfill": "skip"}, {"sink": SUMS, "on_backfill": "correct"}, [("on_backfill of output sums", Need.NAME)]),
         ({}, {"transform": "other:g"}, []),
     ],
 )  # fmt: skip
