@@ -1,4 +1,4 @@
-"""The DAG `collect`: every hour, let ids go that are older than the dedup horizon. No Spark."""
+"""The DAG `collect`: every hour, let go what is kept long enough. No Spark."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ DOC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
 horizon follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe
 beside running streams. What a bucket's drop could not get at is left for the next hour, with a warning.
+Small chunks of ids are merged; units and staged rows of long committed batches go; with `ONLYONCE_ARCHIVE` input files
+that every pipeline has committed are moved there. The task's log says what went.
 """
 
 log = logging.getLogger(__name__)
 
 with DAG(
     "collect",
-    description="Let record ids go that are older than the dedup horizon",
+    description="Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input",
     doc_md=DOC,
     # Not on the hour, when the audit and most streams begin.
     schedule=CronTriggerTimetable("25 * * * *", timezone="UTC"),

@@ -11,5 +11,11 @@ Every function takes a connection and never commits it: the caller owns the tran
 | batches   | begin, end; the frontier; closes                                       |
 | units     | claim, check the epoch, fill                                           |
 | catalog   | the record catalog: chunks of ids                                      |
+| collector | which ids may go, and their drop                                       |
+| merging   | the small chunks of a closed bucket made into large ones               |
+| retention | what else goes, and when                                               |
+| backfills | begin and end of a backfill, and how far its output has come           |
+| declared  | what each query ran under                                              |
+| releases  | invalid and remnant rows that go in again                              |
 | views     | what people ask: the views, read for reports                           |
 """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from jobs.cli import look
 from jobs.commitlog import batches, views
 from jobs.commitlog.connect import run
 from jobs.commitlog.lineages import Driver, close_instance, set_state
@@ -93,6 +95,23 @@ def test_the_output_that_has_not_read_is_the_slow_stage(stages: Stages) -> None:
     assert [(lag[s]["batches_waiting"], lag[s]["records_waiting"]) for s in ("receive", "quick", "slow")] == [
         (0, 0), (1, KEPT), (2, 2 * KEPT),
     ]  # fmt: skip
+
+
+def test_the_command_shows_the_view_to_a_reader(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As rows for a script, by the role that can change nothing."""
+    monkeypatch.setenv("ONLYONCE_READER_URL", stages.log.server.url("reader", stages.log.name))
+    for age in (50_000, 40_000):
+        stages.receive(age)
+    stages.output("quick", upto=2)
+
+    look.lag(as_json=True)
+
+    told = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {stage: (row["batches_waiting"], row["slowest"]) for stage, row in told.items()} == {
+        "receive": (0, False), "quick": (0, False), "slow": (2, True),
+    }  # fmt: skip
 
 
 def test_a_begun_batch_is_what_waits_for_receive_and_not_yet_for_the_outputs(stages: Stages) -> None:
