@@ -14,8 +14,9 @@ import pytest
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support.platform import Platform, Server, free_port
 
-# Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
+# keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
 
 
 @pytest.fixture(scope="session")
