@@ -34,14 +34,16 @@ up: env ## start the platform: PostgreSQL, migrations, Airflow
 down: ## stop the platform; nothing is lost
 	@if [ -x $(BIN)/onlyonce ]; then $(BIN)/onlyonce down; fi
 
-check: env ## style, types, import rules, and the tests that are quick and need no JVM
+PURE := tests/unit tests/dags tests/transcripts
+
+check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not spark and not airflow and not browser and not fault and not slow"
+	$(BIN)/pytest -q $(PURE) -m "not slow"
 
-test: check ## check, then the tests on real Spark, Airflow and kills
-	$(BIN)/pytest -q -m "(spark or airflow or browser or fault) and not slow" --durations=15
+test: check ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
+	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" --durations=20
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-faults: env ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
