@@ -1,7 +1,7 @@
 """Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
 
 Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
-window and leaves out windows that are final by the log. No Spark: the next run makes the checkpoint.
+window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run makes the checkpoint.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ def _start_from(
     if query == "receive":
         return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
     opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
-    start = version + 1
+    start = 0 if last.totals else version + 1  # totals are of all that ever came
     if opened:
         before = opened[0].source_from
         first = int((opened[0].start_from or {}).get("version", 0))
         start = read_upto(before) + 1 if before else first
-    return {"version": start, "counted_upto": version} | kept | (asked or {})
+    closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
+    return {"version": start, "counted_upto": version, "closed_by": closing} | kept | (asked or {})

@@ -12,8 +12,11 @@ DELETE FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batc
 DELETE FROM onlyonce_private.catalog_chunks WHERE instance = :instance AND lineage = :lineage AND batch_id = :batch_id
 
 -- last_offset --
--- Where the last committed batch of a lineage ended, and where its life began.
-SELECT b.source_to, l.start_from FROM onlyonce_private.lineages l
+-- Where the last committed batch of a lineage ended, where its life began, and whether it keeps sums without windows.
+SELECT b.source_from, b.source_to, l.start_from,
+       NOT coalesce((b.facts->>'stateless')::boolean, true) AND NOT EXISTS (
+           SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL) AS totals
+FROM onlyonce_private.lineages l
 LEFT JOIN onlyonce_private.batches b ON b.lineage = l.lineage AND b.state = 'committed'
 WHERE l.lineage = :lineage ORDER BY b.batch_id DESC NULLS LAST LIMIT 1
 

@@ -70,11 +70,15 @@ def reach(connection: Connection, instance: str, output: str) -> Reach:
         return Reach(-1, Frontier())
     consumed = read_upto(rows[0].source_to)
     closing = consumed if rows[0].facts.get("stateless") else read_upto(rows[0].source_from)
-    told = ask(connection, "backfills", "frontier_at", instance=instance, version=closing)[0]
-    known = Frontier(
+    return Reach(consumed, frontier_at(connection, instance, closing))
+
+
+def frontier_at(connection: Connection, instance: str, version: int) -> Frontier:
+    """What the batches and closes up to a version of `events` have told of event time."""
+    told = ask(connection, "backfills", "frontier_at", instance=instance, version=version)[0]
+    return Frontier(
         to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
     )
-    return Reach(consumed, known)
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:

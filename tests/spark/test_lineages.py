@@ -12,9 +12,10 @@ import pytest
 from jobs import lineage, settings
 from jobs.model.errors import Refused
 from tests.fault.test_kills import put_all
+from tests.spark.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
 from tests.support.check_shop import check
-from tests.support.platform import Platform
+from tests.support.platform import Platform, Server, multiset
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +80,36 @@ def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_g
     lineage.new(f"shop/{query}", yes=True)
     platform.run("shop", "--close")
     check(platform, files)
+
+
+def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice(
+    new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running totals are of all that ever came; windows and sessions that were written stay as they are, late rows stay
+    out, and open ones hold what came before the new life."""
+    monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
+    platform = new_platform("tests/support/kinds.py")
+    files = shop_oracle.sales(300, 4)
+    for number in range(3):
+        platform.put("shop", f"{number}.jsonl", files[number])
+        platform.run("shop")
+    written = multiset(platform.table("shop/session"))
+    assert written
+    for query in ("totals", "sliding", "session"):
+        lost(checkpoint(query))
+        lineage.new(f"shop/{query}", yes=True)
+    platform.put("shop", "3.jsonl", files[3])
+
+    platform.run("shop", "--close")
+
+    records = shop_oracle.distinct(files)
+    totals = platform.table("shop/totals")
+    assert multiset(shop_oracle.balance(records), "shop", "cents", "sales") == multiset(
+        totals, "shop", "cents", "sales"
+    )
+    assert sliding(records, in_time=True) == found(platform.table("shop/sliding"))
+    assert sessions(records, in_time=True) == found(platform.table("shop/session"))
+    assert written <= multiset(platform.table("shop/session"))
 
 
 def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform, spark: object) -> None:
