@@ -83,7 +83,7 @@ class Loose:
     def known(self, ids: list[Id], partitions: int = 2) -> list[bool]:
         """Which of the ids a look-up by a later exactly-once batch finds, each in its partition."""
         catalog_lookup.forget()
-        found = {}
+        found: dict[Id, bool] = {}
         for partition in range(partitions):
             mine = [i for i in ids if i[0] % partitions == partition]
             halves = [np.array([i[half] for i in mine], dtype=np.int64).view(np.uint64) for half in (0, 1)]
