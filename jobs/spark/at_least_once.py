@@ -64,12 +64,13 @@ def counted(path: Path, version: int) -> Counts:
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
     for added in delta.added(path, version):
-        file = parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us")
-        number[added.partition["oo_kind"]] += file.metadata.num_rows
-        if added.partition["oo_kind"] == "kept":
+        with parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us") as file:
+            number[added.partition["oo_kind"]] += file.metadata.num_rows
+            if added.partition["oo_kind"] == "invalid":
+                continue
             columns = file.read(["oo_event_time", "oo_unknown"])
-            unknown += columns.num_rows - columns["oo_unknown"].null_count
-            largest.append(_largest(columns["oo_event_time"]))
+        unknown += columns.num_rows - columns["oo_unknown"].null_count
+        largest.append(_largest(columns["oo_event_time"]))
     return Counts(**number, unknown_fields=unknown, largest=to_time(max(largest) if largest else None))
 
 

@@ -190,7 +190,7 @@ class Registry:
 
     def after(self, before: Row | None, end: int) -> Row | None:
         number = before["batch_no"] + 1 if before else 0
-        return {"batch_no": number} if number <= end else None
+        return {"batch_no": number, "reservoirVersion": number + 1} if number <= end else None
 
     def batch(self, before: Row | None, offset: Row) -> source_files.Listed:
         rows = [row for row in self._rows() if row["batch_no"] == offset["batch_no"]]

@@ -6,15 +6,18 @@ row once, since its transaction is of both modes; an append to PostgreSQL has so
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from jobs import lineage
 from tests.fault import ledger
 from tests.fault.matrix import declared
 from tests.fault.matrix.declared import KINDS, Row
@@ -230,6 +233,29 @@ def test_a_batch_ends_in_the_mode_in_which_it_began(world: World, point: str) ->
     assert modes == [(0, "at_least_once", "committed"), (1, "exactly_once", "committed")]
     kept = Counter(row["id"] for row in events(run) if row["oo_kind"] == "kept")
     assert kept == Counter(row["id"] for row in valid(0)) | Counter({row["id"] for row in valid(1)})
+
+
+@pytest.mark.parametrize("point", ["receive-after-begin", "receive-after-delta", "receive-after-control"])
+def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
+    world: World, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """A begun batch whose rows are in `events` is ended by its commit, without a JVM; one whose rows are not, withdrawn."""
+    run = loose(world)
+    killed(run, point)
+    shutil.rmtree(Path(run.play.home) / "data" / run.play.name / "checkpoints" / "receive")
+    monkeypatch.setenv("ONLYONCE_HOME", run.play.home)
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", run.play.url)
+    lineage.new(f"{run.play.name}/receive", yes=True)
+    run.finish()
+
+    found = pairs(run)
+    for name in ("kept", "invalid", "open or not conserved"):
+        wanted, there = found[name]
+        assert wanted == there, f"{name}: {as_text(found)}"
+    control = as_told([row for row in events(run) if row["oo_kind"] == "control"], "oo_lineage", "oo_batch")
+    assert set(control.values()) == {1}
+    tides = run.world.rows("SELECT max(tide_after) FROM onlyonce.batches WHERE instance = %s", run.play.name)
+    assert tides == [(max(datetime.fromisoformat(row["at"]) for n in range(declared.FILES) for row in valid(n)),)]
 
 
 @pytest.mark.parametrize("point", ["receive-unit-after-commit", "receive-after-delta"])
