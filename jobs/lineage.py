@@ -6,6 +6,7 @@ window and leaves out windows that are final by the log; one that keeps totals r
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -101,7 +102,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
         table = DeltaTable(str(path))
         there = table.transaction_version(app_id)
         if there is not None and there >= row.batch_id:
-            run(database, lambda conn, row=row, table=table: _finish(conn, driver, row, table))  # type: ignore[misc]
+            _finish(database, driver, row, table, path)
             continue
         mark = CommitProperties(
             custom_metadata={"userMetadata": "withdrawn by: onlyonce lineage new"},
@@ -111,12 +112,18 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
         write_deltalake(table, empty, mode="append", commit_properties=mark)
 
 
-def _finish(connection: Connection, driver: lineages.Driver, row: Any, table: DeltaTable) -> None:
-    """The rows of a begun receive batch are in `events`, and all its units in the log: end it."""
-    found = batches.find_begun(connection, driver.lineage, row.batch_id)
-    unit = f"{driver.lineage}/{row.batch_id}/events"
-    versions = [e["version"] for e in table.history() if unit in str(e.get("userMetadata"))]
-    batches.end_receive(connection, driver, found, int(row.source_to["lines"]), int(versions[0]), bounded=False)
+def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Path) -> None:
+    """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
+    found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
+    unit = f'"{driver.lineage}/{row.batch_id}/events"'
+    version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
+    read = int(row.source_to["lines"])
+    if found.at_least_once:
+        from jobs.spark import at_least_once
+
+        at_least_once.end(database, driver, found, path, read, version)
+        return
+    run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
 
 
 def _start_from(

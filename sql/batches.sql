@@ -40,7 +40,7 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 UPDATE onlyonce_private.batches
 SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
     remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
-    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved
+    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- count_window --

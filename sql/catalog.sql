@@ -49,3 +49,18 @@ UPDATE onlyonce_private.units SET near_horizon = :near WHERE unique_id = :unique
 -- The number of an instance, and the bucket below which its ids are collected. FOR SHARE: the collector's update waits
 -- until this batch has begun, and then sees the floor that it began with.
 SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR SHARE
+
+-- without_ids --
+-- The at-least-once batches of an instance whose ids a look-up would ask for, and which the catalog does not have.
+SELECT b.lineage, b.batch_id, b.bucket, b.kept
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.mode = 'at_least_once' AND b.ids_added_at IS NULL
+  AND b.state = 'committed' AND b.bucket >= p.gc_floor
+ORDER BY b.lineage, b.batch_id
+
+-- ids_added --
+-- Of two drivers that add the ids of a batch at once one waits here, and finds that it is done.
+UPDATE onlyonce_private.batches SET ids_added_at = clock_timestamp()
+WHERE lineage = :lineage AND batch_id = :batch_id AND ids_added_at IS NULL
+RETURNING batch_id

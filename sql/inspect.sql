@@ -36,7 +36,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate,
        coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
                                  WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon,
-       b.unknown_fields, b.in_time, b.late, b.units_removed,
+       b.unknown_fields, b.in_time, b.late, b.written_again, b.units_removed,
        b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after, b.system_time, b.partitions, b.mode,
        b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -69,7 +69,8 @@ COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'frontier: the clock bound of
 COMMENT ON COLUMN onlyonce.batches.tide_after IS 'receive: the tide with this batch';
 COMMENT ON COLUMN onlyonce.batches.system_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
-COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once';
+COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began';
+COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL once more. An append has them twice, an upsert does not';
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'receive: files that could not be read when it began, with the reason';
@@ -78,7 +79,7 @@ COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
-       u.attempt, u.kind, u.rows, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
+       u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
@@ -95,7 +96,8 @@ COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
 COMMENT ON COLUMN onlyonce.commits.partition IS 'the pinned partition';
 COMMENT ON COLUMN onlyonce.commits.epoch IS 'the driver whose task committed it';
 COMMENT ON COLUMN onlyonce.commits.attempt IS 'Spark''s stage and task attempt';
-COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transaction. witness: they go to Delta, vouched for when the batch is committed';
+COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transaction. witness: they go to Delta, vouched for when the batch is committed. plain: at_least_once, noted with its rows';
+COMMENT ON COLUMN onlyonce.commits.writes IS 'plain: how often rows were written under this id; rows is their sum';
 COMMENT ON COLUMN onlyonce.commits.rows IS 'how many rows';
 COMMENT ON COLUMN onlyonce.commits.content_hash IS 'order-free hash of its exact columns; a replay must give the same';
 COMMENT ON COLUMN onlyonce.commits.committed_at IS 'when the unit committed';
@@ -107,7 +109,7 @@ CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
-           AND (b.units_removed IS NOT NULL
+           AND (b.units_removed IS NOT NULL OR b.mode = 'at_least_once'
                 OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)

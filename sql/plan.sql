@@ -6,7 +6,7 @@ ON CONFLICT ON CONSTRAINT declarations_once DO NOTHING
 
 -- ran_under --
 -- The declaration of a lineage's last batch, as far as it was kept, and whether the query keeps no state.
-SELECT b.declaration_hash, d.parts, coalesce((b.facts->>'stateless')::boolean, false) AS stateless
+SELECT b.declaration_hash, d.parts, coalesce((b.facts->>'stateless')::boolean, false) AS stateless, b.mode
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 LEFT JOIN onlyonce_private.declarations d
     ON (d.instance, d.query, d.hash) = (l.instance, l.query, b.declaration_hash)

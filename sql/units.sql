@@ -24,7 +24,7 @@ SELECT rows, content_hash, float_sums FROM onlyonce_private.units WHERE unique_i
 -- of_batch --
 -- All units of a batch.
 SELECT unique_id, sink, partition, epoch, attempt, kind, rows, content_hash, float_sums,
-       kept, invalid, remnant, duplicate, unknown_fields, largest, committed_at
+       kept, invalid, remnant, duplicate, unknown_fields, largest, committed_at, writes
 FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- known_epoch --
@@ -40,7 +40,22 @@ RETURNING epoch
 -- copy_to_log --
 -- A unit that committed in a sink's own database, copied to the platform's log at the end of its batch.
 INSERT INTO onlyonce_private.units
-    (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, float_sums, committed_at, authority)
+    (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, float_sums, committed_at,
+     authority, writes)
 VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :kind, :rows, :content_hash,
-        CAST(:float_sums AS jsonb), :committed_at, :authority)
+        CAST(:float_sums AS jsonb), :committed_at, :authority, :writes)
 ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
+
+-- note --
+-- Rows that were written without a claim, in their transaction. Written again under the same id, they add up.
+INSERT INTO onlyonce_private.units AS known
+    (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows)
+VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, 'plain', :rows)
+ON CONFLICT ON CONSTRAINT units_unique_id DO UPDATE
+SET rows = known.rows + excluded.rows, writes = known.writes + 1, epoch = excluded.epoch, attempt = excluded.attempt,
+    committed_at = clock_timestamp()
+
+-- noted --
+-- How many rows were written without a claim to a sink, over all attempts at a batch.
+SELECT coalesce(sum(rows), 0)::bigint AS rows FROM onlyonce_private.units
+WHERE lineage = :lineage AND batch_id = :batch_id AND sink = :sink AND kind = 'plain'

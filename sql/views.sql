@@ -2,7 +2,7 @@
 -- What became of the records that a run read.
 SELECT query, count(*) AS batches, sum("in")::bigint AS "in", sum(kept)::bigint AS kept, sum(late)::bigint AS late,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
-       sum(unknown_fields)::bigint AS unknown_fields
+       sum(unknown_fields)::bigint AS unknown_fields, sum(written_again)::bigint AS written_again
 FROM onlyonce.batches WHERE run_id = :run_id AND state = 'committed'
 GROUP BY query ORDER BY query = 'receive' DESC, query
 

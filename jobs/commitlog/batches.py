@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from jobs.commitlog import catalog, units
 from jobs.commitlog.connect import ask, do, do_many
 from jobs.commitlog.lineages import Driver, check_epoch
 from jobs.model.batch import (
+    EXACTLY_ONCE,
     Batch,
     Outcome,
     Plan,
@@ -24,6 +26,7 @@ from jobs.model.batch import (
     to_time,
 )
 from jobs.model.frontier import Frontier
+from jobs.model.units import Counts
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 
@@ -34,11 +37,19 @@ def frontier(connection: Connection, instance: str) -> Frontier:
     return Frontier(to_micros(row.tide), to_micros(row.ended), to_micros(row.silent_tide), to_micros(row.silent_clock))
 
 
-def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
+def begin(
+    connection: Connection,
+    driver: Driver,
+    instance: str,
+    plan: Plan,
+    known: Frontier | None,
+    landed: Callable[[], bool] = lambda: False,
+) -> Batch:
     """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
 
-    `known` is the frontier to stamp; None takes the committed one. Raises Superseded, or Refused when the
-    replay reads other data, or the declaration or an input file has changed under committed units.
+    `known` is the frontier to stamp; None takes the committed one. `landed` is asked only of a batch that was begun at
+    least once: whether it has written anything, which no unit tells. Raises Superseded, or Refused when the replay
+    reads other data, or the declaration or an input file has changed under what is committed.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
     there = _find(connection, plan)
@@ -48,6 +59,8 @@ def begin(connection: Connection, driver: Driver, instance: str, plan: Plan, kno
     if there.committed:
         return there
     committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
+    if there.at_least_once and not committed_units:
+        committed_units = int(landed())
     anew = check_declaration(there.plan, plan, committed_units)
     if check_files(there.plan, plan, committed_units) or anew:
         do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
@@ -81,10 +94,23 @@ def end_receive(
     total = {name: sum(getattr(u, name) for u in there) for name in FATES}
     tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
     tide = max(tides) if tides and not bounded else None
-    outcome = Outcome(read=read, delta_version=delta_version, tide_after=tide, **total)
-    check_receive(f"{plan.lineage}/{plan.batch_id}", outcome)
-    end(connection, driver, batch, outcome)
+    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
     return total
+
+
+def end_at_least_once(
+    connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, counts: Counts
+) -> dict[str, int]:
+    """The same for a receive batch without units, by what was counted in its commit to `events`."""
+    total = {name: getattr(counts, name) for name in FATES}
+    tide = to_time(batch.frontier.after_batch(to_micros(counts.largest)).tide)
+    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
+    return total
+
+
+def _end_received(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+    check_receive(f"{batch.plan.lineage}/{batch.plan.batch_id}", outcome)
+    end(connection, driver, batch, outcome)
 
 
 def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
@@ -164,7 +190,10 @@ def _from_row(row: Any) -> Batch:
 
 
 def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
-    floor = catalog.ensure_bucket(connection, instance, plan.bucket)
+    if plan.mode == EXACTLY_ONCE:
+        floor = catalog.ensure_bucket(connection, instance, plan.bucket)
+    else:
+        floor = catalog.floor(connection, instance)
     stamped = frontier(connection, instance) if known is None else known
     values = asdict(plan)
     for name in ("source_from", "source_to", "settings", "facts"):

@@ -117,6 +117,21 @@ def note_near(connection: Connection, unique_id: str, near: int) -> None:
     do(connection, "catalog", "note_near", unique_id=unique_id, near=near)
 
 
+def without_ids(connection: Connection, instance: str) -> list[Any]:
+    """The at-least-once batches (lineage, batch_id, bucket, kept) whose ids are wanted and not in the catalog."""
+    return ask(connection, "catalog", "without_ids", instance=instance)
+
+
+def ids_added(connection: Connection, lineage: str, batch_id: int) -> bool:
+    """Note that the ids of a batch are added, in their transaction; False when another driver has added them."""
+    return bool(ask(connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
+
+
+def floor(connection: Connection, instance: str) -> int:
+    """The collection floor of a batch that keeps no ids, held until the transaction ends."""
+    return int(ask(connection, "catalog", "floor", instance=instance)[0].gc_floor)
+
+
 def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     """Make the partition of a bucket before a batch needs it; gives the collection floor.
 

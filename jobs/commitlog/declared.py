@@ -70,7 +70,7 @@ def all_that_ran(connection: Connection, instance: str) -> list[Ran]:
     found = []
     for row in ask(connection, "plan", "queries", instance=instance):
         for last in ask(connection, "plan", "ran_under", lineage=row.lineage):
-            found.append(Ran(row.query, row.lineage, last.declaration_hash, last.parts, last.stateless))
+            found.append(Ran(row.query, row.lineage, last.declaration_hash, _parts(row.query, last), last.stateless))
     return found
 
 
@@ -89,3 +89,9 @@ def last_final(connection: Connection, instance: str, output: str) -> tuple[date
     """(start of the newest final window, end of the last one) of an output; None before the first."""
     row = ask(connection, "plan", "last_final", instance=instance, output=output)[0]
     return row.last_start, row.last_end
+
+
+def _parts(query: str, last: Any) -> dict[str, Any] | None:
+    # The mode is no part of the fingerprint, since a batch ends in the mode in which it began: its row tells it.
+    parts: dict[str, Any] | None = last.parts
+    return parts | {"mode": last.mode} if query == "receive" and parts else parts

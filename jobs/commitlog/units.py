@@ -91,6 +91,20 @@ def _content(row: Any) -> Content:
     return Content(row.rows, row.content_hash, floats)
 
 
+def note(connection: Connection, unit: UnitId, epoch: int, attempt: str, rows: int) -> None:
+    """Note rows that no claim guards, in the transaction that writes them. Called in at-least-once mode."""
+    do(
+        connection, "units", "note",
+        unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+        epoch=epoch, attempt=attempt, rows=rows,
+    )  # fmt: skip
+
+
+def noted(connection: Connection, lineage: str, batch_id: int, sink: str) -> int:
+    """How many rows all attempts at a batch have written to a sink without a claim."""
+    return int(ask(connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
+
+
 def _as_json(floats: dict[str, float]) -> str:
     # JSON knows no NaN and no infinity, and a record may hold them: as text they are what float() reads again.
     return json.dumps({name: value if isfinite(value) else str(value) for name, value in floats.items()})

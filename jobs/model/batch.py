@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobs.model.declare import MODES
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.frontier import Frontier
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EXACTLY_ONCE, AT_LEAST_ONCE = MODES
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Batch:
     replayed: bool
 
     @property
+    def at_least_once(self) -> bool:
+        """Whether it began without catalog and claims; then it ends so too, whatever is declared by now."""
+        return self.plan.mode == AT_LEAST_ONCE
+
+    @property
     def committed(self) -> bool:
         """Whether an earlier attempt has ended it."""
         return self.state == "committed"
@@ -64,6 +71,7 @@ class Outcome:
     late: int | None = None
     tide_after: datetime | None = None
     delta_version: int | None = None
+    written_again: int | None = None
 
 
 def check_replay(there: Plan, meant: Plan) -> None:

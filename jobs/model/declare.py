@@ -20,6 +20,7 @@ T = TypeVar("T")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
+MODES = ("exactly_once", "at_least_once")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -136,8 +137,8 @@ class Output:
 
     def __post_init__(self) -> None:
         _check_name("output", self.name)
-        _check_one_of(self.name, "late", self.late, ("keep", "recompute"))
-        _check_one_of(self.name, "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        _check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        _check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and self.sink.write != "upsert":
             raise Refused(
                 f"output {self.name}: resending would write rows a second time that are in an {self.sink.write} already",
@@ -188,6 +189,9 @@ class Pipeline:
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
                    (18 bytes each) is small; longer for sources that are replayed by hand
+    mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
+                   PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
+                   exactly once
     """
 
     name: str
@@ -200,9 +204,11 @@ class Pipeline:
     max_ahead: timedelta = timedelta(days=1)
     partitions: int = 2
     dedup_horizon: timedelta = timedelta(days=1)
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
 
     def __post_init__(self) -> None:
         _check_name("pipeline", self.name)
+        _check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
@@ -276,6 +282,12 @@ def _check_outputs(pipeline: Pipeline) -> None:
         raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
     if {"receive", "close"} & set(names):
         raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
+    for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
+            "twice would be added twice",
+            hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
+        )
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made)
     targets = [target(pipeline, o) for o in pipeline.outputs]
@@ -312,9 +324,11 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def _check_one_of(output: str, option: str, value: str, known: tuple[str, ...]) -> None:
+def _check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise Refused(f"output {output}: {option}={value!r}", hint=f"It can be: {', '.join(known)}")
+        close = difflib.get_close_matches(str(value), known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise Refused(f"{whose}: {option}={value!r}", hint=f"{guess}It can be: {', '.join(known)}")
 
 
 def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:

@@ -55,6 +55,11 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
     "inbox": (Need.NOTHING, "but a file that was read and lies in the new folder too is a new file there"),
     "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "mode to exactly_once": (
+        Need.NOTHING,
+        "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
+    ),
+    "mode to at_least_once": (Need.NOTHING, "from the next batch on; what has begun ends as it began"),
     "output added": (Need.NOTHING, "its stream reads `events` from the start"),
     "output removed": (Need.NOTHING, "its table stays; declared again under this name, it goes on where it stopped"),
     "made added": (
@@ -136,6 +141,9 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
     for part in ("record_id", "event_time", "max_ahead", "inbox", "max_files_a_batch"):
         if before[part] != after[part]:
             yield _change("receive", part, before[part], after[part], part)
+    was, now = before.get("mode", after["mode"]), after["mode"]
+    if was != now:
+        yield _change("receive", "mode", was, now, f"mode to {now}")
 
 
 def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) -> Iterator[Change]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import tenacity
 from deltalake import DeltaTable
@@ -49,6 +50,14 @@ class Commit:
     def note(self) -> str:
         """The commit's userMetadata."""
         return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Added:
+    """One data file of a commit, with the values of its partition columns."""
+
+    path: Path
+    partition: dict[str, str]
 
 
 def exists(path: Path) -> bool:
@@ -147,6 +156,13 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
             if (note.get("app_id"), note.get("version")) == (commit.app_id, commit.version):
                 return int(entry["version"]), note
     return None
+
+
+def added(path: Path, version: int) -> list[Added]:
+    """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
+    entry = (path / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    files = [line["add"] for line in map(json.loads, entry) if "add" in line]
+    return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
 
 
 def latest(path: Path) -> int:

@@ -45,6 +45,12 @@ def stamp(known: Frontier) -> Column:
     return F.struct(*parts)
 
 
+def rows(frame: DataFrame, pipeline: Pipeline, given: dict[str, Column]) -> DataFrame:
+    """A frame as rows of the table: the columns that are given, and those of the frame."""
+    fields = schema(pipeline).fields
+    return frame.select(*[given.get(f.name, F.col(f"`{f.name}`")).cast(f.dataType).alias(f.name) for f in fields])
+
+
 def control(spark: SparkSession, pipeline: Pipeline, lineage: str, number: int, known: Frontier, now: Any) -> DataFrame:
     """The one control row of a close."""
     columns = {

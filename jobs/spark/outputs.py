@@ -125,7 +125,7 @@ def _plan_of(
         system_time=context.started_at,
         bucket=0,
         settings=context.settings(),
-        mode="exactly_once",
+        mode=context.mode,
         declaration_hash=context.declaration_hash(root.name),
     )
 
@@ -135,17 +135,23 @@ def _batch(
 ) -> None:
     passing("output-before-begin")
     known = Frontier() if context.bounded else None
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known))
+
+    def landed() -> bool:
+        return any(step.writer.landed(plan) for step in steps)
+
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("output-after-begin")
     with ExitStack() as held:
         root = steps[0].output
         rows = _consumed(context, query, root, batch, results.hold(held, frame))
         if batch.committed:
             return
-        panes = _write(context, query, steps[0], batch, results.hold(held, rows))
+        panes, again = _write(context, query, steps[0], batch, results.hold(held, rows))
         for step in steps[1:]:
-            panes += _write(context, query, step, batch, results.hold(held, results.made(step.output, rows)))
-        _end(context, query, steps, batch, versions, panes)
+            made = results.hold(held, results.made(step.output, rows))
+            more_panes, more_again = _write(context, query, step, batch, made)
+            panes, again = panes + more_panes, again + more_again
+        _end(context, query, steps, batch, versions, panes, again)
     passing("output-after-end")
 
 
@@ -160,15 +166,16 @@ def _consumed(context: RunContext, query: Query, root: Output, batch: Batch, fra
 
 def _write(
     context: RunContext, query: Query, step: results.Step, batch: Batch, rows: DataFrame
-) -> list[dict[str, Any]]:
-    """Write one output's rows; gives the panes: one for each window, with its number of rows."""
+) -> tuple[list[dict[str, Any]], int]:
+    """Write one output's rows; gives the panes, one for each window with its number of rows, and how many rows were
+    written once more than they should be."""
     found = results.measured(rows)
-    step.writer.write(batch, found.rows, found.content)
+    again = step.writer.write(batch, found.rows, found.content)
     unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
-    query.log.info("written", unit=unit, rows=found.content.rows)
+    query.log.info("written", unit=unit, rows=found.content.rows, again=again)
     final = step.output.panes == "on_time"
     same = {"instance": context.instance, "output": step.output.name, "generation": 0, "final": final}
-    return [same | window for window in found.windows]
+    return [same | window for window in found.windows], again
 
 
 def _end(
@@ -178,11 +185,13 @@ def _end(
     batch: Batch,
     versions: Versions,
     panes: list[dict[str, Any]],
+    again: int,
 ) -> None:
     root = steps[0].output
     received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
     counts = [_of_life(query, row) for row in _counts(context, root, received)]
-    outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
+    in_time, late = (sum(c[fate] for c in counts) for fate in ("in_time", "late"))
+    outcome = Outcome(in_time=in_time, late=late, written_again=again if batch.at_least_once else None)
     kept = sum(r.kept for r in received)
     pairs = kept * (root.window.per_record if root.window else 1)
     check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)

@@ -100,14 +100,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> None:
                 pass
             compare(work.unit, there, tally.content())
             return
-        try:
-            _write(connection, work, batches)
-        except (psycopg2.DataError, psycopg2.IntegrityError) as error:
-            raise Refused(
-                f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
-                data="nothing of this unit was written",
-                hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text)",
-            ) from error
+        put(connection, work, batches)
         units.fill(connection, work.unit, tally.content())
         passing("postgres-unit-before-commit")
 
@@ -118,6 +111,21 @@ def _settle(work: Work, tally: Tally) -> None:
     if there is None:
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
     compare(work.unit, there, tally.content())
+
+
+def put(connection: Connection, work: Work, batches: Batches) -> None:
+    """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`postgres_plain`).
+
+    Raises Refused for rows that the table can't hold, InvariantBroken for two of the same keys.
+    """
+    try:
+        _write(connection, work, batches)
+    except (psycopg2.DataError, psycopg2.IntegrityError) as error:
+        raise Refused(
+            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
+            data="nothing of this unit was written",
+            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text)",
+        ) from error
 
 
 def _write(connection: Connection, work: Work, batches: Batches) -> None:

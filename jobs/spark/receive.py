@@ -1,6 +1,7 @@
-"""Receive: from the source to `events`, exactly once. One streaming query for each pipeline.
+"""Receive: from the source to `events`. One streaming query for each pipeline.
 
-The steps are numbered as in jobs/PROTOCOL.md. One exchange, one pass, one Delta commit for each batch.
+The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
+batch; what at-least-once mode does instead is in `at_least_once`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs import catalog_rebuild
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Outcome, Plan
+from jobs.model.batch import EXACTLY_ONCE, Batch, Outcome, Plan
 from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
-from jobs.spark import checkpoint, delta, events, parse, receive_unit, source_files
+from jobs.spark import at_least_once, checkpoint, delta, events, parse, receive_unit, source_files
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
@@ -52,8 +54,14 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     listed = source_files.listed(registered)
     plan = _plan(context, query, batch_id, listed)
     known = Frontier() if context.bounded else None
+    if plan.mode == EXACTLY_ONCE:
+        catalog_rebuild.catch_up(query.database, query.driver, context.instance, context.events, context.pipeline)
     passing("receive-before-begin")
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known))
+
+    def landed() -> bool:
+        return at_least_once.landed(context.events, query.lineage, batch_id)
+
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("receive-after-begin")
     if batch.committed:
         return
@@ -65,7 +73,10 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    rows = _judged(context, query, batch, lines)
+    if batch.at_least_once:
+        rows = at_least_once.rows(context.pipeline, batch, lines)
+    else:
+        rows = _judged(context, query, batch, lines)
     version = delta.append(rows, context.events, commit, ["oo_kind"])
     passing("receive-after-delta")
     _end(context, query, batch, read, version)
@@ -91,7 +102,7 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: source_files
         system_time=listed.seen_at,
         bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),
-        mode="exactly_once",
+        mode=context.mode,
         declaration_hash=context.declaration_hash("receive"),
         facts=source_files.unreadable(listed.files),
     )
@@ -143,21 +154,23 @@ def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFram
     is_remnant = fate == receive_unit.REMNANT
     kind = F.when(is_seed, "control").when(is_remnant, "remnant")
     kind = kind.when(fate == receive_unit.INVALID, "invalid").otherwise("kept")
-    columns = {
+    given = {
         "oo_kind": kind, "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage),
         "oo_batch": F.lit(plan.batch_id), "oo_partition": F.spark_partition_id(), "oo_frontier": frontier,
         "oo_reason": F.when(is_remnant, BEFORE_HORIZON).otherwise(F.col("oo_reason")),
     }  # fmt: skip
-    fields = events.schema(context.pipeline).fields
-    return judged.select(*[columns.get(f.name, F.col(f"`{f.name}`")).cast(f.dataType).alias(f.name) for f in fields])
+    return events.rows(judged, context.pipeline, given)
 
 
 def _end(context: RunContext, query: Query, batch: Batch, read: int, version: int) -> None:
     passing("receive-before-end")
-    total = run(
-        query.database,
-        lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
-    )
+    if batch.at_least_once:
+        total = at_least_once.end(query.database, query.driver, batch, context.events, read, version)
+    else:
+        total = run(
+            query.database,
+            lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
+        )
     unit = f"{query.lineage}/{batch.plan.batch_id}"
     query.log.info("batch committed", unit=unit, read=read, **total)
 

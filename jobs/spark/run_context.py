@@ -13,6 +13,7 @@ from jobs import declarations, settings
 from jobs.commitlog import declared, lineages
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
+from jobs.model.batch import EXACTLY_ONCE
 from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused
 from jobs.spark import checkpoint
@@ -43,6 +44,11 @@ class RunContext:
     def bounded(self) -> bool:
         """Whether this is a bounded run, where nothing is late and the targets are its own."""
         return self.instance != self.pipeline.name
+
+    @property
+    def mode(self) -> str:
+        """In which mode a batch begins. A bounded run is always exactly once."""
+        return EXACTLY_ONCE if self.bounded else self.pipeline.mode
 
     @property
     def folder(self) -> Path:

@@ -16,7 +16,7 @@ from jobs.commitlog import units
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
 from jobs.model.backfill import Span
-from jobs.model.batch import Batch, to_time
+from jobs.model.batch import Batch, Plan, to_time
 from jobs.model.declare import Delta, Output, target
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId, compare
@@ -53,12 +53,13 @@ class DeltaWriter:
         delta.make(self.path, full, session, [DATE] if DATE in full.names else [], {})
         columns.fit(session, self.path, full, f"output {self._output.name}")
 
-    def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
-        """Witness, write, compare."""
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+        """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        self._witness(batch, unit, content)
+        if not batch.at_least_once:
+            self._witness(batch, unit, content)
         if content.rows == 0:
-            return
+            return 0
         commit = self._commit(batch, unit, content)
         dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
         passing("delta-before-write")
@@ -68,6 +69,12 @@ class DeltaWriter:
             self._check_keys(rows)
             delta.once(self.path, commit, lambda: self._merge(dated, commit))
         passing("delta-after-write")
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether the table has the transaction of this batch."""
+        there = delta.version(self.path, self._app_id(plan))
+        return there is not None and there >= plan.batch_id
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
@@ -89,12 +96,18 @@ class DeltaWriter:
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
+        if batch.at_least_once:
+            return
         there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
         units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
 
     def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
-        app_id = f"{batch.plan.lineage}/{self._output.name}"
-        return delta.Commit(app_id, batch.plan.batch_id, str(unit), self._query.driver.epoch, content.exact)
+        # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
+        meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
+        return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(unit), self._query.driver.epoch, meant)
+
+    def _app_id(self, plan: Plan) -> str:
+        return f"{plan.lineage}/{self._output.name}"
 
     def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
         def work(connection: Connection) -> None:

@@ -20,11 +20,11 @@ from jobs.commitlog.connect import Database, do, run
 from jobs.commitlog.migrate import migrate_authority
 from jobs.failpoints import passing
 from jobs.model.backfill import Span
-from jobs.model.batch import Batch
+from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Output, Postgres
 from jobs.model.errors import Refused
 from jobs.model.units import Content, UnitId, compare
-from jobs.spark import content, postgres_sums, postgres_unit
+from jobs.spark import content, postgres_plain, postgres_sums, postgres_unit
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext, connection_url
 
@@ -75,9 +75,16 @@ class PostgresWriter:
                 hint="a changed type needs another name or another table; a new key another table",
             )
 
-    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> None:
-        """One task and one transaction for each pinned partition."""
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+        """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
+        if batch.at_least_once:
+            return self._plainly(batch, rows, content_of_rows.rows)
         self._commit(batch, rows, self._sink.write, None)
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether any rows of this batch are noted."""
+        return self._noted(plan) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
@@ -116,6 +123,24 @@ class PostgresWriter:
             mine = [group for group in groups if group[postgres_unit.PARTITION] == unit.partition]
             compare(unit, found, content.of_groups(schema, mine))
 
+    def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
+        schema = self._stored(rows.schema)
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        work = postgres_unit.Work(
+            self._database, unit, self._query.driver.epoch, self._schema, self._table, self._sink.write, self._sink.keys, ()
+        )  # fmt: skip
+        passing("postgres-before-units")
+        # Two rows of the same keys must meet in one task, or nobody would tell.
+        placed = rows.repartition(*[F.col(f"`{key}`") for key in self._sink.keys]) if self._sink.keys else rows
+        exported = placed.select(*[_export(f) for f in schema.fields])
+        exported.mapInArrow(postgres_plain.write_rows(work), postgres_unit.RESULT).collect()
+        passing("postgres-after-units")
+        return self._noted(batch.plan) - count
+
+    def _noted(self, plan: Plan) -> int:
+        name = self._output.name
+        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
         plan = batch.plan
@@ -125,6 +150,8 @@ class PostgresWriter:
                 values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
                 values |= {"float_sums": json.dumps(row.float_sums), "authority": self._authority}
                 do(connection, "units", "copy_to_log", **values)
+        if batch.at_least_once:
+            return
         logged = units.of_batch(connection, plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
 

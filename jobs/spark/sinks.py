@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from jobs.model.backfill import Span
-from jobs.model.batch import Batch
+from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Delta, Output
 from jobs.model.units import Content
 from jobs.spark.query import Query
@@ -22,8 +22,14 @@ class SinkWriter(Protocol):
     def prepare(self, schema: StructType) -> None:
         """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
 
-    def write(self, batch: Batch, rows: DataFrame, content: Content) -> None:
-        """Commit the rows of a batch as units. Rows that are there already are compared, not written again."""
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+        """Commit the rows of a batch as units. Rows that are there already are compared, not written again.
+
+        Of an at-least-once batch they are written plainly; gives how many are there once more than they should be.
+        """
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether an attempt at an at-least-once batch has written anything."""
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""

@@ -38,19 +38,22 @@ def distinct(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
 
     One file is one batch.
     """
-    seen: dict[str, dict[str, Any]] = {}
+    return every(files).drop_duplicates("id").reset_index(drop=True)
+
+
+def every(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
+    """The same of each delivery: what at-least-once mode keeps."""
+    found: list[dict[str, Any]] = []
     tide: datetime | None = None
     for batch, records in enumerate(files):
         frontier = tide
         for record in records:
-            if record["id"] in seen:
-                continue
             at = datetime.fromisoformat(record["at"])
             start = START + (at - START) // MINUTE * MINUTE
             late = frontier is not None and start + MINUTE <= frontier - MINUTE
-            seen[record["id"]] = record | {"window_start": start, "late": late, "batch": batch, "tide": frontier}
+            found.append(record | {"window_start": start, "late": late, "batch": batch, "tide": frontier})
             tide = at if tide is None else max(tide, at)
-    return pd.DataFrame(seen.values())
+    return pd.DataFrame(found)
 
 
 def per_shop(records: pd.DataFrame) -> pd.DataFrame:

@@ -21,3 +21,8 @@ def total(shops: DataFrame) -> DataFrame:
 def balance(sales: DataFrame) -> DataFrame:
     """What each window adds to each shop's balance: a non-idempotent effect. No window in the rows."""
     return sales.groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents"), F.count(F.lit(1)).alias("sales"))
+
+
+def each(sales: DataFrame) -> DataFrame:
+    """Each sale as it is, without a window."""
+    return sales.select("id", "shop", "cents")

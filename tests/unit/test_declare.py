@@ -114,6 +114,13 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "early panes of sessions": (
         lambda: output(panes="early", sink=UPSERT, window=Session(timedelta(1))), "early panes of sessions", ""),
     "no outputs": (lambda: pipeline(outputs=()), "no outputs", "at least one Output"),
+    "an unknown mode": (
+        lambda: pipeline(mode="at_least_one"), "pipeline shop: mode='at_least_one'", "did you mean 'at_least_once'?"),
+    "a mode that is no word": (lambda: pipeline(mode=None), "pipeline shop: mode=None", "exactly_once, at_least_once"),
+    "an increment at least once": (
+        lambda: pipeline(mode="at_least_once", outputs=(
+            output(), output("sums", window=None, sink=Postgres(table="a.b", write="increment", keys=("shop",))))),
+        "output sums increments: a batch that is written twice would be added twice", "mode='exactly_once'"),
     "two outputs of one name": (
         lambda: pipeline(outputs=(output(), output("b"), output())), "two outputs are named 'per_shop'", "rename"),
     "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'close'", "rename"),
@@ -171,6 +178,15 @@ def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
         declare()
 
     assert hint in refusal.value.hint
+
+
+def test_every_other_sink_may_be_at_least_once() -> None:
+    """Only an increment can't bear a row twice by its meaning; exactly once is what nobody need ask for."""
+    sinks = (Delta(), UPSERT, Postgres(table="a.b"), Postgres(table="a.c", write="upsert", keys=("window_start",)))
+    outputs = tuple(output(f"o{n}", sink=sink) for n, sink in enumerate(sinks))
+
+    assert pipeline(mode="at_least_once", outputs=outputs).mode == "at_least_once"
+    assert pipeline().mode == "exactly_once"
 
 
 def test_one_table_in_two_databases_is_two_targets() -> None:

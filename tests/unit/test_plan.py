@@ -62,12 +62,24 @@ def of_output(before: Output, after: Output, **options: Any) -> list[tuple[str, 
         ({"record_id": ("id", "cents")}, [("record_id", Need.NOTHING)]),
         ({"event_time": "made"}, [("event_time", Need.NAME)]),
         ({"max_ahead": MINUTE}, [("max_ahead", Need.NOTHING)]),
+        ({"mode": "at_least_once"}, [("mode", Need.NOTHING)]),
         ({"source": Files(inbox="/elsewhere", max_files_a_batch=2)}, [("inbox", Need.NOTHING), ("max_files_a_batch", Need.NOTHING)]),
     ],
 )  # fmt: skip
 def test_a_change_of_receive_needs_what_is_stated(changed: dict[str, Any], wanted: list[tuple[str, Need]]) -> None:
     """Each option of a pipeline by itself; how a schema is written is no difference."""
     assert of_receive(**changed) == wanted
+
+
+def test_a_switch_to_exactly_once_says_that_the_catalog_is_made_first() -> None:
+    """And what was kept before there was a mode is of the same mode."""
+    loose, strict = receive_parts(pipeline(mode="at_least_once")), receive_parts(pipeline())
+    [change] = changes("receive", loose, strict)
+    old = {part: value for part, value in strict.items() if part != "mode"}
+
+    assert (change.before, change.after, change.need) == ("at_least_once", "exactly_once", Need.NOTHING)
+    assert "before its first batch the next run puts the ids" in change.why
+    assert changes("receive", old, strict) == []
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[str, Any]] = {
 """The kinds of output: function and columns of the result."""
 
 
-def declare(name: str, kinds: list[str], suffix: str = "") -> Pipeline:
+def declare(name: str, kinds: list[str], suffix: str = "", mode: Any = "exactly_once") -> Pipeline:
     """The pipeline with outputs of these kinds, each named `<kind><suffix>`; the window's only use is to let it close."""
     closing = Output(name="closing", transform=f"{__name__}:plain", sink=Delta(), window=Fixed(timedelta(hours=1)))
     outputs = [
@@ -61,7 +61,7 @@ def declare(name: str, kinds: list[str], suffix: str = "") -> Pipeline:
     ]  # fmt: skip
     return Pipeline(
         name=name, source=Files(max_files_a_batch=1), schema=SCHEMA, record_id=("id",), event_time="at",
-        outputs=(*outputs, closing), partitions=PARTITIONS,
+        outputs=(*outputs, closing), partitions=PARTITIONS, mode=mode,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,11 +36,13 @@ from jobs.model.declare import Output
 from jobs.model.errors import OnlyonceError
 from jobs.model.units import Content, UnitId
 from jobs.spark import (
+    at_least_once,
     checkpoint,
     content,
     delta,
     events,
     outputs,
+    postgres_plain,
     postgres_unit,
     receive,
     receive_unit,
@@ -76,12 +78,13 @@ class Play:
     suffix: str = ""
     receive: bool = True
     workers: bool = False
+    mode: str = "exactly_once"
 
 
 def main(play: Play) -> None:
     """What `jobs.stream` does: receive, close, outputs. Raises the platform's errors."""
     os.environ["ONLYONCE_HOME"], os.environ["ONLYONCE_DATABASE_URL"] = play.home, play.url
-    pipeline = declared.declare(play.name, list(play.kinds), play.suffix)
+    pipeline = declared.declare(play.name, list(play.kinds), play.suffix, play.mode)
     database = Database(play.url)
     run(database, lambda conn: lineages.add_instance(conn, play.name, play.name))
     passing("start-instance")
@@ -116,7 +119,7 @@ def _played(play: Play) -> Any:
         (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (source_files, "F", frames.FUNCTIONS), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
         (source_files, "lines", _lines), (receive, "_judged", lambda *given: _judged(tasks, *given)),
-        (receive, "drain_query", drain_query), (events, "control", _control),
+        (at_least_once, "rows", _rows), (receive, "drain_query", drain_query), (events, "control", _control),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
         (outputs, "_counts", _counts), (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
@@ -187,7 +190,7 @@ class Registry:
 
     def after(self, before: Row | None, end: int) -> Row | None:
         number = before["batch_no"] + 1 if before else 0
-        return {"batch_no": number} if number <= end else None
+        return {"batch_no": number, "reservoirVersion": number + 1} if number <= end else None
 
     def batch(self, before: Row | None, offset: Row) -> source_files.Listed:
         rows = [row for row in self._rows() if row["batch_no"] == offset["batch_no"]]
@@ -280,6 +283,12 @@ def _judged(tasks: Tasks, context: RunContext, query: Query, batch: Batch, lines
     return Frame(make, events.schema(context.pipeline))
 
 
+def _rows(pipeline: Any, batch: Batch, lines: list[str]) -> Frame:
+    fates = {receive_unit.CANDIDATE: receive_unit.KEPT, receive_unit.INVALID: receive_unit.INVALID}
+    records = [_parsed(line) for line in lines]
+    return Frame(lambda: [r | _stamped(batch, 0, fates[r["code"]]) for r in records], events.schema(pipeline))
+
+
 def _stamped(batch: Batch, partition: int, fate: int) -> Row:
     names = ("tide", "ended", "silent_tide", "silent_clock")
     return {
@@ -326,7 +335,7 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[Row]
     return [{"window_start": None, "window_end": None, "in_time": found, "late": 0}] if wanted else []
 
 
-def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> None:
+def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> int:
     """As `PostgresWriter.write`: pinned by keys or by the whole row, one task for each partition."""
     plan, keys = batch.plan, writer._sink.keys
     unit = UnitId(plan.lineage, plan.batch_id, writer._output.name, 0)
@@ -337,15 +346,27 @@ def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content)
     placed = [(_halves(repr([row[k] for k in keys or rows.columns]))[0] % plan.partitions, row) for row in rows.rows()]
     for number in range(plan.partitions):
         mine = [row for target, row in placed if target == number]
-        tasks(lambda mine=mine, number=number: _unit(replace(work), mine, number))  # type: ignore[misc]
+        task = _plain if batch.at_least_once else _unit
+        tasks(lambda mine=mine, number=number, task=task: task(work, mine, number))  # type: ignore[misc]
     passing("postgres-after-units")
+    return writer._noted(plan) - total.rows if batch.at_least_once else 0
 
 
 def _unit(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row]:
-    pieces = [hashed(pa.RecordBatch.from_pylist(rows[at : at + CUT]), partition) for at in range(0, len(rows), CUT)]
+    pieces = [hashed(piece, partition) for piece in _pieces(rows)]
     with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
         given: Iterator[pa.RecordBatch] = postgres_unit.write_unit(work)(iter(pieces))
         return [row for batch in given for row in batch.to_pylist()]
+
+
+def _plain(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row]:
+    with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
+        given: Iterator[pa.RecordBatch] = postgres_plain.write_rows(work)(iter(_pieces(rows)))
+        return [row for batch in given for row in batch.to_pylist()]
+
+
+def _pieces(rows: list[Row]) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pylist(rows[at : at + CUT]) for at in range(0, len(rows), CUT)]
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,104 @@
+"""Receive in at-least-once mode: parse and write. No exchange, no Python beside the rows, no catalog, no units.
+
+Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so also a replayed batch is in
+`events` once. What is not told is a re-delivery: it is kept again. Counts and the largest event time are read from the
+files of the commit, whoever wrote it; so a replay whose rows are there already ends the same.
+
+The control row follows in a commit of its own: without an exchange no task knows the largest event time of all.
+
+Who calls it: `receive`, and `jobs.lineage` for a batch that a lost checkpoint has left behind (without a JVM).
+Errors: those of `delta.once` and `batches.end_at_least_once`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from pyarrow import parquet
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.commitlog import batches
+from jobs.commitlog.connect import Database, run
+from jobs.commitlog.lineages import Driver
+from jobs.failpoints import passing
+from jobs.model.batch import Batch, to_micros, to_time
+from jobs.model.declare import Pipeline
+from jobs.model.frontier import Frontier
+from jobs.model.units import Counts
+from jobs.spark import delta, events, parse
+
+
+def rows(pipeline: Pipeline, batch: Batch, lines: DataFrame) -> DataFrame:
+    """The lines of a batch as rows of `events`, each kept or invalid by itself."""
+    plan = batch.plan
+    given = {
+        "oo_kind": F.when(F.col("oo_reason").isNull(), "kept").otherwise("invalid"),
+        "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage), "oo_batch": F.lit(plan.batch_id),
+        "oo_partition": F.spark_partition_id(), "oo_frontier": events.stamp(batch.frontier),
+    }  # fmt: skip
+    return events.rows(parse.records(lines, pipeline, plan.system_time), pipeline, given)
+
+
+def landed(path: Path, lineage: str, batch_id: int) -> bool:
+    """Whether the rows of a batch are in `events`."""
+    there = delta.version(path, f"{lineage}/events")
+    return there is not None and there >= batch_id
+
+
+def end(database: Database, driver: Driver, batch: Batch, path: Path, read: int, version: int) -> dict[str, int]:
+    """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate."""
+    counts = counted(path, version)
+    _add_control(driver, batch, path, batch.frontier.after_batch(to_micros(counts.largest)))
+    passing("receive-after-control")
+    return run(database, lambda conn: batches.end_at_least_once(conn, driver, batch, read, version, counts))
+
+
+def counted(path: Path, version: int) -> Counts:
+    """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
+    number = {"kept": 0, "invalid": 0}
+    unknown, largest = 0, []
+    for added in delta.added(path, version):
+        with parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us") as file:
+            number[added.partition["oo_kind"]] += file.metadata.num_rows
+            if added.partition["oo_kind"] == "invalid":
+                continue
+            columns = file.read(["oo_event_time", "oo_unknown"])
+        unknown += columns.num_rows - columns["oo_unknown"].null_count
+        largest.append(_largest(columns["oo_event_time"]))
+    return Counts(**number, unknown_fields=unknown, largest=to_time(max(largest) if largest else None))
+
+
+def _largest(times: pa.ChunkedArray) -> int:
+    whole = pc.max(times.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    return int(whole)  # a file has rows, and a kept row has its time
+
+
+def _add_control(driver: Driver, batch: Batch, path: Path, reached: Frontier) -> None:
+    plan = batch.plan
+    app_id = f"{plan.lineage}/control"
+    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))
+    row = {
+        "oo_kind": "control", "oo_system_time": plan.system_time, "oo_lineage": plan.lineage, "oo_batch": plan.batch_id,
+        "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
+    }  # fmt: skip
+    delta.once(path, commit, lambda: _append(path, commit, row))
+
+
+def _append(path: Path, commit: delta.Commit, row: dict[str, object]) -> None:
+    # One row: a commit by delta-rs takes a tenth of one by Spark.
+    table = DeltaTable(str(path))
+    one = pa.Table.from_pylist([row], schema=pa.schema(table.schema().to_arrow()))
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": commit.note()}, app_transactions=[Transaction(commit.app_id, commit.version)]
+    )
+    try:
+        write_deltalake(table, one, mode="append", commit_properties=properties)
+    except CommitFailedError as error:
+        # Another driver was faster: a lost answer, which `delta.once` settles by looking.
+        raise RuntimeError(f"{delta.LOST_ANSWER[0]}: {error}") from error

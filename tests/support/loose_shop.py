@@ -1,0 +1,23 @@
+"""The pipeline `shop` in at-least-once mode: every kind of sink that the mode allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.model.declare import Output, Postgres
+from tests.support.shop import LATENESS, MINUTE, SHOP
+
+LOOSE = replace(
+    SHOP,
+    mode="at_least_once",
+    outputs=(
+        *SHOP.outputs[:2],
+        Output(name="each", transform="tests.support.shop_transforms:each", sink=Postgres(table="results.each")),
+        Output(
+            name="now", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, panes="early",
+            sink=Postgres(table="results.now", write="upsert", keys=("window_start", "window_end", "shop")),
+        ),
+    ),
+)  # fmt: skip
+
+PIPELINES = [LOOSE]
