@@ -35,9 +35,16 @@ sys.exit({code})
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _logs_of_airflow() -> None:
-    """As in a fresh process: entry points that tests of other folders called have configured the logs of this one."""
+    """As in a fresh process: entry points that tests of other folders called have configured the logs of this one.
+    Before a module's own fixtures, which read the DAG files."""
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_each_test() -> None:
+    """The same where a test of this folder called one."""
     structlog.reset_defaults()
 
 
