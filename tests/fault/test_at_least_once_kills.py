@@ -22,7 +22,7 @@ CHAIN = [
     "receive-after-begin", "receive-after-delta", "receive-after-control", "delta-after-write", "output-before-end",
     "postgres-plain-before-commit", "postgres-after-units", "output-after-end",
 ]  # fmt: skip
-"""The kill before the end of `per_shop` leaves its rows of `total` written, and so does that after the units of `each`."""
+"""The kills after the units of `total` and before the end of its batch leave its rows written, for the replay to write again."""
 
 
 def test_kills_lose_nothing_and_what_is_there_twice_is_counted(
