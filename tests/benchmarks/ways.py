@@ -34,8 +34,11 @@ ROCKSDB = {
 class Way(Protocol):
     """One way: what is in its inbox and new is taken in by `drain`; `query` is the name that Spark knows it by."""
 
-    inbox: Path
     query: str
+
+    @property
+    def inbox(self) -> Path:
+        """Where its files come in."""
 
     def drain(self) -> None:
         """Take in what is there, then stop."""
@@ -109,7 +112,8 @@ class Ours:
         assert list(new_files(self.inbox, {}))
         return time.monotonic() - began
 
-    def _context(self) -> RunContext:
+    def context(self) -> RunContext:
+        """What one run of it works with."""
         return RunContext(self.spark, self.pipeline, self.pipeline.name, "bench", self.database)
 
 
