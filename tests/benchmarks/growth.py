@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -100,6 +100,14 @@ def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
     return high & ~np.uint64(1) | np.uint64(partition), low
 
 
+class Judged(NamedTuple):
+    """What a worker took for its part of a batch; megabytes are the most that it has held so far."""
+
+    seconds: float
+    cpu_seconds: float
+    megabytes: float
+
+
 class Workers:
     """A process for each partition, as Spark keeps them; each remembers what it has loaded."""
 
@@ -107,9 +115,8 @@ class Workers:
         self.filled, self.driver, self.next = filled, driver, filled.batches
         self._pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(PARTITIONS)]
 
-    def judge(self, oldest: int) -> tuple[float, float]:
-        """Judge a batch with 5 % re-deliveries of the batches from `oldest` on. Gives the seconds of the slower worker,
-        and the megabytes of the larger one."""
+    def judge(self, oldest: int) -> Judged:
+        """Judge a batch with 5 % re-deliveries of the batches from `oldest` on. Gives the worst of its workers."""
         place = self.filled.begin(self.driver, self.next)
         asked = [
             pool.submit(judge, self.filled, self.driver.epoch, place, partition, oldest)
@@ -117,7 +124,7 @@ class Workers:
         ]
         answers = [answer.result() for answer in asked]
         self.next += 1
-        return max(seconds for seconds, _ in answers), max(megabytes for _, megabytes in answers)
+        return Judged(*[max(figures) for figures in zip(*answers, strict=True)])
 
     def end(self) -> None:
         """End the processes."""
@@ -125,8 +132,8 @@ class Workers:
             pool.shutdown()
 
 
-def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> tuple[float, float]:
-    """One unit, by the product's function, in this process: (seconds, megabytes at most so far)."""
+def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> Judged:
+    """One unit, by the product's function, in this process."""
     made = np.random.default_rng([filled.ids, begun.batch_id, partition, 1])
     again = CHUNK // 20
     high, low = uniform(made, CHUNK - again, partition)
@@ -137,14 +144,14 @@ def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, old
         high, low = np.concatenate([high, ids[0][chosen]]), np.concatenate([low, ids[1][chosen]])
     columns = _columns(high, low, partition)
     work = receive_unit.Work(filled.database, begun, epoch)
-    began = time.monotonic()
+    began, used = time.monotonic(), time.process_time()
     verdicts = list(receive_unit.judge(work)(iter([columns])))
-    seconds = time.monotonic() - began
+    seconds, cpu = time.monotonic() - began, time.process_time() - used
     fates = np.concatenate([verdict.field("fate").to_numpy() for verdict in verdicts])
     assert (fates == receive_unit.DUPLICATE).sum() == again, (
         "a re-delivery was not found, or a new record was taken for one"
     )
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Judged(seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def _columns(high: Any, low: Any, partition: int) -> receive_unit.Columns:
