@@ -64,7 +64,11 @@ def in_slice(ids: Ids, where: Slice, count: int, wanted: tuple[np.uint64, np.uin
 
 def pack(ids: Ids) -> bytes:
     """Sorted and packed: 16 bytes an id, big-endian."""
-    order = np.lexsort((ids[1], ids[0]))
+    # Equal upper halves are rare, and a sort by one key takes a fifth of the time of one by two.
+    order = np.argsort(ids[0])
+    high = ids[0][order]
+    if (high[1:] == high[:-1]).any():
+        order = np.lexsort((ids[1], ids[0]))
     packed = np.empty((len(order), 2), dtype=">u8")
     packed[:, 0], packed[:, 1] = ids[0][order], ids[1][order]
     return packed.tobytes()
@@ -80,7 +84,7 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
     """True for one row of each id: the least by `order`. Twins inside a batch are decided by a total order,
     not by who came first: with other splits another one would (experiments, A6)."""
     first = np.ones(len(ids[0]), dtype=bool)
-    by_high = np.argsort(ids[0], kind="stable")
+    by_high = np.argsort(ids[0])
     high = ids[0][by_high]
     same_as_next = high[:-1] == high[1:]
     if not same_as_next.any():
@@ -88,7 +92,7 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
     shared = np.zeros(len(high), dtype=bool)
     shared[:-1] |= same_as_next
     shared[1:] |= same_as_next
-    rows = by_high[shared]
+    rows = np.sort(by_high[shared])
     keys = [column[rows] for column in (*reversed(order), ids[1], ids[0])]
     rows = rows[np.lexsort(keys)]
     repeats = (ids[0][rows][1:] == ids[0][rows][:-1]) & (ids[1][rows][1:] == ids[1][rows][:-1])

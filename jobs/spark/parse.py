@@ -23,6 +23,7 @@ BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
 HARMLESS = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """A backslash that is itself escaped, and a whole surrogate pair: what is left of escapes stands alone."""
+NUL = r"\\u0000"
 HALF_OF_A_PAIR = r"\\u[dD][89a-fA-F]"
 NO_INSTANT = r"T?\d{1,2}:|-?\d{13,}"
 """What Spark would take as a time of today, by the clock, or as a count of seconds that overflows."""
@@ -53,7 +54,7 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
         payload.alias("oo_payload"),
         "oo_reason",
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
-        F.when(valid & _may_have_unknown(schema), _unknown(schema)).alias("oo_unknown"),
+        F.when(valid, _unknown(schema)).alias("oo_unknown"),
     )
 
 
@@ -70,9 +71,13 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
         (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
         (F.trim("value") == "", F.lit("the line is blank")),
         (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
-        (_has_more(schema), F.lit("there is more on the line than one JSON object")),
-        (_holds(r"\\u0000"), F.lit("a text holds the sign U+0000, which PostgreSQL can't store")),
-        (_holds(HALF_OF_A_PAIR), F.lit("a text holds half of a surrogate pair, which is no sign")),
+        (_has_more(), F.lit("there is more on the line than one JSON object")),
+        (
+            _holds(f"{NUL}|{HALF_OF_A_PAIR}"),
+            F.when(_holds(NUL), F.lit("a text holds the sign U+0000, which PostgreSQL can't store")).otherwise(
+                F.lit("a text holds half of a surrogate pair, which is no sign")
+            ),
+        ),
     ]
     for column in pipeline.record_id:
         checks.append((F.col(f"`{column}`").isNull(), F.lit(f"the record id column {column} is missing or null")))
@@ -97,12 +102,14 @@ def _holds(escape: str) -> Column:
     return F.contains("value", F.lit("\\u")) & F.rlike(alone, F.lit(escape))
 
 
-def _has_more(schema: StructType) -> Column:
-    # Spark's parser stops after the first object without a word. A second one would add keys, so the exact look
-    # is needed only where there may be more of them.
-    alone = F.json_array_length(F.concat(F.lit("["), F.col("value"), F.lit("]"))) == 1
-    whole = F.endswith(F.rtrim(F.col("value"), F.lit(" \t\r")), F.lit("}"))
-    return ~whole | (_may_have_unknown(schema) & ~F.coalesce(alone, F.lit(False)))
+def _has_more() -> Column:
+    # Spark's parser stops after the first object without a word. Where the first closing brace is the last sign of the
+    # line nothing can follow. Else (a nested object, a brace in a text, white space at the end) the exact look.
+    line = F.col("value")
+    plain = F.instr(line, F.lit("}")) == F.length(line)
+    whole = F.endswith(F.rtrim(line, F.lit(" \t\r")), F.lit("}"))
+    alone = F.json_array_length(F.concat(F.lit("["), line, F.lit("]"))) == 1
+    return ~plain & ~(whole & F.coalesce(alone, F.lit(False)))
 
 
 def _no_instant(event_time: str) -> Column:
@@ -112,16 +119,10 @@ def _no_instant(event_time: str) -> Column:
     return cheap & F.rlike(exact, F.lit(f"^({NO_INSTANT})"))
 
 
-def _may_have_unknown(schema: StructType) -> Column:
-    # Exact and cheap: without white space after a closing quote each key is followed by `":`, so as many of
-    # them as there are declared columns with a value means that no other key is there.
-    line = F.col("value")
-    keys = (F.length(line) - F.length(F.replace(line, F.lit('":'), F.lit("")))) / 2
-    present = reduce(add, [F.col(f"`{f.name}`").isNotNull().cast("int") for f in schema.fields])
-    spaced = [F.contains(line, F.lit(f'"{space}')) for space in (" ", "\t", "\r")]
-    return (keys != present) | reduce(lambda one, other: one | other, spaced)
-
-
 def _unknown(schema: StructType) -> Column:
-    names = F.array_except(F.json_object_keys("value"), F.array(*[F.lit(f.name) for f in schema.fields]))
-    return F.when(F.size(names) > 0, F.col("value"))
+    # As many keys as declared columns with a value: then no other key is there. It is the one second look at each line,
+    # and half as dear as to count the keys in its text.
+    keys = F.json_object_keys("value")
+    present = reduce(add, [F.col(f"`{f.name}`").isNotNull().cast("int") for f in schema.fields])
+    others = F.array_except(keys, F.array(*[F.lit(f.name) for f in schema.fields]))
+    return F.when((F.size(keys) != present) & (F.size(others) > 0), F.col("value"))

@@ -1,0 +1,171 @@
+"""A catalog of any size, made by the product's functions without Spark, and workers that judge batches against it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.chunks import bloom, packed
+from jobs.chunks.packed import Ids
+from jobs.commitlog import batches, catalog, lineages
+from jobs.commitlog.connect import Database, run
+from jobs.commitlog.lineages import Driver
+from jobs.model.batch import Plan
+from jobs.spark import receive_unit
+
+PARTITIONS = 2
+BATCH = 500_000
+CHUNK = BATCH // PARTITIONS
+BUCKETS = 144
+"""A day: the default horizon."""
+FIRST = 2_900_000
+RECENT = 6
+"""The buckets of the last hour."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """A catalog of `ids` ids, as batches of 500,000 leave it: a chunk for each batch and partition, over one day."""
+
+    url: str
+    ids: int
+
+    @property
+    def instance(self) -> str:
+        """A pipeline of its own."""
+        return f"growth_{self.ids}"
+
+    @property
+    def batches(self) -> int:
+        """How many batches have made it."""
+        return self.ids // BATCH
+
+    @property
+    def database(self) -> Database:
+        """Where it is."""
+        return Database(self.url)
+
+    def bucket(self, batch: int) -> int:
+        """The batches are spread over the day; the last one is in its last bucket."""
+        return FIRST + BUCKETS - 1 - (self.batches - 1 - batch) * BUCKETS // max(self.batches, BUCKETS)
+
+    def start(self) -> Driver:
+        """Its one driver."""
+        run(self.database, lambda conn: lineages.add_instance(conn, self.instance, self.instance))
+        lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, "receive", uuid4()))
+        return run(self.database, lambda conn: lineages.bump(conn, lineage, "bench"))
+
+    def place(self, driver: Driver, batch: int, bucket: int, partition: int = 0) -> catalog.Place:
+        """Where a unit is."""
+        return catalog.Place(self.instance, bucket, 0, driver.lineage, batch, partition, PARTITIONS)
+
+    def fill(self, driver: Driver, batch: int) -> None:
+        """The chunks of one batch."""
+        bucket = self.bucket(batch)
+        run(self.database, lambda conn: catalog.ensure_bucket(conn, self.instance, bucket))
+        for partition in range(PARTITIONS):
+            ids = self.chunk(batch, partition)
+            place, stored, made = self.place(driver, batch, bucket, partition), packed.pack(ids), bloom.make(ids)
+            run(self.database, lambda conn, p=place, s=stored, m=made: catalog.add(conn, p, s, m))  # type: ignore[misc]
+
+    def chunk(self, batch: int, partition: int) -> Ids:
+        """The ids of a batch's partition: the same whenever they are asked for."""
+        return uniform(np.random.default_rng([self.ids, batch, partition]), CHUNK, partition)
+
+    def begin(self, driver: Driver, batch: int) -> catalog.Place:
+        """The next batch, begun in the log."""
+        bucket = FIRST + BUCKETS
+        plan = Plan(
+            lineage=driver.lineage, batch_id=batch, source_from=None, source_to={}, offsets_hash=str(batch),
+            partitions=PARTITIONS, system_time=datetime.fromtimestamp(bucket * catalog.BUCKET_SECONDS, UTC),
+            bucket=bucket, settings={}, mode="exactly_once", declaration_hash="bench",
+        )  # fmt: skip
+        run(self.database, lambda conn: batches.begin(conn, driver, self.instance, plan, None))
+        return self.place(driver, batch, bucket)
+
+
+def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
+    """Ids as the hash gives them, of one partition."""
+    high, low = (made.integers(0, 2**64, count, dtype=np.uint64) for _ in range(2))
+    return high & ~np.uint64(1) | np.uint64(partition), low
+
+
+class Judged(NamedTuple):
+    """What a worker took for its part of a batch; megabytes are the most that it has held so far."""
+
+    seconds: float
+    cpu_seconds: float
+    megabytes: float
+
+
+class Workers:
+    """A process for each partition, as Spark keeps them; each remembers what it has loaded."""
+
+    def __init__(self, filled: Catalog, driver: Driver) -> None:
+        self.filled, self.driver, self.next = filled, driver, filled.batches
+        self._pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(PARTITIONS)]
+
+    def judge(self, oldest: int) -> Judged:
+        """Judge a batch with 5 % re-deliveries of the batches from `oldest` on. Gives the worst of its workers."""
+        place = self.filled.begin(self.driver, self.next)
+        asked = [
+            pool.submit(judge, self.filled, self.driver.epoch, place, partition, oldest)
+            for partition, pool in enumerate(self._pools)
+        ]
+        answers = [answer.result() for answer in asked]
+        self.next += 1
+        return Judged(*[max(figures) for figures in zip(*answers, strict=True)])
+
+    def end(self) -> None:
+        """End the processes."""
+        for pool in self._pools:
+            pool.shutdown()
+
+
+def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> Judged:
+    """One unit, by the product's function, in this process."""
+    made = np.random.default_rng([filled.ids, begun.batch_id, partition, 1])
+    again = CHUNK // 20
+    high, low = uniform(made, CHUNK - again, partition)
+    sources = made.integers(oldest, filled.batches, again)
+    for source, wanted in zip(*np.unique(sources, return_counts=True), strict=True):
+        ids = filled.chunk(int(source), partition)
+        chosen = made.choice(CHUNK, int(wanted), replace=False)
+        high, low = np.concatenate([high, ids[0][chosen]]), np.concatenate([low, ids[1][chosen]])
+    columns = _columns(high, low, partition)
+    work = receive_unit.Work(filled.database, begun, epoch)
+    began, used = time.monotonic(), time.process_time()
+    verdicts = list(receive_unit.judge(work)(iter([columns])))
+    seconds, cpu = time.monotonic() - began, time.process_time() - used
+    fates = np.concatenate([verdict.field("fate").to_numpy() for verdict in verdicts])
+    assert (fates == receive_unit.DUPLICATE).sum() == again, (
+        "a re-delivery was not found, or a new record was taken for one"
+    )
+    return Judged(seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def _columns(high: Any, low: Any, partition: int) -> receive_unit.Columns:
+    count = len(high)
+    code = np.full(count + 1, receive_unit.CANDIDATE, dtype=np.int8)
+    code[-1] = receive_unit.SEED
+    numbers = [np.append(half, np.uint64(end)).view(np.int64) for half, end in ((high, partition), (low, 0))]
+    zeros = pa.array(np.zeros(count + 1, dtype=np.int64))
+    return (
+        pa.array(code), pa.array(numbers[0]), pa.array(numbers[1]), zeros, zeros,
+        pa.array(np.zeros(count + 1, dtype=bool)),
+    )  # fmt: skip
+
+
+def sizes(asked: str | None = None) -> list[int]:
+    """The sizes that are asked for: none unless ONLYONCE_BENCH_IDS names them."""
+    return [int(part) for part in (asked or os.environ.get("ONLYONCE_BENCH_IDS", "")).split(",") if part]

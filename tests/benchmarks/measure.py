@@ -1,0 +1,108 @@
+"""How the benchmarks measure, and where they write what they have found."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as machine
+import statistics
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyspark
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from tests.support.platform import Server
+
+RESULTS = Path(__file__).parent / "results"
+PATIENCE = 60
+
+
+class Clock(StreamingQueryListener):
+    """How long each batch of each query took, as Spark counts it: from the look for input to the end of the commit.
+
+    The same clock for every way, by the query's name. Batches without input are left out.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.parts: dict[str, list[dict[str, int]]] = defaultdict(list)
+        self._running = 0
+        self._changed = threading.Condition()
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Spark calls it before the query's first batch."""
+        with self._changed:
+            self._running += 1
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Spark calls it after each batch."""
+        progress = event.progress
+        if progress.numInputRows:
+            self.seconds[progress.name].append(progress.durationMs["triggerExecution"] / 1000)
+            self.parts[progress.name].append(dict(progress.durationMs))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to count."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Spark calls it after all of a query's batches."""
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Wait until all that has ended is counted: Spark tells it later, in another thread."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._running == 0, PATIENCE), "Spark has not told the end of a query"
+
+
+def cpu_seconds(server: Server) -> float:
+    """The processor time that this process, its JVM and Python workers, and the test's PostgreSQL have used so far.
+
+    Beside other work the time by the clock says little; this says what a way costs.
+    """
+    postmaster = int((server.folder / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    return sum(_of_tree(psutil.Process(pid)) for pid in (os.getpid(), postmaster))
+
+
+def _of_tree(root: psutil.Process) -> float:
+    total = 0.0
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])  # with those of its children that have ended
+    return total
+
+
+def keep(name: str, **found: Any) -> None:
+    """Put what was found into results/<name>.json, beside what other benchmarks have put there."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    there = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(there | found, indent=1, sort_keys=True) + "\n")
+
+
+def circumstances() -> dict[str, Any]:
+    """The machine, how busy it was, and the versions."""
+    return {
+        "machine": {
+            "cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 2**30), "kind": machine.machine(),
+            "load": [round(n, 1) for n in os.getloadavg()],
+        },
+        "versions": {
+            "python": machine.python_version(), "spark": pyspark.__version__, "delta": version("delta-spark"),
+            "numpy": np.__version__, "pyarrow": pa.__version__,
+        },
+    }  # fmt: skip
+
+
+def median(values: list[float]) -> float:
+    """Of at least one."""
+    return statistics.median(values)

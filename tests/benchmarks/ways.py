@@ -1,0 +1,213 @@
+"""The ways to get records from files into a Delta table that `test_receive` compares, each as people write it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs import settings
+from jobs.commitlog import lineages
+from jobs.commitlog.connect import Database, run
+from jobs.commitlog.migrate import migrate
+from jobs.model.declare import Delta, Files, Output, Pipeline
+from jobs.spark import receive
+from jobs.spark.listing import new_files
+from jobs.spark.run_context import RunContext
+from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
+
+Write = Callable[[DataFrame, int], None]
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass":
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}  # fmt: skip
+
+
+class Way(Protocol):
+    """One way: what is in its inbox and new is taken in by `drain`; `query` is the name that Spark knows it by."""
+
+    query: str
+
+    @property
+    def inbox(self) -> Path:
+        """Where its files come in."""
+
+    def drain(self) -> None:
+        """Take in what is there, then stop."""
+
+    def result(self) -> DataFrame:
+        """The records that it has kept."""
+
+
+@dataclass
+class Bare:
+    """A stream over the files, JSON parsed by Spark's own reader, and a function that writes each batch."""
+
+    spark: SparkSession
+    query: str
+    home: Path
+    write: Write
+    prepare: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    conf: dict[str, str] | None = None
+
+    @property
+    def inbox(self) -> Path:
+        """Where its files come in."""
+        return self.home / self.query / "inbox"
+
+    @property
+    def target(self) -> str:
+        """The Delta table."""
+        return str(self.home / self.query / "table")
+
+    def drain(self) -> None:
+        """See Way."""
+        with configured(self.spark, self.conf or {}):
+            stream = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_A_BATCH)
+            rows = self.prepare(stream.json(str(self.inbox)))
+            checkpoint = str(self.home / self.query / "checkpoint")
+            writer = rows.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).foreachBatch(self.write).start().awaitTermination()
+
+    def result(self) -> DataFrame:
+        """See Way."""
+        return self.spark.read.format("delta").load(self.target)
+
+
+class Ours:
+    """The product's own receive, as `jobs.stream` calls it; the outputs are not run."""
+
+    def __init__(self, spark: SparkSession, name: str, **options: Any) -> None:
+        self.spark, self.query = spark, f"{name}/receive/1"
+        self.inbox = settings.inbox(name)
+        self.pipeline = Pipeline(
+            name=name, source=Files(max_files_a_batch=FILES_A_BATCH), schema=SCHEMA, record_id=("id",), event_time="at",
+            max_ahead=timedelta(days=36500),
+            outputs=(Output(name="unused", transform="tests.benchmarks.pipelines:per_key", sink=Delta()),), **options,
+        )  # fmt: skip
+        self.database = Database(settings.database_url())
+        migrate(self.database.url)
+        run(self.database, lambda conn: lineages.add_instance(conn, name, name))
+
+    def drain(self) -> None:
+        """See Way."""
+        receive.drain(self.context())
+
+    def result(self) -> DataFrame:
+        """See Way."""
+        rows = self.spark.read.format("delta").load(str(self.context().events))
+        return rows.filter("oo_kind = 'kept'").select(*self.pipeline.columns())
+
+    def listing_seconds(self) -> float:
+        """What it takes to list all of the inbox and count its lines; a drain does it once, before its first batch."""
+        began = time.monotonic()
+        assert list(new_files(self.inbox, {}))
+        return time.monotonic() - began
+
+    def context(self) -> RunContext:
+        """What one run of it works with."""
+        return RunContext(self.spark, self.pipeline, self.pipeline.name, "bench", self.database)
+
+
+def append(spark: SparkSession, home: Path, query: str = "append") -> Bare:
+    """A bare append, no guarantees: a batch that is tried twice is there twice."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        frame.write.format("delta").mode("append").save(way.target)
+
+    way = Bare(spark, query, home, write)
+    return way
+
+
+def drop_duplicates(spark: SparkSession, home: Path) -> Bare:
+    """Spark's own dedup, its state in RocksDB with changelog checkpoints, for as long as the input lasts."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        frame.write.format("delta").mode("append").save(way.target)
+
+    def unique(frame: DataFrame) -> DataFrame:
+        return frame.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(["id"])
+
+    way = Bare(spark, "drop_duplicates", home, write, unique, ROCKSDB)
+    return way
+
+
+def merge(spark: SparkSession, home: Path) -> Bare:
+    """Delta's MERGE of what is not there."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        from delta.tables import DeltaTable
+
+        fresh = frame.dropDuplicates(["id"])
+        if not DeltaTable.isDeltaTable(spark, way.target):
+            fresh.limit(0).write.format("delta").save(way.target)
+        table = DeltaTable.forPath(spark, way.target).alias("t")
+        table.merge(fresh.alias("s"), "t.id = s.id").whenNotMatchedInsertAll().execute()
+
+    way = Bare(spark, "merge", home, write)
+    return way
+
+
+def row_per_record(spark: SparkSession, home: Path) -> Bare:
+    """A row in PostgreSQL for each id; what could be inserted is new."""
+    url = settings.database_url().replace("+psycopg2", "")
+    with database_session(url) as session:
+        session.cursor().execute("CREATE TABLE IF NOT EXISTS seen_ids (id text PRIMARY KEY)")
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        frame.mapInPandas(_claimed(url), frame.schema).write.format("delta").mode("append").save(way.target)
+
+    way = Bare(spark, "row_per_record", home, write)
+    return way
+
+
+def known_mode(mode: str) -> dict[str, Any] | None:
+    """The option of a declaration that chooses a mode; None while declarations don't know it."""
+    return {"mode": mode} if "mode" in {f.name for f in fields(Pipeline)} else None
+
+
+@contextmanager
+def configured(spark: SparkSession, conf: dict[str, str]) -> Iterator[None]:
+    """Settings of the session, for a while."""
+    for key, value in conf.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in conf:
+            spark.conf.unset(key)
+
+
+@contextmanager
+def database_session(url: str) -> Iterator[Any]:
+    import psycopg2
+
+    session = psycopg2.connect(url)
+    try:
+        with session:
+            yield session
+    finally:
+        session.close()
+
+
+def _claimed(url: str) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
+    def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        from psycopg2.extras import execute_values
+
+        insert = "INSERT INTO seen_ids VALUES %s ON CONFLICT DO NOTHING RETURNING id"
+        with database_session(url) as session:
+            for frame in frames:
+                unique = frame.drop_duplicates("id")
+                rows = [(one,) for one in unique["id"]]
+                new = execute_values(session.cursor(), insert, rows, page_size=10_000, fetch=True)
+                yield unique[unique["id"].isin({one for (one,) in new})]
+
+    return task
