@@ -117,13 +117,19 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
     found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
-    read = int(row.source_to["lines"])
+    read = _records(path.parent / "files", int(row.source_to["batch_no"]), found.plan.facts)
     if found.at_least_once:
         from jobs.spark import at_least_once
 
         at_least_once.end(database, driver, found, path, read, version)
         return
     run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
+
+
+def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
+    """How many records a batch must have; a file that could not be read when it began is one, whatever it held."""
+    files = DeltaTable(str(registry)).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    return sum(1 if row["path"] in unreadable else int(row["lines"]) for row in files.to_pylist())
 
 
 def _start_from(
