@@ -200,7 +200,10 @@ _ALL = (
     Mutant(
         "committed-again", "a batch that the log has as committed is written again", "jobs/model/batch.py",
         (('        return self.state == "committed"\n', "        return False\n"),),
-        (SAMPLE,),
+        (
+            "tests/contract/test_batches.py::test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
+            "tests/contract/test_batches.py::test_a_batch_that_has_ended_stays_as_it_ended",
+        ),
     ),
     Mutant(
         "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "jobs/spark/staging.py",
