@@ -40,6 +40,16 @@ def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) 
     partial.replace(folder / "metadata")
 
 
+def sweep(folder: Path) -> None:
+    """Remove what a killed driver left half written before the first batch had an offset: beside it Spark would refuse
+    to begin that batch, at every run. One that still writes is fenced; it loses its file and ends."""
+    if last(folder, "offsets") >= 0:
+        return
+    for kind in ("offsets", "commits"):
+        for partial in (folder / kind).glob(".*"):
+            partial.unlink(missing_ok=True)
+
+
 def identity(folder: Path) -> str | None:
     """The id in the checkpoint's `metadata` file; None when there is none. Raises Refused when unreadable."""
     try:

@@ -15,6 +15,12 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "run the same command again; the epoch decides which driver goes on",
     ),
     (
+        "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+        errors.Retryable,
+        "another driver began to write into the same checkpoint",
+        "run the same command again; the epoch decides which driver goes on",
+    ),
+    (
         "PATH_NOT_FOUND",
         errors.Retryable,
         "an input file vanished while its batch was read",

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.lineages import Driver, check_epoch
+from jobs.spark import checkpoint
 from jobs.spark.failures import translate
 
 log = structlog.get_logger()
@@ -48,6 +49,9 @@ class Query:
 
 OnBatch = Callable[[DataFrame, int], None]
 
+OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY")
+"""How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
+
 
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
     """Process all that is there now, then stop. Raises our own error where one is the cause.
@@ -63,9 +67,10 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) ->
             return started
         except Exception as error:
             cause = translate(failures[0] if failures else error)
-            if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) or attempt == RESTARTS:
+            if not any(mark in str(error) for mark in OTHER_DRIVER) or attempt == RESTARTS:
                 raise cause from error
             run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
+            checkpoint.sweep(query.folder)
             query.log.warning("another driver wrote into the checkpoint; still ours, starting again")
     raise AssertionError("the loop ends by a return or an error")
 

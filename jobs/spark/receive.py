@@ -65,7 +65,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-begin")
     if batch.committed:
         return
-    if listed.batch_no <= query.start_from.get("after_batch_no", -1):
+    if listed.batch_no <= query.start_from.get("after_batch_no", source_files.NO_BATCH):
         _skip(query, batch)
         return
     lines, read = source_files.lines(context.spark, listed.files, batch.plan.facts)
@@ -84,7 +84,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
 
 
 def _skip(query: Query, batch: Batch) -> None:
-    """A batch of files that an earlier life has committed (`onlyonce lineage new`): ended with nothing in it."""
+    """A batch of files that an earlier life has committed (`onlyonce lineage new`), or of none: ended with nothing in it."""
     nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
     run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
 

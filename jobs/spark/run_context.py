@@ -84,6 +84,7 @@ class RunContext:
         passing("start-after-bump")
         committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
         checkpoint.compare(folder, lineage.lineage, committed)
+        checkpoint.sweep(folder)
         self._open[name] = Query(driver, folder, driver.session(self.database), lineage.start_from or {})
         return self._open[name]
 

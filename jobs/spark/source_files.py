@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ AS_IT_IS = {
 """Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
 and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 LISTINGS = 5
+NO_BATCH = -1
+"""In the place of a number of the registry: nothing was registered yet."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,18 @@ class Listed:
         """What the batch row says of them."""
         names = [f.path for f in self.files]
         lines = sum(f.lines for f in self.files)
-        said = {"batch_no": self.batch_no, "files": len(names), "lines": lines, "first": names[0], "last": names[-1]}
+        ends = {"first": names[0], "last": names[-1]} if names else {}
+        said = {"batch_no": self.batch_no, "files": len(names), "lines": lines, **ends}
         released = releasing.among(names)
         return {**said, "released": released} if released else said
 
 
 def listed(batch: DataFrame) -> Listed:
-    """The entries of a batch of the registry's stream."""
+    """The entries of a batch of the registry's stream. There are none in the first batch of an inbox that was empty."""
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
     rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda row: row.path)
+    if not rows:
+        return Listed([], NO_BATCH, datetime.now(UTC))
     files = [InputFile(r.path, r.size, r.modified_ns, r.lines, r.refusal) for r in rows]
     return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 

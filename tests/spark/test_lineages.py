@@ -125,6 +125,31 @@ def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform
     check(platform, files)
 
 
+def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platform: Platform, spark: object) -> None:
+    """A kill between Spark's file under another name and its own left the folder not empty, and Spark refused to begin."""
+    files = shop_oracle.sales(120, 2)
+    put_all(platform, files)
+    platform.run_killed("start-after-bump", "shop")
+    partial = checkpoint("receive") / "offsets" / ".0.1e2d3c4b.tmp"
+    partial.parent.mkdir()
+    partial.write_text("v1\n")
+
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
+def test_a_run_over_an_empty_inbox_is_a_run_like_any_other(platform: Platform, spark: object) -> None:
+    """The first run of a pipeline may come before its first file."""
+    assert platform.run("shop", "--close").tables["fates"] is not None
+    files = shop_oracle.sales(120, 2)
+    put_all(platform, files)
+
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
 def test_a_log_behind_the_checkpoint_is_refused(platform: Platform, spark: object) -> None:
     """PostgreSQL restored from an older backup than the tables: refused, and the message says so."""
     files = shop_oracle.sales(120, 2)
