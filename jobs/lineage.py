@@ -1,7 +1,8 @@
 """Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
 
 Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
-window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run makes the checkpoint.
+window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run
+makes the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jobs.model.batch import read_upto
 from jobs.model.declare import unknown
 from jobs.model.errors import Refused
 from jobs.model.report import Report
+from jobs.spark import listing
 
 
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) -> Report:
@@ -127,9 +129,9 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
 
 
 def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
-    """How many records a batch must have; a file that could not be read when it began is one, whatever it held."""
+    """How many records a batch of the registry must have."""
     files = DeltaTable(str(registry)).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
-    return sum(1 if row["path"] in unreadable else int(row["lines"]) for row in files.to_pylist())
+    return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
 
 
 def _start_from(

@@ -114,8 +114,8 @@ SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
-    SELECT sum(x.kept)::bigint AS kept, sum(x.invalid)::bigint AS invalid, sum(x.remnant)::bigint AS remnant,
-           sum(x.duplicate)::bigint AS duplicate
+    SELECT coalesce(sum(x.kept), 0)::bigint AS kept, coalesce(sum(x.invalid), 0)::bigint AS invalid,
+           coalesce(sum(x.remnant), 0)::bigint AS remnant, coalesce(sum(x.duplicate), 0)::bigint AS duplicate
     FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u ON true
 WHERE l.query = 'receive'
 UNION ALL

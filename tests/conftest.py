@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support.platform import Platform, Server, free_port
@@ -17,6 +18,18 @@ from tests.support.platform import Platform, Server, free_port
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]
+    """Files run beside each other, never the tests of one file; the folder of Airflow's tests shares one platform."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/airflow" if nodeid.startswith("tests/airflow/") else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
+    """How `pytest -n` shares out the tests. Each worker has a PostgreSQL and a Spark session of its own."""
+    return _Files(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +56,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def new_platform(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
+def new_platform(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Platform]]:
     """Makes platforms with a folder and a database of their own; the last one made is the one of the environment."""
     made: list[Platform] = []
 
@@ -53,7 +66,9 @@ def new_platform(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         platform.enter(monkeypatch)
         return platform
 
-    return make
+    yield make
+    for platform in made:
+        server.drop(platform.database)
 
 
 @pytest.fixture

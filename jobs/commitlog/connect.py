@@ -7,10 +7,11 @@ CommitStateUnknown: neither done nor failed until the log has been read.
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 import psycopg2
@@ -28,6 +29,9 @@ T = TypeVar("T")
 PATIENCE_SECONDS = float(os.environ.get("ONLYONCE_DATABASE_PATIENCE", "60"))
 """How long a driver waits for a database that is away before it gives up with one clear error."""
 
+ENGINES = 8
+"""How many databases and names one process keeps an idle connection for."""
+
 SESSION_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c timezone=UTC"
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
@@ -44,16 +48,35 @@ class Database:
     name: str = "onlyonce"
 
 
-@cache
-def _engine(url: str, name: str, process: int) -> Engine:
-    # `process` keeps a forked Python worker from using its parent's sockets.
-    arguments = {"application_name": name[:63], "options": SESSION_OPTIONS, "connect_timeout": 10, **KEEPALIVES}
-    return create_engine(url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments)
+_engines: OrderedDict[tuple[Database, int], Engine] = OrderedDict()
+_turn = Lock()
+
+
+def _engine(database: Database) -> Engine:
+    # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
+    # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run out.
+    arguments = {
+        "application_name": database.name[:63],
+        "options": SESSION_OPTIONS,
+        "connect_timeout": 10,
+        **KEEPALIVES,
+    }
+    key = (database, os.getpid())
+    with _turn:
+        engine = _engines.pop(key, None) or create_engine(
+            database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments
+        )
+        _engines[key] = engine
+        if len(_engines) > ENGINES:
+            (_, process), oldest = _engines.popitem(last=False)
+            oldest.dispose(close=process == os.getpid())
+        return engine
 
 
 def forget_connections() -> None:
     """Drop all pooled connections of this process; tests call it after they have killed a server."""
-    _engine.cache_clear()
+    with _turn:
+        _engines.clear()
 
 
 @contextmanager
@@ -63,7 +86,7 @@ def transaction(database: Database) -> Iterator[Connection]:
     Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT.
     """
     try:
-        connection = _engine(database.url, database.name, os.getpid()).connect()
+        connection = _engine(database).connect()
     except OperationalError as error:
         raise _away(error) from error
     with connection:

@@ -7,18 +7,17 @@ import re
 from jobs.model import errors
 
 _OURS = re.compile(r"jobs\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
+OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY")
+"""How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
 _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
-    (
-        "CONCURRENT_STREAM_LOG_UPDATE",
-        errors.Retryable,
-        "another driver wrote into the same checkpoint",
-        "run the same command again; the epoch decides which driver goes on",
-    ),
-    (
-        "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
-        errors.Retryable,
-        "another driver began to write into the same checkpoint",
-        "run the same command again; the epoch decides which driver goes on",
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "another driver wrote into the same checkpoint",
+            "run the same command again; the epoch decides which driver goes on",
+        )
+        for mark in OTHER_DRIVER
     ),
     (
         "PATH_NOT_FOUND",

@@ -7,7 +7,7 @@ files, about 0.03 ms of one core and 0.5 KB each; one that is known costs a look
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +27,11 @@ class InputFile:
     modified_ns: int
     lines: int
     refusal: str | None
+
+
+def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
+    """How many records the files (path, lines) of a batch must give: one that can't be read is one, whatever it held."""
+    return sum(1 if path in unreadable else number for path, number in lines)
 
 
 def new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:

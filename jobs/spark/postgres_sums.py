@@ -14,6 +14,8 @@ from psycopg2 import sql
 from jobs.failpoints import passing
 
 WINDOW = ("window_start", "window_end")
+ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)"
+"""How a number is added to the row of its keys."""
 
 STAGE = "CREATE TEMP TABLE {staged} (LIKE {by_window}) ON COMMIT DROP"
 TAKE_OUT = """
@@ -40,9 +42,9 @@ def write(
     table: tuple[str, str],
     keys: tuple[str, ...],
     windows: tuple[str, ...] | None,
-    copy: Callable[[str], None],
+    copy: Callable[[sql.Composable], None],
 ) -> None:
-    """Add the rows that `copy` puts into a table of the name it is given. `windows`: the span whose rows are replaced.
+    """Add the rows that `copy` puts into the table it is given. `windows`: the span whose rows are replaced.
 
     Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
     """
@@ -53,7 +55,7 @@ def write(
     if windows is not None:
         cursor.execute(sql.SQL(TAKE_OUT).format(by_window=by_window), windows)
         passing("postgres-unit-after-delete")
-    copy("arriving")
+    copy(sql.Identifier("arriving"))
     cursor.execute(sql.SQL(KEEP).format(by_window=by_window))
     cursor.execute(sql.SQL("SELECT * FROM arriving LIMIT 0"))
     columns = [column.name for column in cursor.description if column.name not in WINDOW or column.name in keys]
@@ -65,9 +67,7 @@ def write(
         "keys": comma.join(map(sql.Identifier, keys)),
         "sums": comma.join([sql.SQL("sum({})").format(v) for v in values]),
         "taken": comma.join([sql.SQL("-{}").format(v) for v in values]),
-        "updates": comma.join(
-            [sql.SQL("{0} = coalesce(target.{0}, 0) + coalesce(excluded.{0}, 0)").format(v) for v in values]
-        ),
+        "updates": comma.join([sql.SQL(ADD_UP).format(column=v) for v in values]),
     }
     cursor.execute(sql.SQL(ADD).format(**names))
     passing("postgres-unit-after-rows")

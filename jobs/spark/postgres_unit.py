@@ -33,7 +33,7 @@ QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
-    "increment": "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)",
+    "increment": postgres_sums.ADD_UP,
 }
 
 
@@ -133,7 +133,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     first = next(batches, None)
     if work.by_window:
         table = (work.schema, work.table)
-        postgres_sums.write(cursor, table, work.keys, work.windows, lambda name: _fill(cursor, name, first, batches))
+        postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, to, first, batches))
         return
     if work.write == "replace":
         _delete(cursor, work)
@@ -145,13 +145,12 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
         "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
     }
-    rows = _Csv(first, batches)
     if work.write in ("append", "replace"):
-        _copy(cursor, _text("COPY {target} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+        _fill(cursor, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
     cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
-    _copy(cursor, _text("COPY arriving ({columns}) FROM STDIN (FORMAT csv)", names, cursor), rows)
+    _fill(cursor, sql.Identifier("arriving"), first, batches)
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
@@ -173,11 +172,11 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     passing("postgres-unit-after-rows")
 
 
-def _fill(cursor: Any, name: str, first: pa.RecordBatch | None, rest: Batches) -> None:
-    """Copy rows into a staging table of this transaction."""
+def _fill(cursor: Any, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> None:
+    """Copy rows into a table, if there are any."""
     if first is not None:
-        names = {"name": sql.Identifier(name), "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
-        _copy(cursor, _text("COPY {name} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))
+        names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
+        _copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))
 
 
 def _delete(cursor: Any, work: Work) -> None:

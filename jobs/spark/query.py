@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.lineages import Driver, check_epoch
 from jobs.spark import checkpoint
-from jobs.spark.failures import translate
+from jobs.spark.failures import OTHER_DRIVER, translate
 
 log = structlog.get_logger()
 
@@ -48,9 +48,6 @@ class Query:
 
 
 OnBatch = Callable[[DataFrame, int], None]
-
-OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY")
-"""How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
 
 
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:

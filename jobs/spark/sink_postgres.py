@@ -114,6 +114,8 @@ class PostgresWriter:
 
     def _check_replay(self, batch: Batch, pinned: DataFrame, schema: StructType) -> None:
         """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
+        if not batch.replayed:
+            return
         plan = batch.plan
         there = run(self._database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, self._output.name))
         if not there:

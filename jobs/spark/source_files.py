@@ -29,7 +29,7 @@ from jobs.model.batch import EPOCH
 from jobs.model.errors import InvariantBroken, Superseded
 from jobs.spark import delta
 from jobs.spark.listing import InputFile as InputFile
-from jobs.spark.listing import changed, new_files
+from jobs.spark.listing import changed, new_files, records
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
 PATTERN = set("{}[]*?\\")
@@ -164,7 +164,7 @@ def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> t
     if readable:
         read = _text(spark, [f.path for f in readable]).select("value", F.lit(None).cast("string").alias("reason"))
         frame = read.union(frame) if bad else read
-    return frame, sum(f.lines for f in readable) + len(bad)
+    return frame, records(((f.path, f.lines) for f in files), bad)
 
 
 def _text(spark: SparkSession, paths: list[str]) -> DataFrame:

@@ -1,7 +1,22 @@
-"""What the benchmarks share with the contract tests."""
+"""What the benchmarks share: the clock of all queries, and the log of the contract tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.benchmarks import measure
 from tests.contract.conftest import log, new_log
 
 __all__ = ["log", "new_log"]
+
+
+@pytest.fixture
+def clock(spark: SparkSession) -> Iterator[measure.Clock]:
+    """Counts the batches of all queries."""
+    made = measure.Clock()
+    spark.streams.addListener(made)
+    yield made
+    spark.streams.removeListener(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,6 @@ ROUNDS = 6
 BATCHES = 5
 """Small batches of each drain; the first one of a drain also starts the query, and is left out."""
 TARGETS = {"exactly_once": 1.3, "at_least_once": 1.1}
-
-
-@pytest.fixture
-def clock(spark: SparkSession) -> Iterator[measure.Clock]:
-    """Counts the batches of all queries."""
-    made = measure.Clock()
-    spark.streams.addListener(made)
-    yield made
-    spark.streams.removeListener(made)
 
 
 def test_latency(new_platform: Callable[..., Platform], spark: SparkSession, clock: measure.Clock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,15 +28,6 @@ TARGETS = {
     "at_least_once": {"append": 0.95},
     "position_ids": {"append": 0.95},
 }
-
-
-@pytest.fixture
-def clock(spark: SparkSession) -> Iterator[measure.Clock]:
-    """Counts the batches of all queries."""
-    made = measure.Clock()
-    spark.streams.addListener(made)
-    yield made
-    spark.streams.removeListener(made)
 
 
 def test_receive(

@@ -69,14 +69,6 @@ def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         session.close()
 
 
-def drop(server: Server, name: str) -> None:
-    """End a database with its sessions; what is dropped is not written to disk when the server stops."""
-    session = psycopg2.connect(server.url("admin").replace("+psycopg2", ""))
-    session.autocommit = True
-    session.cursor().execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    session.close()
-
-
 def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
     """What a driver means to do in a batch."""
     plain: dict[str, Any] = {
@@ -101,7 +93,7 @@ def new_log(server: Server) -> Iterator[Callable[[], Log]]:
     yield make
     forget_connections()
     for log in made:
-        drop(server, log.name)
+        server.drop(log.name)
 
 
 @pytest.fixture

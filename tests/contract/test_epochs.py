@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Connection, text
 
 from jobs.commitlog import lineages, units
-from jobs.commitlog.connect import Database, ask, run, transaction
+from jobs.commitlog.connect import ENGINES, Database, ask, run, transaction
 from jobs.commitlog.lineages import Driver, Lineage
 from jobs.commitlog.migrate import migrate_authority
 from jobs.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
 from jobs.model.units import Content, UnitId
-from tests.contract.conftest import Log, drop
+from tests.contract.conftest import Log
 from tests.contract.conftest import ask as ask_at
 from tests.support.steps import Attempt, Stage, Steps
 
@@ -256,7 +256,7 @@ def elsewhere(log: Log) -> Iterator[Database]:
     url = log.server.url("writer", name)
     migrate_authority(url)
     yield Database(url)
-    drop(log.server, name)
+    log.server.drop(name)
 
 
 def test_a_sinks_own_database_learns_the_epoch_and_fences_by_it(log: Log, driver: Driver, elsewhere: Database) -> None:
@@ -378,3 +378,12 @@ def test_idle_sessions_of_an_older_driver_are_replaced_without_an_error(log: Log
     after = run(driver.session(log.database), connection_of)
 
     assert before != after
+
+
+def test_a_process_that_lives_long_keeps_few_sessions(log: Log) -> None:
+    """Spark's workers live on and each run has a session name of its own: the idle sessions of one process are bounded."""
+    for epoch in range(3 * ENGINES):
+        run(Database(log.url, f"onlyonce/1/{epoch}"), lambda conn: conn.execute(text("SELECT 1")))
+
+    open_ones = log.rows("SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/1/%'")
+    assert Counter(open_ones) == Counter((f"onlyonce/1/{epoch}",) for epoch in range(2 * ENGINES, 3 * ENGINES))

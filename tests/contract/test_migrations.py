@@ -16,7 +16,7 @@ from jobs.commitlog.connect import Database, transaction
 from jobs.commitlog.migrate import migrate, migrate_authority
 from jobs.model.errors import Refused
 from sql import FOLDER
-from tests.contract.conftest import Log, ask, drop
+from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 from tests.support.steps import Stage
 
@@ -38,7 +38,7 @@ def empty(server: Server) -> Any:
     """The URL of a database with nothing in it."""
     name = server.new_database()
     yield server.url("writer", name)
-    drop(server, name)
+    server.drop(name)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.commitlog.migrate import JOURNAL, migrate
 from sql import FOLDER
-from tests.contract.conftest import ask, drop
+from tests.contract.conftest import ask
 from tests.support.platform import Server
 
 FILES = [
@@ -76,7 +76,7 @@ def empty(server: Server) -> Iterator[str]:
     """The URL of a database with nothing in it."""
     name = server.new_database()
     yield server.url("writer", name)
-    drop(server, name)
+    server.drop(name)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def fresh(server: Server) -> Iterator[Counter[Any]]:
     url = server.url("writer", name)
     migrate(url)
     yield schema_of(url)
-    drop(server, name)
+    server.drop(name)
 
 
 def schema_of(url: str) -> Counter[Any]:

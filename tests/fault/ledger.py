@@ -88,7 +88,7 @@ def table(results: Entry) -> Table:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begin with no notes of a session that was broken off; the file's path is made absolute for child processes."""
-    if VARIABLE in os.environ:
+    if VARIABLE in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ[VARIABLE] = str(Path(os.environ[VARIABLE]).resolve())
         _notes().unlink(missing_ok=True)
 

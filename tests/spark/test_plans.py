@@ -79,16 +79,22 @@ def run(platform: Platform) -> None:
     platform.run("shop")
 
 
+def received(plans: Plans) -> list[Plan]:
+    """The plans of both batches of receive, each of which reads its lines once."""
+    found = plans.of("shop/receive/1", "Scan text")
+    assert len(found) == 2
+    for plan in found:
+        assert len(plan.has("Scan text")) == 1, plan.operators
+    return found
+
+
 def test_exactly_once_takes_one_exchange_and_one_pass(new_platform: Callable[..., Platform], spark: Any) -> None:
     """Each batch of receive reads its lines once and exchanges them once; each windowed output sums up below its only
     exchange, so that fewer rows cross it than were read."""
     platform, plans = new_platform("tests/support/lean_shop.py"), Plans(spark)
     run(platform)
 
-    received = plans.of("shop/receive/1", "Scan text")
-    assert len(received) == 2
-    for plan in received:
-        assert len(plan.has("Scan text")) == 1, plan.operators
+    for plan in received(plans):
         assert len(plan.has(*EXCHANGE)) == 1, plan.operators
         assert len(plan.has(*PYTHON)) == 1, plan.operators
         assert plan.has(*PYTHON)[0] < plan.has(*EXCHANGE)[0] < plan.has("Scan text")[0]
@@ -112,10 +118,7 @@ def test_at_least_once_takes_no_exchange_and_no_python(new_platform: Callable[..
     platform, plans = new_platform("tests/support/lean_loose_shop.py"), Plans(spark)
     run(platform)
 
-    received = plans.of("shop/receive/1", "Scan text")
-    assert len(received) == 2
-    for plan in received:
-        assert len(plan.has("Scan text")) == 1, plan.operators
+    for plan in received(plans):
         assert plan.has(*EXCHANGE, *PYTHON) == [], plan.operators
     written = plans.of("shop/fixed/1", "StateStoreSave")
     assert written

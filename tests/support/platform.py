@@ -46,11 +46,18 @@ class Server:
     def new_database(self) -> str:
         """A fresh database, owned by the writer."""
         name = f"test_{uuid4().hex[:12]}"
-        connection = psycopg2.connect(self.url("admin").replace("+psycopg2", ""))
-        connection.autocommit = True
-        connection.cursor().execute(f'CREATE DATABASE "{name}" OWNER onlyonce_writer')
-        connection.close()
+        self._do(f'CREATE DATABASE "{name}" OWNER onlyonce_writer')
         return name
+
+    def drop(self, name: str) -> None:
+        """End a database with its sessions; what is dropped is not written to disk when the server stops."""
+        self._do(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def _do(self, statement: str) -> None:
+        session = psycopg2.connect(self.url("admin").replace("+psycopg2", ""))
+        session.autocommit = True
+        session.cursor().execute(statement)
+        session.close()
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class Platform:
 
     home: Path
     environment: dict[str, str]
+    database: str = ""
 
     @classmethod
     def make(cls, server: Server, home: Path, pipelines: str) -> Platform:
@@ -71,7 +79,7 @@ class Platform:
             "ONLYONCE_PIPELINES": str(ROOT / pipelines),
         }
         home.mkdir(parents=True, exist_ok=True)
-        return cls(home, environment)
+        return cls(home, environment, database)
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Make this the platform of this process."""

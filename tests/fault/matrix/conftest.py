@@ -9,7 +9,6 @@ import pytest
 
 from jobs.commitlog.connect import forget_connections
 from jobs.commitlog.migrate import migrate
-from tests.contract.conftest import drop
 from tests.fault.matrix.world import World
 from tests.fault.matrix.zygote import Zygote
 from tests.support.platform import Server
@@ -32,4 +31,4 @@ def world(server: Server, zygote: Zygote, tmp_path_factory: pytest.TempPathFacto
     yield made
     made.session.close()
     forget_connections()
-    drop(server, name)
+    server.drop(name)
