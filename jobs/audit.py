@@ -103,7 +103,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
                 f"(run {batch['run_id']}): onlyonce.batches"
             )
     for output in seen.outputs_and_receive:
-        if output["batches_behind"] and output["instance"] in at_rest:
+        if output["batches_behind"] and output["instance"] in at_rest and _is_owed(output, declared):
             yield (
                 f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive batches "
                 f"({output['records_behind']} records) that are committed: onlyonce.batches"
@@ -129,6 +129,12 @@ def _not_conserved(row: Row) -> str:
     names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late")
     counts = ", ".join(f"{name} {row[name]}" for name in names)
     return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
+
+
+def _is_owed(output: Row, declared: Mapping[str, Pipeline]) -> bool:
+    """An output that was taken out of its pipeline's declaration reads no more."""
+    pipeline = declared.get(output["pipeline"])
+    return pipeline is None or any(root.name == output["output"] for root in pipeline.roots())
 
 
 def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:

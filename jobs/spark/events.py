@@ -24,6 +24,11 @@ PLATFORM = (
     "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
     f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string"
 )
+PROPERTIES = delta.KEEP_ALL | {
+    # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
+    # of none of ours behind them.
+    "delta.dataSkippingStatsColumns": "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
+}
 UNSPLIT = 2147483647
 """The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
 
@@ -35,7 +40,7 @@ def schema(pipeline: Pipeline) -> StructType:
 
 def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
     """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
-    delta.make(path, schema(pipeline), spark, ["oo_kind"], delta.KEEP_ALL)
+    delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
     columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
 
 

@@ -1,7 +1,8 @@
 """Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
 
 The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also when everything of it is
-already written: a stateful query whose plan is skipped dies at its next start (experiments, A4).
+already written: a stateful query whose plan is skipped dies at its next start (experiments, A4). What measures the rows
+of the root consumes it; where nothing is measured, or rows staged by an earlier attempt are, a count does.
 """
 
 from __future__ import annotations
@@ -142,11 +143,15 @@ def _batch(
     batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("output-after-begin")
     with ExitStack() as held:
-        root = steps[0].output
-        rows = _consumed(context, query, root, batch, results.hold(held, frame))
+        rows = results.hold(held, frame)
         if batch.committed:
+            rows.count()
+            passing("output-consumed")
             return
-        panes, again = _write(context, query, steps[0], batch, results.hold(held, rows))
+        if steps[0].output.stable_input:
+            rows.count()
+            rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
+        panes, again = _write(context, query, steps[0], batch, rows)
         for step in steps[1:]:
             made = results.hold(held, results.made(step.output, rows))
             more_panes, more_again = _write(context, query, step, batch, made)
@@ -155,21 +160,13 @@ def _batch(
     passing("output-after-end")
 
 
-def _consumed(context: RunContext, query: Query, root: Output, batch: Batch, frame: DataFrame) -> DataFrame:
-    """Run the plan, whatever is already written; with stable input, stage its rows once and read those."""
-    frame.count()
-    passing("output-consumed")
-    if not root.stable_input or batch.committed:
-        return frame
-    return staging.staged(context, query, root, batch, frame)
-
-
 def _write(
     context: RunContext, query: Query, step: results.Step, batch: Batch, rows: DataFrame
 ) -> tuple[list[dict[str, Any]], int]:
     """Write one output's rows; gives the panes, one for each window with its number of rows, and how many rows were
     written once more than they should be."""
     found = results.measured(rows)
+    passing("output-consumed")
     again = step.writer.write(batch, found.rows, found.content)
     unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
     query.log.info("written", unit=unit, rows=found.content.rows, again=again)

@@ -1,7 +1,8 @@
 """From a line to a record: declared columns, event time, id, or the reason why it is invalid.
 
 Spark expressions only; one pass. A line with fields that the declaration doesn't know is kept, whole, in
-`oo_unknown` beside its record.
+`oo_unknown` beside its record. A plain line (`jobs/model/plain.py`), as nearly all are, is looked at once beside
+Spark's parser; any other line gets each look of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from jobs.model import plain
 from jobs.model.declare import Pipeline
 
 CORRUPT = "oo_corrupt"
@@ -39,9 +41,11 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     schema = StructType.fromDDL(pipeline.schema)
     with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     unmarked = lines.select(_without_mark().alias("value"), "reason")
-    parsed = unmarked.select("value", "reason", F.from_json("value", with_corrupt, JSON_OPTIONS).alias("p"))
+    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
+    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
+    parsed = unmarked.select("value", "reason", is_plain.alias("plain"), record.alias("p"))
     columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
-    flat = parsed.select("value", "reason", f"p.{CORRUPT}", *columns)
+    flat = parsed.select("value", "reason", "plain", f"p.{CORRUPT}", *columns)
     judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
     valid = F.col("oo_reason").isNull()
     identity = [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
@@ -54,7 +58,7 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
         payload.alias("oo_payload"),
         "oo_reason",
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
-        F.when(valid, _unknown(schema)).alias("oo_unknown"),
+        F.when(valid & ~F.col("plain"), _unknown(schema)).alias("oo_unknown"),
     )
 
 
@@ -66,14 +70,15 @@ def _without_mark() -> Column:
 def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Column:
     bound = system_time + pipeline.max_ahead
     time = F.col(f"`{pipeline.event_time}`").try_cast("timestamp")
+    odd = ~F.col("plain")
     checks = [
         (F.col("reason").isNotNull(), F.col("reason")),
         (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
-        (F.trim("value") == "", F.lit("the line is blank")),
+        (odd & (F.trim("value") == ""), F.lit("the line is blank")),
         (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
-        (_has_more(), F.lit("there is more on the line than one JSON object")),
+        (odd & _has_more(), F.lit("there is more on the line than one JSON object")),
         (
-            _holds(f"{NUL}|{HALF_OF_A_PAIR}"),
+            odd & _holds(f"{NUL}|{HALF_OF_A_PAIR}"),
             F.when(_holds(NUL), F.lit("a text holds the sign U+0000, which PostgreSQL can't store")).otherwise(
                 F.lit("a text holds half of a surrogate pair, which is no sign")
             ),
@@ -84,7 +89,7 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
     checks += [
         (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
         (
-            _no_instant(pipeline.event_time),
+            odd & _no_instant(pipeline.event_time),
             F.lit("the event time is a time of day without a date, or too large for seconds since 1970"),
         ),
         (time > F.lit(bound), F.lit(f"the event time is more than {pipeline.max_ahead} ahead of the system time")),
@@ -106,10 +111,10 @@ def _has_more() -> Column:
     # Spark's parser stops after the first object without a word. Where the first closing brace is the last sign of the
     # line nothing can follow. Else (a nested object, a brace in a text, white space at the end) the exact look.
     line = F.col("value")
-    plain = F.instr(line, F.lit("}")) == F.length(line)
+    last = F.instr(line, F.lit("}")) == F.length(line)
     whole = F.endswith(F.rtrim(line, F.lit(" \t\r")), F.lit("}"))
     alone = F.json_array_length(F.concat(F.lit("["), line, F.lit("]"))) == 1
-    return ~plain & ~(whole & F.coalesce(alone, F.lit(False)))
+    return ~last & ~(whole & F.coalesce(alone, F.lit(False)))
 
 
 def _no_instant(event_time: str) -> Column:
@@ -120,8 +125,7 @@ def _no_instant(event_time: str) -> Column:
 
 
 def _unknown(schema: StructType) -> Column:
-    # As many keys as declared columns with a value: then no other key is there. It is the one second look at each line,
-    # and half as dear as to count the keys in its text.
+    # As many keys as declared columns with a value: then no other key is there.
     keys = F.json_object_keys("value")
     present = reduce(add, [F.col(f"`{f.name}`").isNotNull().cast("int") for f in schema.fields])
     others = F.array_except(keys, F.array(*[F.lit(f.name) for f in schema.fields]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import Connection
 
 from jobs.commitlog.connect import run
@@ -18,7 +18,7 @@ from jobs.model.declare import Output, Postgres
 from jobs.model.errors import Refused
 from jobs.model.windows import Fixed
 from jobs.spark import postgres_sums
-from jobs.spark.sink_postgres import PostgresWriter
+from jobs.spark.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.contract.task import Task
 
@@ -130,31 +130,34 @@ def test_any_order_of_additions_and_corrections_is_the_sum_of_the_last_rows(log:
     assert there(log) == sums([row for rows in last.values() for row in rows])
 
 
-def writer(table: str, on_backfill: Any) -> PostgresWriter:
-    output = Output(
-        name="per_shop", transform="a:b", window=Fixed(MINUTE), on_backfill=on_backfill,
-        sink=Postgres(table=table, write="increment", keys=("shop",)),
-    )  # fmt: skip
-    context: Any = SimpleNamespace(target_suffix=lambda: "")
-    query: Any = SimpleNamespace(driver=SimpleNamespace(session=lambda database: database))
-    return PostgresWriter(context, query, output)
+def sums_table(log: Log, on_backfill: Any) -> SinkTable:
+    sink = Postgres(table="results.sums", write="increment", keys=("shop",))
+    output = Output(name="per_shop", transform="a:b", window=Fixed(MINUTE), on_backfill=on_backfill, sink=sink)
+    return SinkTable(log.database, output, sink, "")
 
 
 @pytest.mark.parametrize(("began", "now"), [("skip", "correct"), ("correct", "skip")])
-def test_a_table_of_sums_is_kept_by_window_from_its_first_row_or_never(
-    log: Log, monkeypatch: pytest.MonkeyPatch, began: str, now: str
-) -> None:
+def test_a_table_of_sums_is_kept_by_window_from_its_first_row_or_never(log: Log, began: str, now: str) -> None:
     """A gap in what the windows have added would make a correction wrong, so the declaration can't change under a table."""
-    monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
 
-    def make(connection: Connection, made: PostgresWriter) -> None:
-        made._make(connection, "sums", {"shop": "text", "cents": "bigint"}, ("shop",))
+    def make(connection: Connection, made: SinkTable) -> None:
+        made.make(connection, "sums", {"shop": "text", "cents": "bigint"}, ("shop",))
         if began == "correct":
-            made._make(connection, postgres_sums.beside("sums"), {"window_start": "timestamp with time zone"}, ())
+            made.make(connection, postgres_sums.beside("sums"), {"window_start": "timestamp with time zone"}, ())
 
-    run(log.database, lambda conn: make(conn, writer("results.sums", began)))
+    def check(on_backfill: str) -> None:
+        table = sums_table(log, on_backfill)
+        run(log.database, lambda conn: table._check_beside(conn, postgres_sums.beside("sums")))
 
-    check = writer("results.sums", began)._check_beside
-    run(log.database, lambda conn: check(conn, postgres_sums.beside("sums")))
+    run(log.database, lambda conn: make(conn, sums_table(log, began)))
+
+    check(began)
     with pytest.raises(Refused, match=f"{'without' if began == 'skip' else 'with'} on_backfill='correct'"):
-        run(log.database, lambda conn: writer("results.sums", now)._check_beside(conn, postgres_sums.beside("sums")))
+        check(now)
+
+
+def test_an_increment_without_a_number_is_refused(log: Log) -> None:
+    """A table of keys alone has nothing that could be added up or corrected."""
+    keys = StructType([StructField("shop", StringType())])
+    with pytest.raises(Refused, match="no number to add"):
+        sums_table(log, "correct").prepare(keys)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from jobs.commitlog.connect import Database, transaction
 from jobs.model.declare import Output, Postgres
-from jobs.spark.sink_postgres import PostgresWriter
+from jobs.spark.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.support.steps import Stage, Steps
 
@@ -18,12 +17,10 @@ from tests.support.steps import Stage, Steps
 def making(log: Log, table: str) -> Steps:
     """The transaction in which a driver makes its table; it ends at the second step."""
     output = Output(name="per_shop", transform="a:b", sink=Postgres(table=table))
-    context: Any = SimpleNamespace(target_suffix=lambda: "")
-    query: Any = SimpleNamespace(driver=SimpleNamespace(session=lambda database: database))
-    writer = PostgresWriter(context, query, output)
+    made = SinkTable(Database(log.url), output, Postgres(table=table), "")
 
     def make(connection: Connection) -> None:
-        writer._make(connection, writer._table, {"shop": "text", "cents": "bigint"}, ())
+        made.make(connection, made.name, {"shop": "text", "cents": "bigint"}, ())
 
     def steps(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:

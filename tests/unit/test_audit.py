@@ -108,6 +108,15 @@ def test_an_output_that_lags_is_named_with_what_it_lacks() -> None:
     assert "output totals has not read 2 receive batches (20 records)" in line
 
 
+def test_an_output_that_was_taken_out_of_the_declaration_owes_nothing() -> None:
+    """Only an output of a pipeline that is declared elsewhere is still named."""
+    removed = output("old", batches_behind=2)
+
+    assert found(outputs_and_receive=[removed], signs_of_life=[life(quiet_minutes=60)]) == []
+    elsewhere = removed | {"pipeline": "mill"}
+    assert len(found(outputs_and_receive=[elsewhere], signs_of_life=[life(quiet_minutes=60)])) == 1
+
+
 def test_an_output_that_never_ran_is_named() -> None:
     [line] = found(signs_of_life=[life(quiet_minutes=60, outputs=["totals"])])
 

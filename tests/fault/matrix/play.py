@@ -337,10 +337,10 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[Row]
 
 def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> int:
     """As `PostgresWriter.write`: pinned by keys or by the whole row, one task for each partition."""
-    plan, keys = batch.plan, writer._sink.keys
+    plan, keys, table = batch.plan, writer._sink.keys, writer._table
     unit = UnitId(plan.lineage, plan.batch_id, writer._output.name, 0)
     work = postgres_unit.Work(
-        writer._database, unit, writer._query.driver.epoch, writer._schema, writer._table, writer._sink.write, keys, ()
+        writer._database, unit, writer._query.driver.epoch, table.schema, table.name, writer._sink.write, keys, ()
     )
     passing("postgres-before-units")
     placed = [(_halves(repr([row[k] for k in keys or rows.columns]))[0] % plan.partitions, row) for row in rows.rows()]
