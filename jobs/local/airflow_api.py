@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: what the demo and the tests ask of it, and no more.
+"""A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
 
 Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no.
 Not promised: paging; lists hold at most 100 entries.
@@ -75,6 +75,11 @@ class AirflowApi:
         """Clear all tasks of a run, so that they run again."""
         body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
         self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """The newest runs of a DAG, with their states."""
+        newest = {"limit": 100, "order_by": "-run_after"}
+        return list(self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params=newest)["dag_runs"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """queued, running, success or failed."""
