@@ -76,10 +76,10 @@ class AirflowApi:
         body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
         self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
 
-    def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """The newest runs of a DAG, with their states."""
-        newest = {"limit": 100, "order_by": "-run_after"}
-        return list(self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params=newest)["dag_runs"])
+    def running(self, dag_id: str) -> list[str]:
+        """The ids of a DAG's runs that are in progress."""
+        found = self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params={"limit": 100, "state": "running"})
+        return [str(run["dag_run_id"]) for run in found["dag_runs"]]
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """queued, running, success or failed."""

@@ -1,8 +1,8 @@
 """Holds the schedules of a pipeline in Airflow, and lets them go on.
 
-A DAG that is paused starts no run and no further task: a run that is in progress ends its tasks (a drain is one task, so
-it ends as ever), and one that was only queued, or waits in the triggerer for open windows, waits until it is resumed. A
-run at the shell does not ask Airflow. Nothing is lost meanwhile: input waits in the inbox.
+A DAG that is paused starts no run and no further task. A task at work goes on to its end (a drain is one task, so its
+driver ends as ever); what is queued, a retry, and a backfill that waits for open windows start when it is resumed. A run
+at the shell does not ask Airflow. Nothing is lost meanwhile: input waits in the inbox.
 
 Who calls it: `onlyonce pause` and `resume`. Errors: Retryable when Airflow does not answer, Refused when it has no such DAG.
 """
@@ -27,8 +27,11 @@ def hold(pipeline: str, *, held: bool, api: AirflowApi | None = None) -> Report:
             )
         for name in mine:
             session.unpause(name, paused=held)
-        running = [run for name in mine for run in session.runs(name) if run["state"] == "running"]
-    rows = [{"dag": run["dag_id"], "run": run["dag_run_id"], "state": "goes on to its end"} for run in running]
+        rows = [
+            {"dag": name, "run": run, "its task": "goes on to its end"}
+            for name in mine
+            for run in session.running(name)
+        ]
     facts = {"schedules": "held" if held else "run", "dags": ", ".join(mine)}
     shown = {"in progress": rows} if rows and held else {}
     return Report(f"{pipeline}: {'paused' if held else 'resumed'}", "pause", facts, shown)
