@@ -85,7 +85,8 @@ class Shop:
         """The next batch: begin, units, land, end; it stops after `upto`. Gives its name."""
         number, driver = self._number("receive")
         time = datetime.fromtimestamp(bucket * 600, UTC)
-        batch = self._begin(driver, number, "receive", system_time=time, bucket=bucket)
+        offset = {"reservoirVersion": number + 1, "index": -1, "batch_no": number, "lines": len(sales)}
+        batch = self._begin(driver, number, "receive", system_time=time, bucket=bucket, source_to=offset)
         name = f"{driver.lineage}/{number}"
         self._write(self.checkpoint("receive") / "offsets", number)
         if upto == "begin":

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from jobs import doctor, on_disk, settings
+from jobs import declarations, doctor, on_disk, settings
 from jobs.cli import app
 from jobs.commitlog import lineages, merging
-from jobs.commitlog.connect import run
+from jobs.commitlog.connect import Database, run
 from jobs.commitlog.merging import Crowd
-from tests.contract.shop import BUCKET, Shop, at, commit, shop
+from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
 Finding = dict[str, Any]
@@ -228,6 +228,18 @@ def test_a_checkpoint_that_disagrees_is_given_up_with_yes_alone(
     ]  # fmt: skip
 
 
+def test_a_checkpoint_ahead_of_the_log_is_no_case_for_a_new_life(shop: Shop) -> None:
+    """The log has forgotten batches; what a new life would write is there already."""
+    resting(shop)
+    for kind in ("offsets", "commits"):
+        shop._write(shop.checkpoint("balance") / kind, 1)
+
+    found = only(examined("--fix", "--yes"))
+
+    assert (found["finding"], found["where"], found["fix"]) == ("checkpoint", "shop/balance/1", "no")
+    assert "restored from an older backup" in found["repair"]
+
+
 def test_a_damaged_lineage_gets_a_new_life_with_yes(shop: Shop) -> None:
     """Spark dropped rows in it."""
     resting(shop)
@@ -268,9 +280,12 @@ def test_a_changed_declaration_that_stops_runs_is_found(
 def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_new_life(shop: Shop) -> None:
     """For `events` and for an output's table; the checkpoint is ahead too, and the restore is named once for each lineage."""
     resting(shop)
-    commit(shop.events, pa.table({"id": pa.array([], pa.string())}), "shop/receive/1/events", 7)
+    commit(shop.events, EVENTS.empty_table(), "shop/receive/1/events", 7)
     commit(
-        settings.tables_dir() / "shop" / "per_shop", pa.table({"window_start": [at(1)]}), "shop/per_shop/1/per_shop", 7
+        settings.tables_dir() / "shop" / "per_shop",
+        pa.table({"window_start": pa.array([at(1)], INSTANT)}),
+        "shop/per_shop/1/per_shop",
+        7,
     )
     shop._write(shop.checkpoint("receive") / "offsets", 7)
     shop._write(shop.checkpoint("receive") / "commits", 7)
@@ -368,7 +383,7 @@ def test_lost_chunks_are_made_again_from_events(shop: Shop, lost: str) -> None:
 
 def repaired_only(kind: str) -> list[str]:
     """Carry out the repairs of one kind; gives what is found afterwards."""
-    platform = doctor.Platform(doctor.Database(settings.database_url()), doctor.declarations.load(), 0)
+    platform = doctor.Platform(Database(settings.database_url()), declarations.load(), 0)
     for finding in doctor.examine(platform):
         if finding.kind == kind:
             doctor._repair(platform, finding, doctor.arguments([]))
