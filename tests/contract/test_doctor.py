@@ -10,12 +10,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from jobs import declarations, doctor, on_disk, settings
@@ -30,9 +31,11 @@ Finding = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing moves between the two looks of a test."""
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing moves between the two looks of a test; its log lines go to no stream that ends with the test."""
     monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    yield
+    structlog.reset_defaults()
 
 
 def examined(*arguments: str) -> list[Finding]:
