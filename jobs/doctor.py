@@ -109,7 +109,7 @@ def gather(platform: Platform) -> Evidence:
         known, instances = health.queries(connection), dict(collector.instances(connection))
     tables = on_disk.Tables()
     landed = tables.landed(known, pipelines)
-    forgotten = on_disk.forgotten(list(instances))
+    forgotten = on_disk.forgotten(list(instances), known)
     with transaction(database) as connection:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         queries, begun = health.queries(connection), health.begun(connection)

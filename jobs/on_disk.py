@@ -96,11 +96,23 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
                 yield settings.tables_dir() / place, f"{lineage}/{output.name}"
 
 
-def forgotten(instances: list[str]) -> list[str]:
-    """Folders with `events` of which the log knows no instance."""
+def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
+    """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
     folder = settings.home() / "data"
     there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [str(path) for path in there if (path / "events" / "_delta_log").is_dir() and path.name not in instances]
+    found = {
+        str(path): "it holds `events`, but the log has no pipeline of that name"
+        for path in there
+        if (path / "events" / "_delta_log").is_dir() and path.name not in instances
+    }
+    for query in queries:
+        lives = settings.data_dir(query["instance"]) / "checkpoints" / query["query"]
+        for path in lives.glob("[0-9]*"):
+            if path.name.isdigit() and int(path.name) > query["life"]:
+                found[str(path)] = (
+                    f"it is the checkpoint of a life that the log does not know; its last is {query['lineage']}"
+                )
+    return found
 
 
 def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:

@@ -1,7 +1,8 @@
 """What is stuck, what that means for the data, and the safe way out of it. Pure: rows in, findings out.
 
 A healthy platform has no finding, at work or idle: work under way is left alone as long as a driver of its instance has
-a session, or was heard of within the grace time.
+a session, or was heard of within the grace time. One that is just starting has none yet: then what it will go on with
+still counts as left, and a second run beside it is one too many, without harm.
 
 Who calls it: `jobs.doctor`. Errors: none. Not promised: that a repair succeeds; it is a command like any other.
 """
@@ -27,7 +28,7 @@ class Evidence:
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
     vouched        instance → the version of `events` that the log vouches for; `events` → the one that is there
     unreadable     path of a Delta table → why it can't be read
-    forgotten      folders with `events` of which the log has no instance
+    forgotten      folder → why the log should know of it
     changed        lineage → why it can't go on as its query is declared now
     redeclared     lineages whose begun batch began under another declaration than today's
     filters        (instance, chunk, ids) of damaged filters
@@ -44,7 +45,7 @@ class Evidence:
     checkpoints: Mapping[str, OnlyonceError] = field(default_factory=dict)
     landed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    forgotten: list[str] = field(default_factory=list)
+    forgotten: Mapping[str, str] = field(default_factory=dict)
     changed: Mapping[str, OnlyonceError] = field(default_factory=dict)
     redeclared: frozenset[str] = frozenset()
     filters: list[tuple[str, Any, int]] = field(default_factory=list)
@@ -97,8 +98,8 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             yield Finding(
                 "log behind the tables", lineage, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
             )
-    for folder in seen.forgotten:
-        what = f"{folder} holds `events`, but the log has no pipeline of that name"
+    for folder, reason in seen.forgotten.items():
+        what = f"{folder}: {reason}"
         yield Finding(
             "log behind the tables", folder, what, data,
             Repair(f"PostgreSQL was emptied or is another one (ONLYONCE_DATABASE_URL): {RESTORE}"),

@@ -301,14 +301,18 @@ def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_ne
     assert all("restore PostgreSQL, the tables and the checkpoints from one moment" in one["repair"] for one in found)
 
 
-def test_an_emptied_log_is_found_by_the_folders_that_it_does_not_know(shop: Shop) -> None:
-    """There is `events` of a pipeline that never ran."""
+def test_a_log_is_found_to_be_older_by_the_folders_that_it_does_not_know(shop: Shop) -> None:
+    """There is `events` of a pipeline that never ran, and the checkpoint of a life that never began."""
     resting(shop)
     shutil.copytree(shop.events, settings.data_dir("other") / "events")
+    later = shop.checkpoint("per_shop").with_name("2")
+    later.mkdir()
 
-    found = only(examined())
+    found = examined("--fix", "--yes")
 
-    assert (found["finding"], found["where"]) == ("log behind the tables", str(settings.data_dir("other")))
+    assert {(one["finding"], one["where"], one["fix"]) for one in found} == {
+        ("log behind the tables", str(folder), "no") for folder in (settings.data_dir("other"), later)
+    }
 
 
 @pytest.mark.parametrize("damage", ["older", "lost", "unreadable"])
