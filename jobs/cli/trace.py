@@ -41,6 +41,7 @@ NEVER_SEEN = (
     "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
     "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the catalog",
 )
+NOT_THERE = "not there: never kept, or collected since"
 IN_CATALOG_ONLY = (
     "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
     "ends it; onlyonce doctor says whether it is stuck"
@@ -64,8 +65,8 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         ]
     shown = [fate for _, fate, _ in judged]
     facts = {
-        **wanted.values, "id": " or ".join(map(str, wanted.ids)),
-        "catalog": ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or "not there",
+        **wanted.values, "record id": " or ".join(map(str, wanted.ids)),
+        "catalog": ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
     }  # fmt: skip
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
     told = _told(shown, bool(known))
@@ -92,8 +93,8 @@ def _told(shown: list[Row], known: bool) -> list[str]:
         f"the log does not know batch {fate['batch']}: onlyonce doctor" for fate in shown if fate["state"] == "unknown"
     ]
     kept = [fate for fate in shown if fate["fate"] == "kept"]
-    if kept and not any(fate["mode"] == "at_least_once" for fate in kept):
-        told.append("it is in the result once; any other delivery of it was counted as a duplicate and left no row")
+    if len(kept) == 1 and kept[0]["mode"] == "exactly_once":
+        told.append("it is kept once; any other delivery of it was counted as a duplicate and left no row")
     if sum(fate["fate"] == "invalid" for fate in shown) >= MOST:
         told.append(f"only the first {MOST} invalid lines with these values are shown")
     return list(dict.fromkeys(told))

@@ -77,7 +77,7 @@ def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
         elif lineage in seen.checkpoints:
             error = seen.checkpoints[lineage]
             way_out = new_life(target) if "onlyonce lineage new" in error.hint else Repair(error.hint)
-            data = f"no run of it begins, and nothing is written by one. {error.data}"
+            data = "no run of it begins, so what came since is in no result; what is committed stays as it is"
             yield Finding("checkpoint", lineage, error.what, data, way_out)
         elif lineage in seen.changed:
             error = seen.changed[lineage]
@@ -119,10 +119,6 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             yield Finding("tables behind the log", instance, what, data, Repair(RESTORE))
 
 
-def _version(seen: Evidence, instance: str) -> str:
-    return f"version {seen.events[instance]}" if instance in seen.events else "no table"
-
-
 def _is_ahead(query: Row | None, batch: int) -> bool:
     return query is not None and batch > (-1 if query["begun"] is None else query["begun"])
 
@@ -139,13 +135,8 @@ def _begun(seen: Evidence, resting: Mapping[str, Row], blocked: set[str], grace:
         data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
         yield Finding("begun batch", where, what, data, repair)
         if batch["dead"]:
-            what = (
-                f"{batch['dead']} units of batch {where} are committed by epoch {batch['epochs']}, whose driver is dead"
-            )
-            data = (
-                "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units "
-                "and goes on, so none is there twice"
-            )
+            what = f"{batch['dead']} unit(s) of batch {where} are committed by epoch {batch['epochs']}, whose driver is dead"
+            data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
     for close in seen.begun["closes"]:
         query = resting.get(close["lineage"])
@@ -160,6 +151,15 @@ def _begun(seen: Evidence, resting: Mapping[str, Row], blocked: set[str], grace:
     for release in seen.begun["releases"]:
         if release["quiet_seconds"] >= grace:
             yield _release(seen, release)
+
+
+def _half_written(query: Row) -> str:
+    if query["query"] == "receive":
+        return "their ids are in the catalog, and their rows may not be in `events` yet; a replay sees that and writes them"
+    return (
+        "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units and "
+        "goes on, so none is there twice"
+    )
 
 
 def _run(seen: Evidence, query: Row, batch: Row | None, blocked: set[str]) -> Repair:
@@ -225,7 +225,9 @@ def _catalog(seen: Evidence) -> Iterator[Finding]:
     for instance, key, _ in seen.filters:
         by_instance.setdefault(instance, []).append(key)
     for instance, keys in by_instance.items():
-        what = f"{len(keys)} chunks of the catalog of {instance} have no filter, or one that fails its checksum"
+        what = (
+            f"{len(keys)} chunk(s) of the catalog of {instance} without a filter, or with one that fails its checksum"
+        )
         data = "none: the ids are whole, and each look-up that meets such a chunk makes its filter again"
         yield Finding("damaged filters", instance, what, data, Repair(FIX, "filter", (instance, *keys)))
 
@@ -233,12 +235,12 @@ def _catalog(seen: Evidence) -> Iterator[Finding]:
 def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
     for row in seen.orphans:
         where = f"{row['lineage']}/{row['batch_id']}"
-        what = f"{row['units']} units of {where} are in the log, and no batch of them is"
+        what = f"{row['units']} unit(s) of {where} are in the log, and no batch of them is"
         data = "rows may be in a sink of which nobody knows what they belong to"
         yield Finding("units without a batch", where, what, data, Repair("onlyonce audit; then a person must look"))
     for instance, files in seen.temporaries.items():
         if files and instance not in at_work:
-            what = f"{len(files)} files that a killed process left, the first: {files[0]}"
+            what = f"{len(files)} file(s) that a killed process left, the first: {files[0]}"
             data = "none: nobody reads them; they take room"
             repair = Repair(f"{FIX} --yes", "files", tuple(files), destroys=True)
             yield Finding("stale temporaries", instance, what, data, repair)

@@ -150,7 +150,7 @@ def test_an_id_that_was_never_seen_has_exit_code_1_and_is_told_what_it_may_be(sh
 
 def test_nothing_that_ever_ran_is_no_error(shop: Shop) -> None:
     """There is no table `events` yet."""
-    assert traced("a", code=1)["facts"]["catalog"] == "not there"
+    assert traced("a", code=1)["facts"]["catalog"].startswith("not there")
 
 
 def test_an_id_in_the_catalog_without_a_row_is_of_a_batch_that_has_not_ended(shop: Shop) -> None:
