@@ -109,12 +109,11 @@ def _forgotten(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
         yield Finding(
             "unreadable table", path, f"the Delta table {path} can't be read: {reason}", data, Repair(RESTORE)
         )
-    for instance, version in seen.vouched.items():
-        if (
-            not any(path.endswith(f"/{instance}/events") for path in seen.unreadable)
-            and seen.events.get(instance, -1) < version
-        ):
-            what = f"the log vouches for version {version} of `events` of {instance}, but there is {_version(seen, instance)}"
+    readable = {i: v for i, v in seen.vouched.items() if not any(p.endswith(f"/{i}/events") for p in seen.unreadable)}
+    for instance, version in readable.items():
+        if seen.events.get(instance, -1) < version:
+            there = f"version {seen.events[instance]}" if instance in seen.events else "no table"
+            what = f"the log vouches for version {version} of `events` of {instance}, but there is {there}"
             data = "rows of committed batches are not in `events`: outputs and backfills would miss them without a word"
             yield Finding("tables behind the log", instance, what, data, Repair(RESTORE))
 
