@@ -4,7 +4,7 @@ A pipeline that ran at least once has kept records that the catalog does not kno
 duplicate from the first exactly-once batch on. What is below the collection floor, and older than the dedup horizon, is
 not asked for, so it is left out.
 
-Who calls it: receive, before it begins an exactly-once batch. Killed in the middle, the next driver goes on: a group of
+Who calls it: receive, before it begins an exactly-once batch; `again` is the doctor's, for chunks that were lost. Killed in the middle, the next driver goes on: a group of
 batches is one transaction. Raises InvariantBroken when `events` does not have the rows that the log vouches for.
 """
 
@@ -23,15 +23,17 @@ from sqlalchemy import Connection
 
 from jobs.chunks import bloom, packed
 from jobs.commitlog import catalog, collector
-from jobs.commitlog.connect import Database, run
+from jobs.commitlog.connect import Database, ask, do, run
 from jobs.commitlog.lineages import Driver, check_epoch
 from jobs.failpoints import passing
 from jobs.model.collecting import horizon_buckets
 from jobs.model.declare import Pipeline
-from jobs.model.errors import InvariantBroken
+from jobs.model.errors import InvariantBroken, Retryable
 
 AT_ONCE = 2_000_000
 """Ids that are read and stored together: 32 MB. A batch of more is a group of its own."""
+
+TRIES = 5
 
 log = structlog.get_logger()
 
@@ -57,6 +59,47 @@ def catch_up(database: Database, driver: Driver, instance: str, events: Path, pi
         added += sum(batch.kept for batch in group)
     log.info("ids of at-least-once batches are in the catalog now", instance=instance, batches=len(missing), ids=added)
     return added
+
+
+def again(database: Database, instance: str, events: Path, lineage: str, bucket: int) -> int:
+    """Make the chunks of a lineage in a live bucket again from `events`, of all its committed batches; gives the ids.
+
+    Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they were
+    or as they are. Raises InvariantBroken when `events` has not the rows that the log vouches for, Retryable when batches
+    of the bucket commit all the time.
+    """
+    for _ in range(TRIES):
+        batches = run(database, lambda conn: _kept(conn, lineage, bucket))
+        ids: dict[int, packed.Ids] = {}
+        for group in _groups(batches):
+            ids |= _read(events, group)
+        if run(database, lambda conn, b=batches, i=ids: _replace(conn, instance, lineage, bucket, b, i)):  # type: ignore[misc]
+            return sum(batch.kept for batch in batches)
+    raise Retryable(
+        f"bucket {bucket} of {lineage} has new batches at every look",
+        data="the catalog is as it was",
+        hint="run the same command again",
+    )
+
+
+def _kept(connection: Connection, lineage: str, bucket: int) -> list[Any]:
+    return ask(connection, "doctor", "kept_in_bucket", lineage=lineage, bucket=bucket)
+
+
+def _replace(
+    connection: Connection, instance: str, lineage: str, bucket: int, batches: list[Any], ids: dict[int, packed.Ids]
+) -> bool:
+    """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
+    ask(connection, "collect", "lock_instance", instance=instance)
+    if bucket < catalog.ensure_bucket(connection, instance, bucket):
+        return True  # it was collected meanwhile
+    if _kept(connection, lineage, bucket) != batches:
+        return False
+    numbers = [batch.batch_id for batch in batches]
+    do(connection, "doctor", "take_chunks", instance=instance, lineage=lineage, bucket=bucket, batch_ids=numbers)
+    for batch in batches:
+        _store(connection, instance, batch, ids[batch.batch_id], batch.partitions)
+    return True
 
 
 def _groups(missing: list[Any]) -> Iterator[list[Any]]:
@@ -97,8 +140,11 @@ def _read(events: Path, group: list[Any]) -> dict[int, packed.Ids]:
 def _add(connection: Connection, instance: str, batch: Any, ids: packed.Ids, partitions: int) -> None:
     if not catalog.ids_added(connection, batch.lineage, batch.batch_id):
         return  # by another driver, or by this one, when the answer to its COMMIT was lost
-    if batch.bucket < catalog.ensure_bucket(connection, instance, batch.bucket):
-        return
+    if batch.bucket >= catalog.ensure_bucket(connection, instance, batch.bucket):
+        _store(connection, instance, batch, ids, partitions)
+
+
+def _store(connection: Connection, instance: str, batch: Any, ids: packed.Ids, partitions: int) -> None:
     target = np.mod(ids[0].view(np.int64), partitions)
     for partition in range(partitions):
         mine = (ids[0][target == partition], ids[1][target == partition])

@@ -3,7 +3,7 @@
 Late is the model's rule (`jobs.model.frontier`), asked once for each frontier: all rows of a batch carry
 the same one, so there are few. The comparison with the windows is on whole columns.
 
-Who calls it: `jobs.cli.look`. Errors: none of its own; a pipeline that never ran has no rows.
+Who calls it: `jobs.cli.look` and `jobs.cli.trace`. Errors: none of its own; a pipeline that never ran has no rows.
 Not promised: that a batch which is under way is left out. Its rows show here as soon as they are in `events`.
 """
 
@@ -28,6 +28,7 @@ Row = dict[str, Any]
 Times = NDArray[np.int64]
 
 NOTHING_CLOSED = int(np.iinfo(np.int64).min)
+
 _ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
 
 
@@ -37,7 +38,7 @@ def late(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]
     total = 0
     windowed = [output for output in pipeline.roots() if output.window is not None]
     wanted = [*pipeline.record_id, "oo_event_time", "oo_frontier", "oo_lineage", "oo_batch"]
-    for part in _parts(instance, "kept", wanted):
+    for part in parts(instance, of_kind("kept"), wanted):
         for output in windowed:
             for start, end, positions in late_pairs(part, output):
                 total += len(positions)
@@ -85,7 +86,7 @@ def remnant(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Ro
 def _rows(instance: str, kind: str, wanted: dict[str, str], limit: int) -> tuple[int, list[Row]]:
     rows: list[Row] = []
     total = 0
-    for part in _parts(instance, kind, list(wanted)):
+    for part in parts(instance, of_kind(kind), list(wanted)):
         total += part.num_rows
         few = part.slice(0, limit - len(rows)).to_pylist()
         rows += [{shown: row[column] for column, shown in wanted.items()} for row in few]
@@ -110,13 +111,18 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
     }
 
 
-def _parts(instance: str, kind: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one kind, a bounded piece at a time; nothing when the pipeline never ran."""
+def of_kind(kind: str) -> pc.Expression:
+    """Which rows of `events` are of a kind."""
+    return pc.field("oo_kind") == kind
+
+
+def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never ran."""
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return
     rows = DeltaTable(str(path)).to_pyarrow_dataset()
-    for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=pc.field("oo_kind") == kind):
+    for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part
 

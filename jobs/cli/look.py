@@ -1,4 +1,4 @@
-"""The commands that only read: sql, status, commits, batches, and the rows of late, invalid and remnant records."""
+"""The commands that only read: sql, status, commits, batches, the rows of late, invalid and remnant records, and one record's trace."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.shell import InstanceName, Json, Limit, PipelineFiles, declared, give, note, read, rows_of
+from jobs.cli.shell import InstanceName, Json, Limit, PipelineFiles, declared, give, note, read, rows_of, there
 
 PANEL = "Look"
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (status, lag, sql, commits, batches, late, invalid, remnant):
+    for command in (status, lag, sql, commits, batches, trace, late, invalid, remnant):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -48,6 +48,31 @@ def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) ->
 def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
     """The last batches of each query, newest first, with what became of their records."""
     give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
+
+
+def trace(
+    pipeline: InstanceName,
+    record: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECORD_ID...",
+            help='The values of its id columns in order, or JSON, or 32 hexadecimal digits. "--" before a minus.',
+        ),
+    ],
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """What became of one record: its fate, its unit, its windows. Exit code 1 when it was never seen."""
+    from jobs import record_id, settings
+    from jobs.cli import trace as tracing
+    from jobs.commitlog.connect import Database
+
+    known = declared(pipeline, pipelines)
+    asked = record_id.asked(known, record)
+    report, seen = tracing.trace(Database(there(settings.database_url), "onlyonce-trace"), known, pipeline, asked)
+    give(report, as_json)
+    if not seen:
+        raise typer.Exit(1)
 
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

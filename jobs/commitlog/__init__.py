@@ -17,5 +17,6 @@ Every function takes a connection and never commits it: the caller owns the tran
 | backfills | begin and end of a backfill, and how far its output has come           |
 | declared  | what each query ran under                                              |
 | releases  | invalid and remnant rows that go in again                              |
+| health    | what the doctor asks: what is begun, dead, uneven                      |
 | views     | what people ask: the views, read for reports                           |
 """

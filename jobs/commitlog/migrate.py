@@ -35,6 +35,19 @@ def migrate_authority(url: str) -> list[str]:
     return run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority"], views=False))
 
 
+def missing(connection: Connection) -> list[str]:
+    """The names of what `migrate` would apply to the platform's database; changes nothing. Raises Refused like it."""
+    if connection.execute(text("SELECT to_regclass('onlyonce_private.migrations')")).scalar() is None:
+        return ["all"]
+    journal = connection.execute(text("SELECT name, checksum FROM onlyonce_private.migrations"))
+    known = {row.name: row.checksum for row in journal}
+    folders = ["authority", "platform"]
+    files = [path for folder in folders for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))]
+    _refuse_newer({name for name in known if name.split("/")[0] in folders}, {_name(path) for path in files})
+    views = ["inspect"] if known.get("inspect") != _checksum(FOLDER / "inspect.sql") else []
+    return [_name(path) for path in files if _is_new(path, known)] + views
+
+
 def _apply(connection: Connection, folders: list[str], *, views: bool) -> list[str]:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     _script(connection, JOURNAL)
@@ -51,18 +64,22 @@ def _apply(connection: Connection, folders: list[str], *, views: bool) -> list[s
 
 
 def _apply_file(connection: Connection, path: Path, known: dict[str, str]) -> bool:
-    name, checksum = _name(path), _checksum(path)
-    if name not in known:
+    new = _is_new(path, known)
+    if new:
         _script(connection, path.read_text())
-        _note(connection, name, checksum)
-        return True
-    if known[name] != checksum:
+        _note(connection, _name(path), _checksum(path))
+    return new
+
+
+def _is_new(path: Path, known: dict[str, str]) -> bool:
+    name = _name(path)
+    if name in known and known[name] != _checksum(path):
         raise Refused(
             f"migration {name} was applied in another version of the file",
             data="nothing was changed",
             hint="put the file back as it was, and make the change in a new numbered file",
         )
-    return False
+    return name not in known
 
 
 def _refuse_newer(known: set[str], here: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: what the demo and the tests ask of it, and no more.
+"""A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
 
 Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no.
 Not promised: paging; lists hold at most 100 entries.
@@ -75,6 +75,11 @@ class AirflowApi:
         """Clear all tasks of a run, so that they run again."""
         body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
         self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
+
+    def running(self, dag_id: str) -> list[str]:
+        """The ids of a DAG's runs that are in progress."""
+        found = self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params={"limit": 100, "state": "running"})
+        return [str(run["dag_run_id"]) for run in found["dag_runs"]]
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """queued, running, success or failed."""

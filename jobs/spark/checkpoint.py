@@ -18,9 +18,20 @@ def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) 
     Spark keeps a `metadata` file that is there already (experiments, B18). Raises Refused when it was
     lost or swapped.
     """
+    if is_its_own(folder, lineage, checkpoint_id, begun):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".metadata.{uuid4().hex}"  # two drivers may start at once
+    partial.write_text(json.dumps({"id": str(checkpoint_id)}))
+    partial.replace(folder / "metadata")
+
+
+def is_its_own(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
+    """Whether the checkpoint is there and is the registered one; False for a lineage that has none yet. Raises Refused
+    when it was lost or swapped."""
     there = identity(folder)
     if there == str(checkpoint_id):
-        return
+        return True
     way_out = f"put it back, or start a new life from the log: onlyonce lineage new {lineage.rsplit('/', 1)[0]}"
     if there is not None:
         raise Refused(
@@ -34,10 +45,7 @@ def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) 
             data="nothing was read or written; a new checkpoint would begin at batch 0 and write everything again",
             hint=way_out,
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".metadata.{uuid4().hex}"  # two drivers may start at once
-    partial.write_text(json.dumps({"id": str(checkpoint_id)}))
-    partial.replace(folder / "metadata")
+    return False
 
 
 def sweep(folder: Path) -> None:

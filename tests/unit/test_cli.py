@@ -75,6 +75,9 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         "commits flights",
         "sql 'select 1'",
         "run flights",
+        "trace flights AA 1 JFK 2013-01-31T05:15:00Z",
+        "doctor",
+        "pause flights",
         "backfill flights --from 2013-01-01 --to 2013-01-02",
     ],
 )
@@ -87,7 +90,8 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "late", "invalid", "remnant", "feed", "backfill --from 2013-01-01 --to 2013-01-02"]
+    "command",
+    ["run", "pause", "resume", "late", "invalid", "remnant", "feed", "backfill --from 2013-01-01 --to 2013-01-02"],
 )
 def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
     result = runner.invoke(app, [*command.split(), "flighs"])

@@ -1,0 +1,82 @@
+"""The commands for whoever is on call: doctor, pause, resume."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs import settings, tables
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, there
+from jobs.model.errors import InvariantBroken
+from jobs.model.report import Report
+
+PANEL = "When something is stuck"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (doctor, pause, resume):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Carry out the repairs that give nothing up.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: those too that give something up.")] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Minutes without a sign of life after which a driver counts as dead.")
+    ] = 2.0,
+    master: Annotated[str | None, typer.Option(help="Spark's master, for repairs that need a run.")] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 when something was found."""
+    there(settings.database_url)
+    argv = [f"--grace={grace}", *(flag for flag, on in (("--fix", fix), ("--yes", yes)) if on)]
+    argv += ["--master", master] if master else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+
+    from jobs import doctor as doctoring  # with it come Delta and the database's driver
+
+    report = doctoring.main(argv)
+    if as_json:
+        give(report, as_json)
+    else:
+        _tell(report)
+    if report.tables["findings"]:
+        raise typer.Exit(1)
+
+
+def pause(pipeline: PipelineName) -> None:
+    """Hold the schedules of a pipeline in Airflow: its stream and what is queued. A run in progress goes on to its end."""
+    _hold(pipeline, held=True)
+
+
+def resume(pipeline: PipelineName) -> None:
+    """Let the schedules of a pipeline go on. What came meanwhile is taken in by the next run."""
+    _hold(pipeline, held=False)
+
+
+def _hold(pipeline: str, *, held: bool) -> None:
+    declared(pipeline)
+    there(settings.database_url)
+
+    from jobs.local import schedules
+
+    give(schedules.hold(pipeline, held=held), as_json=False)
+
+
+def _tell(report: Report) -> None:
+    out = tables.console()
+    out.print(report.title, style="bold", markup=False)
+    for repair in report.tables["repairs"]:
+        out.print(
+            f"repair of {repair['finding']} at {repair['where']}: {repair['outcome']}", markup=False, soft_wrap=True
+        )
+    for found in report.tables["findings"]:
+        by_fix = {"yes": "  (--fix does it)", "with --yes": "  (--fix --yes does it)", "no": ""}[found["fix"]]
+        what = InvariantBroken(
+            f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
+        )
+        tables.show_error(what, out)

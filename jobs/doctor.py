@@ -1,0 +1,219 @@
+"""Entry point: find what is stuck, say what it means and how it is repaired, and repair what can be. No Spark to look.
+
+Asks the log, the checkpoints and the Delta tables; `jobs.model.diagnosis` decides. A finding counts when a second look
+a moment later has it too, so that work under way is none. Each repair is the command that the finding names, carried out
+by the same entry point, and is noted in <home>/logs/doctor.log.
+
+Who calls it: `onlyonce doctor`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
+version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
+questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from jobs import catalog_rebuild, declarations, logs, on_disk, settings
+from jobs.commitlog import collector, declared, health, lineages
+from jobs.commitlog.connect import Database, run, transaction
+from jobs.commitlog.migrate import migrate, missing
+from jobs.model.declare import Pipeline
+from jobs.model.diagnosis import Evidence, findings
+from jobs.model.errors import OnlyonceError
+from jobs.model.finding import Finding, not_migrated
+from jobs.model.report import Report
+
+log = structlog.get_logger()
+
+GRACE_MINUTES = 2.0
+SECOND_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What is looked at."""
+
+    database: Database
+    pipelines: dict[str, Pipeline]
+    grace_seconds: float
+
+
+def main(argv: list[str]) -> Report:
+    """Look, repair what is asked for, look again; the findings that are left are in the report's table `findings`."""
+    asked = arguments(argv)
+    logs.configure(job="doctor")
+    pipelines = declarations.load(asked.pipelines)
+    platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
+    found = examine(platform)
+    repairs: list[dict[str, Any]] = []
+    if asked.fix and any(_may(finding, asked.yes) for finding in found):
+        # One run may be the way out of several findings.
+        due = {(finding.repair.by, finding.repair.arguments): finding for finding in reversed(found)}
+        repairs = [
+            _repaired(platform, finding, asked)
+            for finding in found
+            if finding in due.values() and _may(finding, asked.yes)
+        ]
+        found = examine(platform)
+    facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in repairs)}
+    shown = {"findings": [finding.row() for finding in found], "repairs": repairs}
+    title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
+    return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What the doctor is asked for."""
+    parser = argparse.ArgumentParser(prog="jobs.doctor", description=__doc__)
+    parser.add_argument("--fix", action="store_true", help="carry out the repairs that give nothing up")
+    parser.add_argument("--yes", action="store_true", help="those too that give something up")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE_MINUTES, help="minutes without a sign of life after which a driver is dead"
+    )
+    parser.add_argument("--master", help="Spark's master, for repairs that need it")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    return parser.parse_args(argv)
+
+
+def examine(platform: Platform) -> list[Finding]:
+    """What two looks in a row have found."""
+    first = _look(platform)
+    if not first:
+        return []
+    time.sleep(SECOND_LOOK_SECONDS)
+    again = {finding.key for finding in _look(platform)}
+    return [finding for finding in first if finding.key in again]
+
+
+def _look(platform: Platform) -> list[Finding]:
+    versions = on_disk.versions()
+    with transaction(platform.database) as connection:
+        lacking = missing(connection)
+    if lacking:
+        return [not_migrated(lacking), *versions]
+    return [*versions, *findings(gather(platform), platform.grace_seconds)]
+
+
+def gather(platform: Platform) -> Evidence:
+    """Ask everything. The tables come before the log: what has landed was begun in the log before."""
+    database, pipelines = platform.database, platform.pipelines
+    with transaction(database) as connection:
+        known, instances = health.queries(connection), dict(collector.instances(connection))
+    tables = on_disk.Tables()
+    landed = tables.landed(known, pipelines)
+    forgotten = on_disk.forgotten(list(instances), known)
+    with transaction(database) as connection:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        queries, begun = health.queries(connection), health.begun(connection)
+        orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
+        changed = dict(_changed(connection, pipelines, queries))
+    return Evidence(
+        frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
+        on_disk.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
+        frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
+        {instance: on_disk.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+    )  # fmt: skip
+
+
+def _changed(
+    connection: Any, pipelines: dict[str, Pipeline], queries: list[Any]
+) -> Iterator[tuple[str, OnlyonceError]]:
+    """The lineages that can't go on as they are declared now, each with the refusal that its next run would get."""
+    for query in queries:
+        pipeline = pipelines.get(query["pipeline"])
+        names = ["receive", *(root.name for root in pipeline.roots())] if pipeline else []
+        if pipeline is None or query["begun"] is None or query["query"] not in names:
+            continue
+        try:
+            live = lineages.live(connection, query["instance"], query["query"])
+            if live:
+                declared.check(connection, live, _declared(pipeline, query["instance"], query["query"]))
+        except OnlyonceError as error:
+            yield query["lineage"], error
+
+
+def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:
+    mark, parts = declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query)
+    return declared.Declared(instance, query, mark, parts)
+
+
+def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[Any]) -> Iterator[str]:
+    """The lineages with a begun batch that has units, under another declaration than the one of now."""
+    known = {query["lineage"]: query for query in queries}
+    for batch in begun:
+        query = known.get(batch["lineage"])
+        pipeline = pipelines.get(query["pipeline"]) if query else None
+        if query is None or pipeline is None or not batch["units"]:
+            continue
+        names = ["receive", *(root.name for root in pipeline.roots())]
+        now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in names else None
+        if now != batch["declaration_hash"]:
+            yield batch["lineage"]
+
+
+def _may(finding: Finding, yes: bool) -> bool:
+    return finding.repair.by != "person" and (yes or not finding.repair.destroys)
+
+
+def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
+    """Carry out one repair, and note what came of it."""
+    try:
+        _repair(platform, finding, asked)
+        outcome = "done"
+    except OnlyonceError as error:
+        outcome = f"failed: {error}"
+    except OSError as error:
+        outcome = f"failed: {error.strerror}"
+    noted = {"finding": finding.kind, "where": finding.where, "repair": finding.repair.command, "outcome": outcome}
+    log.info("repair", **noted)
+    journal = settings.home() / "logs" / "doctor.log"
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.open("a") as lines:
+        lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **noted}) + "\n")
+    return noted
+
+
+def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> None:
+    by, arguments, database = finding.repair.by, finding.repair.arguments, platform.database
+    if by in ("run", "backfill", "release"):
+        _entry(by)([*arguments, *_common(asked)])
+    elif by == "lineage":
+        from jobs import lineage
+
+        lineage.new(arguments[0], yes=True)
+    elif by == "migrate":
+        migrate(database.url)
+    elif by == "ids":
+        instance, of, bucket = arguments
+        catalog_rebuild.again(database, instance, settings.data_dir(instance) / "events", of, bucket)
+    elif by == "filter":
+        instance, *keys = arguments
+        for key in keys:
+            run(database, lambda conn, key=key: health.mend(conn, instance, key))  # type: ignore[misc]
+    else:
+        assert by == "files", by
+        for file in arguments:
+            Path(file).unlink(missing_ok=True)
+
+
+def _entry(by: str) -> Callable[[list[str]], Report]:
+    """The entry points that start Spark, which only a repair needs."""
+    from jobs import backfill, release, stream
+
+    entries: dict[str, Callable[[list[str]], Report]] = {
+        "run": stream.main, "backfill": backfill.main, "release": release.main,
+    }  # fmt: skip
+    return entries[by]
+
+
+def _common(asked: argparse.Namespace) -> list[str]:
+    master = ["--master", asked.master] if asked.master else []
+    return [*master, *(word for file in asked.pipelines or [] for word in ("--pipelines", str(file)))]

@@ -1,0 +1,159 @@
+"""A record's id as receive computes it (`spark/parse.py`), without a JVM: two chained XXH64 hashes of the id columns as text.
+
+Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
+whose text only Spark knows (floats, decimals, nested ones); those are asked for by their 128 bits in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+import xxhash
+
+from jobs.model.declare import Pipeline
+from jobs.model.errors import Refused
+from jobs.model.parts import receive_parts
+
+SEED = 42
+"""Spark's own, for the first column; the hash of a column is the seed of the next one."""
+HEX = re.compile(r"[0-9a-fA-F]{32}")
+LOW = b"low"
+
+
+@dataclass(frozen=True)
+class RecordId:
+    """The two halves as `events` has them: signed 64-bit numbers."""
+
+    high: int
+    low: int
+
+    def __str__(self) -> str:
+        return f"{self.high % 2**64:016x}{self.low % 2**64:016x}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for: the ids that it may mean, and the values by column, where they were given."""
+
+    ids: list[RecordId]
+    values: dict[str, str]
+
+
+def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
+    """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
+
+    32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
+    """
+    if len(given) != 1 or not HEX.fullmatch(given[0]):
+        values = _by_column(pipeline, given)
+        return Asked([of_values(pipeline, values)], values)
+    by_bits = from_hex(given[0])
+    try:
+        values = _by_column(pipeline, given)
+        return Asked([by_bits, of_values(pipeline, values)], values)
+    except Refused:
+        return Asked([by_bits], {})
+
+
+def from_hex(text: str) -> RecordId:
+    """The id of its 32 hexadecimal digits."""
+    return RecordId(_signed(int(text[:16], 16)), _signed(int(text[16:], 16)))
+
+
+def of_values(pipeline: Pipeline, values: dict[str, str]) -> RecordId:
+    """The id of a record with these values, as people write them. Raises Refused."""
+    kinds = receive_parts(pipeline)["columns"]
+    texts = [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
+    return RecordId(_chained(texts), _chained([LOW, *texts]))
+
+
+def _chained(texts: list[bytes]) -> int:
+    state = SEED
+    for text in texts:
+        state = xxhash.xxh64_intdigest(text, seed=state)
+    return _signed(state)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _by_column(pipeline: Pipeline, given: Sequence[str]) -> dict[str, str]:
+    columns = pipeline.record_id
+    values: Sequence[str] = given
+    if len(given) == 1 and given[0].lstrip().startswith(("{", "[")):
+        found = _json(given[0])
+        values = [found[name] for name in columns if name in found] if isinstance(found, dict) else found
+    if len(values) != len(columns):
+        raise Refused(
+            f"a record of {pipeline.name} is known by {len(columns)} value(s) ({', '.join(columns)}), but {len(values)} were "
+            "given",
+            hint="give them in that order, or as a JSON object; or the id itself as 32 hexadecimal digits",
+        )
+    return dict(zip(columns, map(_plain, values), strict=True))
+
+
+def _json(text: str) -> dict[str, str] | list[str]:
+    try:
+        # Numbers stay the text that they are, as in Spark's parser.
+        found = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise Refused(f"{text!r} is no JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
+    assert isinstance(found, dict | list)
+    return found
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(column: str, kind: str, value: str) -> str:
+    """A value as Spark's cast to string has it."""
+    write = AS_SPARK.get(kind)
+    if write is None:
+        raise Refused(
+            f"the id column {column} is of type {kind}, whose text only Spark knows",
+            hint="give the id as 32 hexadecimal digits: hex(oo_high) and hex(oo_low) of the record in `events`",
+        )
+    try:
+        return write(value)
+    except ValueError as error:
+        raise Refused(f"{value!r} is no {kind}, which the id column {column} is: {error}") from error
+
+
+def _integer(value: str) -> str:
+    return str(int(value))
+
+
+def _boolean(value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower()
+
+
+def _date(value: str) -> str:
+    return date.fromisoformat(value).isoformat()
+
+
+def _instant(value: str) -> str:
+    time = datetime.fromisoformat(value)
+    return _clock(time.astimezone(UTC) if time.tzinfo else time)
+
+
+def _clock(time: datetime) -> str:
+    whole = time.replace(microsecond=0, tzinfo=None).isoformat(sep=" ")
+    return f"{whole}.{time.microsecond:06}".rstrip("0") if time.microsecond else whole
+
+
+AS_SPARK: dict[str, Callable[[str], str]] = {
+    "string": str,
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _integer),
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _instant,
+}
+"""How the text of a declared type is made; a time without a zone is UTC, as in receive."""

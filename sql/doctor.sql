@@ -1,0 +1,109 @@
+-- queries --
+-- The lives that are not closed, with their last batches, and whether a driver of one has a session here.
+SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, l.state, l.checkpoint_id, e.epoch, b.begun, b.committed,
+       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
+               AND a.application_name LIKE 'onlyonce/' || l.lineage_no || '/%') AS at_work
+FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.epochs e USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT max(x.batch_id) AS begun, max(x.batch_id) FILTER (WHERE x.state = 'committed') AS committed
+    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage) b
+WHERE l.state <> 'closed' AND l.kind = 'stream' ORDER BY l.instance, l.query = 'receive' DESC, l.query
+
+-- begun_batches --
+-- Batches that began and did not commit, their units, and how long nothing of them has been heard of.
+SELECT b.lineage, b.batch_id, b.run_id, b.begun_at, b.declaration_hash, u.units, u.dead, u.epochs,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, b.begun_at, u.last))::float AS quiet_seconds
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+LEFT JOIN onlyonce_private.epochs e USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS units, count(*) FILTER (WHERE x.epoch < e.epoch OR NOT EXISTS (
+               SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
+               AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || x.epoch)) AS dead,
+           string_agg(DISTINCT x.epoch::text, ', ') AS epochs, max(x.committed_at) AS last
+    FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u
+WHERE b.state = 'begun' ORDER BY b.lineage, b.batch_id
+
+-- begun_closes --
+-- Closes of the input that began and are not in the log as done.
+SELECT c.lineage, c.close_no, c.kind, c.run_id, c.begun_at,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, c.begun_at))::float AS quiet_seconds
+FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+WHERE c.state = 'begun' AND l.state <> 'closed' ORDER BY c.lineage
+
+-- begun_backfills --
+-- Backfills that began and did not commit, and whether their driver has a session here.
+SELECT p.pipeline, f.instance, f.output, f.lineage, f.run_id, f.begun_at, f.asked_by, f.window_from, f.window_to,
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, f.begun_at))::float AS quiet_seconds,
+       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
+               AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || f.epoch) AS at_work
+FROM onlyonce_private.backfills f JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p ON p.instance = f.instance
+WHERE f.state = 'begun' ORDER BY f.begun_at
+
+-- begun_releases --
+-- Releases that took their rows and have put no file into the inbox.
+SELECT r.instance, r.release_no, r.kind, r.run_id, r.begun_at,
+       extract(epoch FROM clock_timestamp() - r.begun_at)::float AS quiet_seconds
+FROM onlyonce_private.releases r WHERE r.state = 'begun' ORDER BY r.release_no
+
+-- orphan_units --
+-- Units of which no batch and no backfill is in the log.
+SELECT u.lineage, u.batch_id, count(*) AS units, min(u.unique_id) AS first
+FROM onlyonce_private.units u
+WHERE u.authority = 'platform'
+  AND NOT EXISTS (SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (u.lineage, u.batch_id))
+  AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills f WHERE (f.lineage, f.batch_id) = (u.lineage, u.batch_id))
+GROUP BY 1, 2 ORDER BY 1, 2
+
+-- uneven_buckets --
+-- The live buckets in which a lineage has more or fewer ids in the catalog than its batches have kept. Ids that were
+-- added after a switch of mode are fewer than the records.
+WITH said AS (
+    SELECT l.instance, b.lineage, b.bucket, bool_or(b.mode = 'at_least_once') AS plain,
+           sum(CASE WHEN b.state = 'committed' THEN b.kept ELSE (
+               SELECT sum(u.kept) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) END) AS ids
+    FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+    JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE l.query = 'receive' AND b.bucket >= greatest(p.gc_floor, b.gc_floor)
+      AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
+    GROUP BY 1, 2, 3),
+there AS (
+    SELECT c.instance, c.lineage, c.bucket, sum(c.id_count) AS ids,
+           sum(c.id_count) FILTER (WHERE NOT EXISTS (
+               SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (c.lineage, c.batch_id))) AS unknown
+    FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE c.bucket >= p.gc_floor GROUP BY 1, 2, 3),
+both_sides AS (
+    SELECT instance, lineage, bucket, coalesce(said.plain, false) AS plain, coalesce(said.ids, 0)::bigint AS said,
+           coalesce(there.ids, 0)::bigint AS there, coalesce(there.unknown, 0)::bigint AS unknown
+    FROM said FULL JOIN there USING (instance, lineage, bucket))
+SELECT instance, lineage, bucket, said, there, unknown FROM both_sides
+WHERE unknown > 0 OR there > said OR (there < said AND (NOT plain OR there = 0)) ORDER BY 1, 2, 3
+
+-- live_chunks --
+-- The chunks of live buckets that hold ids, whose filters are looked at.
+SELECT c.instance, c.bucket, c.lineage, c.batch_id, c.partition, c.id_count
+FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
+WHERE c.bucket >= p.gc_floor AND c.id_count > 0 ORDER BY 1, 2, 3, 4, 5
+
+-- read_from_events --
+-- The highest version of `events` that the log vouches for, by instance.
+SELECT l.instance, max(v.delta_version) AS version
+FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+    SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+    UNION ALL SELECT max(c.delta_version) FROM onlyonce_private.closes c WHERE c.lineage = l.lineage AND c.state = 'committed') v
+WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORDER BY 1
+
+-- kept_in_bucket --
+-- The committed batches of a lineage whose ids are in a bucket of the catalog.
+SELECT b.lineage, b.batch_id, b.bucket, b.kept, b.partitions
+FROM onlyonce_private.batches b
+WHERE b.lineage = :lineage AND b.bucket = :bucket AND b.state = 'committed' AND b.kept > 0
+  AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
+ORDER BY b.batch_id
+
+-- take_chunks --
+-- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction.
+DELETE FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids)

@@ -1,0 +1,86 @@
+"""A record's id without a JVM is the one that Spark gives it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs import declarations
+from jobs.model.declare import Delta, Files, Output, Pipeline
+from jobs.model.errors import Refused
+from jobs.record_id import asked, from_hex, of_values
+
+
+def pipeline(*kinds: str) -> Pipeline:
+    """One whose id columns are c0, c1, … of these types."""
+    names = [f"c{n}" for n in range(len(kinds))]
+    columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+    return Pipeline(
+        name="p", source=Files(), schema=f"{columns}, at timestamp", record_id=tuple(names), event_time="at",
+        outputs=(Output(name="o", transform="m:f", sink=Delta()),),
+    )  # fmt: skip
+
+
+def given(*values: str) -> dict[str, str]:
+    """The values by column."""
+    return {f"c{n}": value for n, value in enumerate(values)}
+
+
+def test_the_hash_is_sparks() -> None:
+    """Against the values that PySpark's documentation has for xxhash64 of ('ABC') and ('ABC', 'DEF')."""
+    assert of_values(pipeline("string"), given("ABC")).high == 4105715581806190027
+    assert of_values(pipeline("string", "string"), given("ABC", "DEF")).high == 3233247871021311208
+
+
+def test_the_halves_differ_and_survive_their_text() -> None:
+    """32 digits are the same id again."""
+    found = of_values(pipeline("string"), given("a-17"))
+
+    assert found.high != found.low
+    assert from_hex(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "as_spark"),
+    [
+        ("long", "007", "7"),
+        ("int", "-3", "-3"),
+        ("boolean", "TRUE", "true"),
+        ("date", "2013-01-31", "2013-01-31"),
+        ("timestamp", "2013-01-31T05:15:00Z", "2013-01-31 05:15:00"),
+        ("timestamp", "2013-01-31T00:15:00-05:00", "2013-01-31 05:15:00"),
+        ("timestamp", "2013-01-31 05:15:00.120", "2013-01-31 05:15:00.12"),
+    ],
+)
+def test_a_typed_value_is_taken_as_sparks_text(kind: str, written: str, as_spark: str) -> None:
+    """What is hashed is the column cast to string."""
+    assert of_values(pipeline(kind), given(written)) == of_values(pipeline("string"), given(as_spark))
+
+
+@pytest.mark.parametrize(("kind", "value"), [("long", "seven"), ("date", "soon"), ("boolean", "1"), ("double", "1.5")])
+def test_a_value_that_is_none_of_its_type_is_refused(kind: str, value: str) -> None:
+    """And a type whose text only Spark knows, with the way out."""
+    with pytest.raises(Refused):
+        of_values(pipeline(kind), given(value))
+
+
+def test_numbers_in_json_keep_their_text() -> None:
+    """1.50 of a string column is not 1.5; a column that is not in the id is left alone."""
+    wanted = asked(pipeline("string", "long"), ['{"c1": 4, "c0": 1.50, "more": []}'])
+
+    assert wanted.values == {"c0": "1.50", "c1": "4"}
+
+
+def test_32_digits_may_be_a_text_of_the_users_too() -> None:
+    """Then both are looked for."""
+    digits = "0123456789abcdef0123456789abcdef"
+    wanted = asked(pipeline("string"), [digits])
+
+    assert wanted.ids == [from_hex(digits), of_values(pipeline("string"), given(digits))]
+    assert asked(pipeline("long"), [digits]).ids == [from_hex(digits)]
+
+
+def test_the_shipped_pipelines_can_be_asked_by_their_id_columns() -> None:
+    """All of their types are known."""
+    flights = declarations.load()["flights"]
+
+    assert asked(flights, ["AA", "1", "JFK", "2013-01-31T05:15:00Z"]).values["origin"] == "JFK"
