@@ -1,9 +1,9 @@
 """The health check of our containers: exit code 0 when the service that is named says itself that it is well.
 
-    python docker/health.py api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
+    python -m jobs.local.health api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
 
-It asks over HTTP and imports nothing of ours or of Airflow: it runs every few seconds in each container. A part of Airflow is well
-when the api-server has its heartbeat; a worker when a master has taken it in.
+Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is well when the
+api-server has its heartbeat; a worker when a master has taken it in.
 """
 
 from __future__ import annotations
