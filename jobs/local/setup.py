@@ -33,7 +33,9 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     print(f"the platform's tables are up to date ({', '.join(applied) or 'nothing was missing'})")
-    write_ui_password(Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), settings.airflow_password())
+    write_ui_password(
+        Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), settings.airflow_password()
+    )
     return subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=False).returncode
 
 

@@ -11,7 +11,16 @@ from jobs.local import prerequisites
 from tests.compose.composed import ROOT
 from tests.compose.rules import MULTI_ARCH, PINNED
 
-SECRET_FILES = (".env", ".env.local", ".onlyonce", ".onlyonce/postgres/passwords.json", ".git", ".venv", "id_rsa", "docker/.env")
+SECRET_FILES = (
+    ".env",
+    ".env.local",
+    ".onlyonce",
+    ".onlyonce/postgres/passwords.json",
+    ".git",
+    ".venv",
+    "id_rsa",
+    "docker/.env",
+)
 
 
 class Image(NamedTuple):
@@ -24,7 +33,9 @@ class Image(NamedTuple):
         """The instructions with their arguments, continued lines joined, comments left out."""
         lines = "\n".join(line for line in self.dockerfile.splitlines() if not line.lstrip().startswith("#"))
         joined = re.sub(r"\\\n\s*", " ", lines).splitlines()
-        return [(word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in joined if line.strip())]
+        return [
+            (word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in joined if line.strip())
+        ]
 
     def arguments(self, instruction: str) -> list[str]:
         """The arguments of each instruction of a kind."""
@@ -36,7 +47,11 @@ class Image(NamedTuple):
         for line in self.ignore.splitlines():
             pattern = line.strip().removeprefix("!")
             above = [path, *map(str, PurePosixPath(path).parents)]
-            if pattern and not pattern.startswith("#") and any(_matches(part, pattern) for part in above if part != "."):
+            if (
+                pattern
+                and not pattern.startswith("#")
+                and any(_matches(part, pattern) for part in above if part != ".")
+            ):
                 taken = line.startswith("!")
         return taken
 
@@ -95,7 +110,9 @@ def secrets_stay_out(image: Image) -> Iterator[str]:
     yield from (f"{path} would go to the builder" for path in SECRET_FILES if image.allowed(path))
     wanted = {source for source, _ in copied(image)}
     for line in image.ignore.splitlines():
-        if line.startswith("!") and not any(source == line[1:] or source.startswith(f"{line[1:]}/") for source in wanted):
+        if line.startswith("!") and not any(
+            source == line[1:] or source.startswith(f"{line[1:]}/") for source in wanted
+        ):
             yield f"{line}: goes to the builder, and nobody copies it"
     for rest in image.arguments("ENV") + image.arguments("ARG"):
         if re.search(r"PASSWORD|SECRET|TOKEN|_KEY\b", rest, re.IGNORECASE):

@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -18,7 +19,14 @@ from jobs.local import airflow, airflow_environment, cluster, health, postgres
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.
-OF_POSTGRES_IMAGE = {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD", "POSTGRES_INITDB_ARGS", "PGUSER", "PGPASSWORD"}
+OF_POSTGRES_IMAGE = {
+    "POSTGRES_USER",
+    "POSTGRES_DB",
+    "POSTGRES_PASSWORD",
+    "POSTGRES_INITDB_ARGS",
+    "PGUSER",
+    "PGPASSWORD",
+}
 OF_KAFKA = {
     "node.id", "process.roles", "listeners", "advertised.listeners", "listener.security.protocol.map",
     "inter.broker.listener.name", "controller.listener.names", "controller.quorum.voters", "log.dirs",
@@ -63,7 +71,9 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
     asked = set(str(environment(service)["POSTGRES_INITDB_ARGS"]).split())
     # The image names the superuser, the folder and the password file itself.
     own = ("--username", "--pgdata", "--pwfile", "--no-instructions")
-    embedded = {part for part in cluster._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)}
+    embedded = {
+        part for part in cluster._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)
+    }
     if asked != embedded or environment(service)["POSTGRES_USER"] != cluster.ADMIN:
         yield f"postgres: another initdb than jobs/local/cluster.py: {sorted(asked ^ embedded)}"
     major = re.search(r"postgres:(\d+)\.", str(service["image"]))
@@ -123,7 +133,9 @@ def spark_words() -> frozenset[str]:
             continue
         with zipfile.ZipFile(jar) as classes:
             for name in classes.namelist():
-                if name.startswith(("org/apache/spark/deploy/", "org/apache/spark/launcher/", "org/apache/spark/SparkContext")):
+                if name.startswith(
+                    ("org/apache/spark/deploy/", "org/apache/spark/launcher/", "org/apache/spark/SparkContext")
+                ):
                     found.update(re.findall(rb"SPARK_[A-Z_]+", classes.read(name)))
     return frozenset(word.decode() for word in found)
 
@@ -159,7 +171,7 @@ def _ports_of_checks(compose: Compose) -> Iterator[str]:
     """health.py asks at the port where the service listens."""
     for name in ("spark-master", "spark-worker"):
         command = [str(part) for part in compose["services"][name]["command"]]
-        listens = dict(zip(command, command[1:], strict=False)).get("--webui-port", "a port of its own choice")
+        listens = dict(pairwise(command)).get("--webui-port", "a port of its own choice")
         if f":{listens}/" not in health.CHECKS[name][0]:
             yield f"{name}: listens on {listens}, and its health check asks {health.CHECKS[name][0]}"
     port = environment(compose["services"]["airflow-api-server"])["AIRFLOW__API__PORT"]
@@ -183,5 +195,10 @@ def _package(name: str) -> Path:
 
 RULES: dict[str, Callable[[Compose], Iterator[str]]] = {
     rule.__name__: rule
-    for rule in (every_variable_is_read, every_command_is_there, postgres_is_as_the_embedded, airflow_is_as_the_embedded)
+    for rule in (
+        every_variable_is_read,
+        every_command_is_there,
+        postgres_is_as_the_embedded,
+        airflow_is_as_the_embedded,
+    )
 }

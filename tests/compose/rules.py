@@ -65,7 +65,10 @@ def has_no_literal_secret(compose: Compose) -> Iterator[str]:
         key = place.rsplit(".", 1)[-1]
         if SECRET_KEY.search(key) and not REQUIRED.fullmatch(text):
             yield f"{place}: a secret that is no variable"
-        in_places = [*re.findall(r"://[^:/@\s]+:((?:\$\{[^}]*\}|[^@\s])+)@", text), *re.findall(r'"password": "([^"]*)"', text)]
+        in_places = [
+            *re.findall(r"://[^:/@\s]+:((?:\$\{[^}]*\}|[^@\s])+)@", text),
+            *re.findall(r'"password": "([^"]*)"', text),
+        ]
         yield from (f"{place}: a literal password" for found in in_places if not REQUIRED.fullmatch(found))
         if re.search(r"(?<!sha256:)\b[0-9a-f]{20,}\b|-----BEGIN", text):
             yield f"{place}: looks like a literal secret"
@@ -86,7 +89,9 @@ def mounts_exist(compose: Compose) -> Iterator[str]:
 
 def drivers_and_executors_share_the_data(compose: Compose) -> Iterator[str]:
     """Who runs a driver or an executor has the data folder, at the one path that ONLYONCE_HOME names."""
-    homes = {str(environment(s)["ONLYONCE_HOME"]) for s in compose["services"].values() if "ONLYONCE_HOME" in environment(s)}
+    homes = {
+        str(environment(s)["ONLYONCE_HOME"]) for s in compose["services"].values() if "ONLYONCE_HOME" in environment(s)
+    }
     if len(homes) != 1:
         yield f"ONLYONCE_HOME is {sorted(homes)}"
     for name, service in compose["services"].items():
@@ -175,7 +180,9 @@ def names_resolve(compose: Compose) -> Iterator[str]:
     """A host in a URL or connection is a service, this machine, or what the service itself listens on."""
     hosts = {*compose["services"], "127.0.0.1", "localhost", "0.0.0.0"}
     for place, text in strings(compose["services"]):
-        found = re.findall(r"://(?:[^@/\s]*@)?([\w.-]+)[:/]", filled(text)) + re.findall(r'"host": "([\w.-]+)"', filled(text))
+        found = re.findall(r"://(?:[^@/\s]*@)?([\w.-]+)[:/]", filled(text)) + re.findall(
+            r'"host": "([\w.-]+)"', filled(text)
+        )
         yield from (f"{place}: no service is named {host}" for host in set(found) - hosts)
 
 

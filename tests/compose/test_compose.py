@@ -34,7 +34,9 @@ def _replaced(service: str, key: str, old: str, new: str) -> Mistake:
     def change(services: dict[str, Any]) -> None:
         value = services[service][key]
         assert old in str(value), f"{old} is not in {service}.{key}: the mistake would be none"
-        services[service][key] = [part.replace(old, new) for part in value] if isinstance(value, list) else value.replace(old, new)
+        services[service][key] = (
+            [part.replace(old, new) for part in value] if isinstance(value, list) else value.replace(old, new)
+        )
 
     return change
 
@@ -120,7 +122,9 @@ def test_the_file_keeps_every_rule(compose: Compose, rule: str) -> None:
     assert list(RULES[rule](compose)) == []
 
 
-@pytest.mark.parametrize("rule, mistake", [(rule, mistake) for rule, _, mistake in MISTAKES], ids=[f"{r}: {m}" for r, m, _ in MISTAKES])
+@pytest.mark.parametrize(
+    "rule, mistake", [(rule, mistake) for rule, _, mistake in MISTAKES], ids=[f"{r}: {m}" for r, m, _ in MISTAKES]
+)
 def test_each_mistake_is_noticed(compose: Compose, rule: str, mistake: Mistake) -> None:
     """A file with one mistake breaks the rule that is for it."""
     broken = deepcopy(compose)

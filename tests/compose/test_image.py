@@ -20,7 +20,12 @@ MISTAKES = [
     ("environment_is_the_locked_one", "dockerfile", "RUN make env", "RUN pip install ."),
     ("environment_is_the_locked_one", "dockerfile", "USER onlyonce", "RUN pip install boto3\nUSER onlyonce"),
     ("environment_is_the_locked_one", "dockerfile", "COPY docker/ivy.xml docker/", ""),
-    ("environment_is_the_locked_one", "dockerfile", "USER onlyonce", "ADD https://example.org/x.jar /x.jar\nUSER onlyonce"),
+    (
+        "environment_is_the_locked_one",
+        "dockerfile",
+        "USER onlyonce",
+        "ADD https://example.org/x.jar /x.jar\nUSER onlyonce",
+    ),
     ("sources_are_there", "dockerfile", "COPY dags dags", "COPY dags config dags"),
     ("sources_are_there", "ignore", "!plugins\n", ""),
     ("sources_are_there", "ignore", "!jobs\n", "!jobs\njobs/local\n"),

@@ -19,7 +19,10 @@ from tests.compose.composed import ENV_SCRIPT, ROOT, VARIABLE, load, strings, wr
 def make(file: Path) -> subprocess.CompletedProcess[str]:
     """One call, under a mask that would let everybody read."""
     return subprocess.run(
-        ["sh", "-c", 'umask 000; exec sh "$0" "$1"', str(ENV_SCRIPT), str(file)], capture_output=True, text=True, check=False
+        ["sh", "-c", 'umask 000; exec sh "$0" "$1"', str(ENV_SCRIPT), str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
