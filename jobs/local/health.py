@@ -32,15 +32,20 @@ CHECKS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
 }
 
 
-def main(service: str) -> int:
-    """Ask once; 0 when it is well. Raises what urllib raises when nobody answers, which the engine counts as ill."""
-    url, is_well = CHECKS[service]
+def answer(url: str) -> dict[str, Any]:
+    """What the service says. Raises OSError when nobody answers, or with an error's status."""
     # A proxy from the environment knows nothing of the containers' network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=5) as response:
-        answer = json.load(response)
-    print(json.dumps(answer)[:500])
-    return 0 if is_well(answer) else 1
+        return dict(json.load(response))
+
+
+def main(service: str) -> int:
+    """Ask once; 0 when it is well. What `answer` raises ends the process, which the engine counts as ill."""
+    url, is_well = CHECKS[service]
+    found = answer(url)
+    print(json.dumps(found)[:500])
+    return 0 if is_well(found) else 1
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def test_well_is_what_the_service_says(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     answer["body"] = well
     assert health.main(service) == 0
-    for bad in (ill, {}):
+    nothing: dict[str, Any] = {}
+    for bad in (ill, nothing):
         answer["body"] = bad
         assert health.main(service) == 1
 
