@@ -6,6 +6,7 @@ The sources are asked, not a list: ours, Airflow's description of its settings, 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import yaml
+from sqlalchemy.engine import make_url
 
 from jobs.local import airflow, airflow_environment, cluster, health, postgres
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
@@ -93,6 +95,19 @@ def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
         for key, value in airflow_environment.EVERYWHERE.items():
             if filled(here.get(f"AIRFLOW__{key}")) != value:
                 yield f"{name}: AIRFLOW__{key} is {here.get(f'AIRFLOW__{key}')}, where the embedded platform has {value}"
+
+
+def connections_are_the_urls(compose: Compose) -> Iterator[str]:
+    """Airflow's connections say what the variables say, TLS included: tasks and the shell work with the same database and master."""
+    for name, service in compose["services"].items():
+        here = {key: filled(value) for key, value in environment(service).items()}
+        if "AIRFLOW_CONN_ONLYONCE" not in here:
+            continue
+        url = make_url(here["ONLYONCE_DATABASE_URL"])
+        if json.loads(here["AIRFLOW_CONN_ONLYONCE"]) != airflow_environment._connection_fields(url) or not url.query:
+            yield f"{name}: AIRFLOW_CONN_ONLYONCE is not {url}"
+        if json.loads(here["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] != here["ONLYONCE_MASTER"]:
+            yield f"{name}: AIRFLOW_CONN_SPARK_DEFAULT is not {here['ONLYONCE_MASTER']}"
 
 
 def _reads(name: str, ours: bool, key: str) -> bool:
@@ -200,5 +215,6 @@ RULES: dict[str, Callable[[Compose], Iterator[str]]] = {
         every_command_is_there,
         postgres_is_as_the_embedded,
         airflow_is_as_the_embedded,
+        connections_are_the_urls,
     )
 }

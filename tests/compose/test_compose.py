@@ -41,6 +41,11 @@ def _replaced(service: str, key: str, old: str, new: str) -> Mistake:
     return change
 
 
+def _replaced_variable(service: str, variable: str, old: str, new: str) -> Mistake:
+    """Text of one variable of a service."""
+    return lambda services: _replaced("environment", variable, old, new)(services[service])
+
+
 WRITER = "postgresql+psycopg2://onlyonce_writer:{}@postgres:5432/onlyonce"
 CONNECTION = '{{"conn_type": "postgres", "host": "postgres", "login": "x", "password": "{}"}}'
 
@@ -107,6 +112,8 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     ("postgres_is_as_the_embedded", "another version", _replaced("postgres", "image", "postgres:18.", "postgres:17.")),
     ("postgres_is_as_the_embedded", "jobs as superuser", _environment("setup", ONLYONCE_DATABASE_URL="postgresql+psycopg2://onlyonce_admin:x@postgres:5432/onlyonce")),
     ("airflow_is_as_the_embedded", "another setting", _environment("airflow-scheduler", AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL="600")),
+    ("connections_are_the_urls", "another master", _environment("airflow-scheduler", ONLYONCE_MASTER="local[*]")),
+    ("connections_are_the_urls", "TLS for the shell only", _replaced_variable("airflow-scheduler", "ONLYONCE_DATABASE_URL", "prefer", "require")),
 ]  # fmt: skip
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import stat
 from pathlib import Path
 
 import psycopg2
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from jobs import settings
 from jobs.local import cluster, postgres, setup
@@ -88,6 +92,28 @@ def test_each_role_may_what_it_is_for(urls: dict[str, str]) -> None:
     ):
         with pytest.raises(psycopg2.OperationalError, match="permission denied"):
             ask(stranger, "SELECT 1")
+
+
+async def answer(url: str) -> object:
+    """One, by the driver of Airflow's async sessions."""
+    engine = create_async_engine(url)
+    try:
+        async with engine.connect() as connection:
+            return (await connection.execute(text("SELECT 1"))).scalar()
+    finally:
+        await engine.dispose()
+
+
+def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
+    """This server has no TLS: who prefers it gets in, who requires it does not, by psycopg2's word and by asyncpg's."""
+    assert setup.main() == 0
+    waits = os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"]
+    assert ask(urls["airflow"], "SELECT 1") == [(1,)]
+    assert asyncio.run(answer(waits)) == 1
+    with pytest.raises(psycopg2.OperationalError, match="SSL"):
+        ask(urls["airflow"].replace("prefer", "require"), "SELECT 1")
+    with pytest.raises(ConnectionError, match="SSL"):
+        asyncio.run(answer(waits.replace("prefer", "require")))
 
 
 def test_a_database_of_a_newer_version_is_refused(urls: dict[str, str]) -> None:
