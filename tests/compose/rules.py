@@ -28,7 +28,7 @@ from tests.compose.composed import (
     written_by_compose_env,
 )
 
-# Published for amd64 and arm64 (checked when the digests were written down).
+# Published for amd64 and arm64, by their publishers' word.
 MULTI_ARCH = {"postgres", "apache/kafka", "python", "eclipse-temurin"}
 PINNED = re.compile(r"(?P<name>[\w./-]+):(?P<tag>v?\d[\w.-]*)@sha256:[0-9a-f]{64}")
 # Not a folder or file that has to do with passwords, but one.
