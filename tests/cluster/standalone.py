@@ -16,7 +16,9 @@ import yaml
 from jobs.local import health, processes
 from tests.support.platform import ROOT, free_port
 
-PATIENCE = 120
+PATIENCE = 240
+# As docker/Dockerfile has it: by this Python Spark's scripts find Spark.
+OF_THE_IMAGE = {"PYSPARK_PYTHON": sys.executable}
 
 
 @dataclass
@@ -46,12 +48,13 @@ class Cluster:
         log = (self.folder / f"{service}-{ui}.log").open("wb")
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name(program)), name, *(there.get(part, part) for part in rest)],
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(self.folder), **environment},
+            env={**os.environ, **OF_THE_IMAGE, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
             cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         log.close()
         self.started.append(process)
-        processes.wait_until(lambda: self._is_well(service, ui), PATIENCE, f"{service} ({log.name})")
+        processes.wait_until(lambda: self._is_well(service, ui) or process.poll() is not None, PATIENCE, log.name)
+        assert process.poll() is None, processes.last_line(Path(log.name))
         return process
 
     def stop(self) -> None:
