@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock demo up down check test test-faults bench bench-all clean
+.PHONY: help env lock demo up down compose-env check test test-faults bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -34,7 +34,10 @@ up: env ## start the platform: PostgreSQL, migrations, Airflow
 down: ## stop the platform; nothing is lost
 	@if [ -x $(BIN)/onlyonce ]; then $(BIN)/onlyonce down; fi
 
-PURE := tests/unit tests/dags tests/transcripts
+compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
+	@sh docker/compose-env.sh .env
+
+PURE := tests/unit tests/dags tests/transcripts tests/compose
 
 check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
 	$(BIN)/ruff check .

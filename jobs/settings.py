@@ -4,6 +4,9 @@
 |-------------------------|--------------------------------------------------|------------------------------|
 | ONLYONCE_HOME           | the one folder of all state                      | .onlyonce beside this checkout |
 | ONLYONCE_DATABASE_URL   | the platform's PostgreSQL (SQLAlchemy's URL)     | the embedded server          |
+| ONLYONCE_READER_URL     | the same for the role that only reads            | the embedded server          |
+| ONLYONCE_ADMIN_URL      | the same for the superuser: `jobs.local.setup`   | none                         |
+| ONLYONCE_AIRFLOW_PASSWORD | the UI's password: `jobs.local.setup`          | none                         |
 | ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | jobs/pipelines.py            |
 | ONLYONCE_SCHEDULE       | cron of the stream DAGs, UTC; 'none': by hand    | */10 * * * *                 |
 | ONLYONCE_BACKFILL_INTERVAL | cron of a backfill's data intervals, UTC         | 0 0 * * *                    |
@@ -56,6 +59,16 @@ def reader_url() -> str:
     """The URL for the role that sees the views and can change nothing."""
     from_environment = os.environ.get("ONLYONCE_READER_URL")
     return from_environment or (home() / "postgres" / "reader.url").read_text().strip()
+
+
+def admin_url() -> str:
+    """The superuser's URL, where `jobs.local.setup` makes roles and databases. Raises KeyError when it is not set."""
+    return os.environ["ONLYONCE_ADMIN_URL"]
+
+
+def airflow_password() -> str:
+    """The password of the UI's user in the real set-up. Raises KeyError when it is not set."""
+    return os.environ["ONLYONCE_AIRFLOW_PASSWORD"]
 
 
 def pg_port() -> int:

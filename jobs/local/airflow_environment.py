@@ -19,6 +19,31 @@ from jobs.local import secret_files
 
 USER = "admin"
 
+EVERYWHERE = {
+    "CORE__EXECUTOR": "LocalExecutor",
+    "CORE__PARALLELISM": "4",  # each task may be a JVM; a laptop bears a few
+    "CORE__LOAD_EXAMPLES": "False",
+    "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+    "API__WORKERS": "1",
+    # No log servers run (see jobs.local.airflow); the default port may be another Airflow's.
+    "LOGGING__WORKER_LOG_SERVER_PORT": "1",
+    "LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
+    # A new or changed declaration shows within seconds, not minutes.
+    "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+    "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+    "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "600",
+    # A task outlives an api-server that is killed and started again, and a machine that is busy.
+    "WORKERS__EXECUTION_API_RETRIES": "10",
+    "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "15",
+    "WORKERS__EXECUTION_API_TIMEOUT": "30",
+    # A task whose worker was killed is run again after two minutes instead of ten.
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+    "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
+}
+"""Airflow's settings that know nothing of the place: docker-compose.yml has the same (tests/compose compares them)."""
+
 
 def environment() -> dict[str, str]:
     """This process's environment with everything that Airflow's processes and their tasks need.
@@ -56,15 +81,10 @@ def airflow_url(driver: str) -> str:
 
 
 def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
-    options = {
-        "CORE__EXECUTOR": "LocalExecutor",
-        "CORE__PARALLELISM": "4",  # each task may be a JVM; a laptop bears a few
+    options = EVERYWHERE | {
         "CORE__DAGS_FOLDER": str(settings.ROOT / "dags"),
         "CORE__PLUGINS_FOLDER": str(settings.ROOT / "plugins"),
-        "CORE__LOAD_EXAMPLES": "False",
-        "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
-        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / "simple_auth_manager_passwords.json.generated"),
         "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "DATABASE__SQL_ALCHEMY_CONN": airflow_url("postgresql+psycopg2"),
@@ -72,23 +92,7 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "API__HOST": "127.0.0.1",
         "API__PORT": str(settings.airflow_port()),
         "API__BASE_URL": address,
-        "API__WORKERS": "1",
         "LOGGING__BASE_LOG_FOLDER": str(airflow_home / "logs"),
-        # No log servers run (see jobs.local.airflow); the default port may be another Airflow's.
-        "LOGGING__WORKER_LOG_SERVER_PORT": "1",
-        "LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
-        # A new or changed declaration shows within seconds, not minutes.
-        "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
-        "DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "600",
-        # A task outlives an api-server that is killed and started again, and a machine that is busy.
-        "WORKERS__EXECUTION_API_RETRIES": "10",
-        "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "15",
-        "WORKERS__EXECUTION_API_TIMEOUT": "30",
-        # A task whose worker was killed is run again after two minutes instead of ten.
-        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
     }
     return {"AIRFLOW_HOME": str(airflow_home), **{f"AIRFLOW__{key}": value for key, value in options.items()}}
 

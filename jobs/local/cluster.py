@@ -7,7 +7,8 @@
 | onlyonce_reader  | connect to `onlyonce`; the migrations grant it the views         |
 | airflow          | owns the database `airflow`                                      |
 
-Who calls it: `jobs.local.postgres`. All of it may be repeated: what is there is left as it is.
+Who calls it: `jobs.local.postgres`, and `jobs.local.setup` for a server in a container. All of it may be repeated: what is
+there is left as it is.
 """
 
 from __future__ import annotations
@@ -77,12 +78,16 @@ def write_urls(folder: Path, port: int) -> None:
 
 
 def provision(folder: Path) -> None:
-    """Make the roles and databases that are missing."""
-    url = (folder / "admin.url").read_text().strip().replace("+psycopg2", "")
-    session = psycopg2.connect(url)
+    """Make the roles and databases that are missing in the embedded server."""
+    make_missing((folder / "admin.url").read_text().strip(), _passwords(folder))
+
+
+def make_missing(admin_url: str, passwords: dict[str, str]) -> None:
+    """Make the roles (each with its password) and databases that are missing, as the superuser of that URL."""
+    session = psycopg2.connect(admin_url.replace("+psycopg2", ""))
     try:
         session.autocommit = True  # CREATE DATABASE runs in no transaction
-        _create_roles(session, _passwords(folder))
+        _create_roles(session, passwords)
         _create_databases(session)
     finally:
         session.close()

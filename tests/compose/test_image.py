@@ -1,0 +1,79 @@
+"""The image is made of what is locked and of nothing else, and each rule notices the mistake that it is for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from tests.compose.composed import ROOT
+from tests.compose.image import RULES, Image, load
+
+# rule: file, what is there, what the mistake puts in its place
+MISTAKES = [
+    ("bases_are_pinned", "dockerfile", "3.11.15-slim-bookworm@sha256:", "3.11.15-slim-bookworm #"),
+    ("bases_are_pinned", "dockerfile", "FROM eclipse-temurin:17.0.19_10-jre-noble", "FROM openjdk:17.0.2"),
+    ("bases_are_pinned", "dockerfile", "FROM base AS build", "FROM debian AS build"),
+    ("python_and_java_are_ours", "dockerfile", "FROM python:3.11.", "FROM python:3.14."),
+    ("python_and_java_are_ours", "dockerfile", "FROM eclipse-temurin:17.", "FROM eclipse-temurin:11."),
+    ("environment_is_the_locked_one", "dockerfile", "RUN make env", "RUN pip install ."),
+    ("environment_is_the_locked_one", "dockerfile", "USER onlyonce", "RUN pip install boto3\nUSER onlyonce"),
+    ("environment_is_the_locked_one", "dockerfile", "COPY docker/ivy.xml docker/", ""),
+    (
+        "environment_is_the_locked_one",
+        "dockerfile",
+        "USER onlyonce",
+        "ADD https://example.org/x.jar /x.jar\nUSER onlyonce",
+    ),
+    ("sources_are_there", "dockerfile", "COPY dags dags", "COPY dags config dags"),
+    ("sources_are_there", "ignore", "!plugins\n", ""),
+    ("sources_are_there", "ignore", "!jobs\n", "!jobs\njobs/local\n"),
+    ("secrets_stay_out", "ignore", "\n*\n", "\n"),
+    ("secrets_stay_out", "ignore", "!sql\n", "!sql\n!.env\n"),
+    ("secrets_stay_out", "ignore", "!docker/ivy.xml\n", "!docker\n"),
+    ("secrets_stay_out", "ignore", "!sql\n", "!sql\n!tests\n"),
+    ("secrets_stay_out", "dockerfile", "ENV JAVA_HOME", "ARG INDEX_TOKEN\nENV JAVA_HOME"),
+    ("runs_as_a_user", "dockerfile", "USER onlyonce\n", ""),
+    ("runs_as_a_user", "dockerfile", "USER onlyonce\n", "USER onlyonce\nUSER root\n"),
+    ("runs_as_a_user", "dockerfile", " /var/lib/airflow", ""),
+    ("runs_as_a_user", "dockerfile", "COPY --from=build", "COPY --chown=onlyonce --from=build"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_image_keeps_every_rule(rule: str) -> None:
+    """Nothing is wrong with Dockerfile and .dockerignore by any rule."""
+    assert list(RULES[rule](load())) == []
+
+
+@pytest.mark.parametrize("rule, file, old, new", MISTAKES)
+def test_each_mistake_is_noticed(rule: str, file: str, old: str, new: str) -> None:
+    """An image with one mistake breaks the rule that is for it."""
+    texts = load()._asdict()
+    assert old in texts[file]
+    texts[file] = texts[file].replace(old, new, 1)
+    assert list(RULES[rule](Image(**texts)))
+
+
+def test_each_rule_has_a_mistake() -> None:
+    """No rule is there that was never seen to say no."""
+    assert {rule for rule, *_ in MISTAKES} == set(RULES)
+
+
+def test_the_lock_has_the_versions_that_are_pinned() -> None:
+    """What pyproject.toml pins exactly, the lock that the image is made from holds in that version."""
+    lock = dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    pinned = dict(entry.split("==") for entry in wanted if "==" in entry)
+    assert len(pinned) > 4
+    assert pinned == {name: lock.get(name) for name in pinned}
+
+
+def test_the_jars_are_of_the_version_that_is_locked() -> None:
+    """The Delta jar is the one of the Python package, made for this Spark."""
+    pins = dict(re.findall(r'"([\w-]+)==([\w.]+)"', (ROOT / "pyproject.toml").read_text()))
+    jar = re.search(r'name="delta-spark_([\d.]+)_2\.13" rev="([\d.]+)"', (ROOT / "docker" / "ivy.xml").read_text())
+    assert jar is not None
+    assert jar[2] == pins["delta-spark"]
+    assert pins["pyspark"].startswith(f"{jar[1]}.")

@@ -1,0 +1,126 @@
+"""The containers' first service, against a server that has only its superuser, as the PostgreSQL of a new volume."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+
+import psycopg2
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from jobs import settings
+from jobs.local import cluster, postgres, setup
+
+pytestmark = [pytest.mark.airflow]
+
+
+def ask(url: str, statement: str) -> list[tuple[object, ...]]:
+    session = psycopg2.connect(url.replace("+psycopg2", ""))
+    try:
+        session.autocommit = True
+        with session.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+    finally:
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def admin(home: Path) -> str:
+    """The superuser's URL of a server without our roles and databases."""
+    postgres.start()
+    url = (home / "postgres" / "admin.url").read_text().strip()
+    for database in cluster.OWNERS:
+        ask(url, f"DROP DATABASE {database}")
+    for role in {role for role, _ in cluster.ROLES.values()} - {cluster.ADMIN}:
+        ask(url, f"DROP ROLE {role}")
+    return url
+
+
+@pytest.fixture
+def urls(admin: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment that docker-compose.yml gives to `setup`; the URL of each role."""
+    place = admin.split("@")[1].split("/")[0]
+    made = {
+        name: f"postgresql+psycopg2://{role}:password-of-{name}@{place}/{database}?sslmode=prefer"
+        for name, (role, database) in cluster.ROLES.items()
+    }
+    monkeypatch.setenv("ONLYONCE_ADMIN_URL", admin)
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", made["writer"])
+    monkeypatch.setenv("ONLYONCE_READER_URL", made["reader"])
+    monkeypatch.setenv("ONLYONCE_AIRFLOW_PASSWORD", "of the UI")
+    (home / "airflow").mkdir(exist_ok=True)
+    monkeypatch.setenv("AIRFLOW_HOME", str(home / "airflow"))
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(home / "airflow" / "passwords"))
+    monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", made["airflow"])
+    monkeypatch.setenv(
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC",
+        made["airflow"].replace("psycopg2", "asyncpg").replace("sslmode", "ssl"),
+    )
+    return made
+
+
+def test_a_new_server_gets_all_that_the_others_need(urls: dict[str, str], home: Path) -> None:
+    """Roles with the passwords of the URLs, both databases with their tables, and the UI's password; twice is once."""
+    assert setup.main() == 0
+    assert ask(urls["writer"], "SELECT count(*) > 5 FROM onlyonce_private.migrations") == [(True,)]
+    assert ask(urls["airflow"], "SELECT count(*) FROM alembic_version") == [(1,)]
+    password = home / "airflow" / "passwords"
+    assert json.loads(password.read_text()) == {"admin": "of the UI"}
+    assert stat.S_IMODE(password.stat().st_mode) == 0o600
+    before = ask(urls["writer"], "SELECT name, applied_at FROM onlyonce_private.migrations ORDER BY name")
+    assert setup.main() == 0
+    assert ask(urls["writer"], "SELECT name, applied_at FROM onlyonce_private.migrations ORDER BY name") == before
+
+
+def test_each_role_may_what_it_is_for(urls: dict[str, str]) -> None:
+    """The reader sees the views and writes nothing; Airflow and the platform don't enter each other's database."""
+    assert setup.main() == 0
+    assert ask(urls["reader"], "SELECT count(*) FROM onlyonce.batches") == [(0,)]
+    for statement in ("SELECT * FROM onlyonce_private.migrations", "CREATE TABLE mine (n int)"):
+        with pytest.raises(psycopg2.Error):
+            ask(urls["reader"], statement)
+    for stranger in (
+        urls["airflow"].replace("/airflow?", "/onlyonce?"),
+        urls["writer"].replace("/onlyonce?", "/airflow?"),
+    ):
+        with pytest.raises(psycopg2.OperationalError, match="permission denied"):
+            ask(stranger, "SELECT 1")
+
+
+async def answer(url: str) -> object:
+    """One, by the driver of Airflow's async sessions."""
+    engine = create_async_engine(url)
+    try:
+        async with engine.connect() as connection:
+            return (await connection.execute(text("SELECT 1"))).scalar()
+    finally:
+        await engine.dispose()
+
+
+def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
+    """This server has no TLS: who prefers it gets in, who requires it does not, by psycopg2's word and by asyncpg's."""
+    assert setup.main() == 0
+    waits = os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"]
+    assert ask(urls["airflow"], "SELECT 1") == [(1,)]
+    assert asyncio.run(answer(waits)) == 1
+    with pytest.raises(psycopg2.OperationalError, match="SSL"):
+        ask(urls["airflow"].replace("prefer", "require"), "SELECT 1")
+    with pytest.raises(ConnectionError, match="SSL"):
+        asyncio.run(answer(waits.replace("prefer", "require")))
+
+
+def test_a_database_of_a_newer_version_is_refused(urls: dict[str, str]) -> None:
+    """The way back from an upgrade is the backup: an older version stops here, before anything of it starts."""
+    assert setup.main() == 0
+    ask(urls["writer"], "INSERT INTO onlyonce_private.migrations (name, checksum) VALUES ('platform/9999_later', 'x')")
+    try:
+        assert setup.main() == 64
+    finally:
+        ask(settings.database_url(), "DELETE FROM onlyonce_private.migrations WHERE name = 'platform/9999_later'")
