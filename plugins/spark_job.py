@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from jobs import settings
 from jobs.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
 from jobs.spark_options import options, with_retries
+from plugins.commits_link import CommitsLink
 from plugins.task_environment import database_variables, environment
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
@@ -45,6 +46,8 @@ class SparkJobOperator(SparkSubmitOperator):
     driver dies when the worker itself is killed with SIGKILL; it then goes on until a newer run supersedes it.
     Client mode only: with a driver in the cluster the secrets have to be there already.
     """
+
+    operator_extra_links = (CommitsLink(),)
 
     def __init__(self, *, pipeline: str, application: str = "stream.py", **options_of_task: Any) -> None:
         # Not durable: a durable task that is cleared finds its old job's success and runs nothing.

@@ -155,16 +155,17 @@ JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
     'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
 
--- In two parts that both let a search by window through to the indexes: what was written, and what was only met so far.
+-- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
+-- joins, so that who asks for the windows alone pays for nothing else.
 CREATE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
             WHEN met.in_time = 0 THEN 'only late' ELSE 'open' END AS state,
        n.rows, met.in_time, met.late, met.late_not_folded, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance)
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.panes x
-    WHERE (x.instance, x.output, x.window_start, x.window_end) = (n.instance, n.output, n.window_start, n.window_end)) newest
+    WHERE (x.instance, x.output, x.window_start, x.window_end) = (n.instance, n.output, n.window_start, n.window_end)) newest ON true
 LEFT JOIN LATERAL (
     SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
            coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded

@@ -41,13 +41,6 @@ CROSS JOIN LATERAL (
 WHERE c.conserved IS NOT TRUE
 ORDER BY l.instance, c.lineage, c.batch
 
--- all_broken --
--- The same for every committed batch: it reads the whole log.
-SELECT c.instance, c.stage, c.lineage, c.batch
-FROM onlyonce.conservation c JOIN onlyonce.batches b ON (b.lineage, b.batch_id) = (c.lineage, c.batch)
-WHERE b.state = 'committed' AND c.conserved IS NOT TRUE AND (CAST(:instance AS text) IS NULL OR c.instance = :instance)
-ORDER BY c.instance, c.lineage, c.batch LIMIT :n
-
 -- lag --
 -- How far each stage is behind.
 SELECT instance, stage, lineage, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
@@ -72,20 +65,25 @@ SELECT lineage, batch_id AS batch, state, epoch, mode, "in", kept, duplicate, in
 FROM onlyonce.batches WHERE lineage = :lineage AND batch_id < :before ORDER BY batch_id DESC LIMIT :n
 
 -- windows --
--- The windows of an output below one, newest first, each generation of it. What is not written yet is sought only where it can
--- be on this page: above the last of those that are.
-WITH written AS (
-    SELECT * FROM onlyonce.windows
+-- The windows of an output below one, newest first, each generation of it. First which ones, by what was written; then all
+-- that is told of these, and what is not written yet but would stand among them. OFFSET 0 keeps the look-up by window.
+WITH chosen AS (
+    SELECT window_start, window_end, generation FROM onlyonce.windows
     WHERE instance = :instance AND output = :output AND batch IS NOT NULL
       AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation)
     ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n),
-open AS (
+written AS (
+    SELECT w.* FROM chosen k CROSS JOIN LATERAL (
+        SELECT * FROM onlyonce.windows x
+        WHERE x.instance = :instance AND x.output = :output AND x.batch IS NOT NULL AND x.window_start = k.window_start
+          AND x.window_end = k.window_end AND x.generation = k.generation OFFSET 0) w),
+unwritten AS (
     SELECT * FROM onlyonce.windows
     WHERE instance = :instance AND output = :output AND batch IS NULL
-      AND window_start >= (SELECT CASE WHEN count(*) = :n THEN min(window_start) ELSE '-infinity' END FROM written)
+      AND window_start >= (SELECT CASE WHEN count(*) = :n THEN min(window_start) ELSE '-infinity' END FROM chosen)
       AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation))
 SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_folded, lineage, batch, committed_at
-FROM (TABLE written UNION ALL TABLE open) either
+FROM (TABLE written UNION ALL TABLE unwritten) either
 ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
 
 -- late_windows --
@@ -106,7 +104,7 @@ WHERE instance = :instance AND (begun_at, lineage, batch) < (:begun_at, :lineage
 ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
 
 -- batches_of_run --
--- The batches and backfills that a run committed or has begun, newest first.
+-- The last batches and backfills that a run committed or has begun.
 SELECT lineage, batch_id AS batch, state, begun_at FROM onlyonce.batches
 WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
 UNION ALL
