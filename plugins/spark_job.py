@@ -64,6 +64,7 @@ class SparkJobOperator(SparkSubmitOperator):
         with refusals_are_final(self.log):
             self.application_args = self._arguments(context)
             self._hook = self._get_hook()
+        self._link(context)
         try:
             with environment({**database_variables(), **_driver_variables(self._hook)}):
                 super().execute(context)
@@ -76,6 +77,11 @@ class SparkJobOperator(SparkSubmitOperator):
         submitted = self._hook._submit_sp if self._hook else None
         if submitted and submitted.poll() is None:
             end_tree(submitted)
+
+    def _link(self, context: Any) -> None:
+        # Airflow stores links when a task has ended; who watches it at work wants this one now.
+        for link in self.operator_extra_links:
+            context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
 
     def _arguments(self, context: Any) -> list[str]:
         return arguments(self.pipeline, context["params"], context["run_id"])

@@ -21,7 +21,7 @@ from jobs.chunks.bloom import FALSE_POSITIVES
 from jobs.model.errors import OnlyonceError, Refused
 from plugins.exactly_once import cards, charts, pages, search
 from plugins.exactly_once.pages import ROWS
-from plugins.exactly_once.read import log
+from plugins.exactly_once.read import Ask, log
 
 RECENT = 60
 """How many batches of each stage the charts show."""
@@ -50,14 +50,16 @@ Place = Annotated[str | None, Query(max_length=500)]
 @app.get("/")
 def overview(request: Request) -> HTMLResponse:
     """Every pipeline and bounded run."""
-    return _page(request, "overview.html", cards=_cards(None))
+    with log() as ask:
+        found = _cards(ask, None)
+    return _page(request, "overview.html", cards=found)
 
 
 @app.get("/pipelines/{instance}")
 def pipeline(request: Request, instance: str) -> HTMLResponse:
     """One pipeline: its numbers, its charts, and the first page of each of its lists."""
-    [card] = _cards(instance) or _nothing(f"no pipeline {instance} has run")
     with log() as ask:
+        [card] = _cards(ask, instance) or _nothing(f"no pipeline {instance} has run")
         lives = ask("lives", instance=instance)
         outputs = _outputs(lives)
         late = {o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(pages.LATE, "start", "end")) for o in outputs}
@@ -150,15 +152,14 @@ def not_allowed(request: Request, error: HTTPException) -> HTMLResponse:
     return _page(request, "error.html", error.status_code, error=told)
 
 
-def _cards(instance: str | None) -> list[cards.Card]:
-    with log() as ask:
-        return cards.cards(
-            ask("pipelines", instance=instance),
-            ask("recent", instance=instance, n=RECENT),
-            ask("broken", instance=instance, n=COMPARED),
-            ask("lag", instance=instance),
-            ask("catalog", instance=instance),
-        )
+def _cards(ask: Ask, instance: str | None) -> list[cards.Card]:
+    return cards.cards(
+        ask("pipelines", instance=instance),
+        ask("recent", instance=instance, n=RECENT),
+        ask("broken", instance=instance, n=COMPARED),
+        ask("lag", instance=instance),
+        ask("catalog", instance=instance),
+    )
 
 
 def _outputs(lives: list[dict[str, Any]]) -> list[str]:
