@@ -14,9 +14,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from jobs.commitlog.connect import forget_connections
+from jobs.commitlog.migrate import migrate
 from jobs.settings import ROOT
-from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
+from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
+from tests.support.platform import Server
 
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
@@ -45,6 +47,25 @@ def token() -> Token:
     return lambda role: str(manager.generate_jwt(SimpleAuthManagerUser(username="somebody", role=role)))
 
 
+@pytest.fixture(scope="session")
+def template(server: Server) -> Iterator[Shop]:
+    """A pipeline with a bit of everything in the log. Tests get a copy of its database."""
+    made = Log(server, server.new_database())
+    migrate(made.url)
+    shop = filled(made)
+    ask(server.url("admin"), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", made.name)
+    yield shop
+    server.drop(made.name)
+
+
+@pytest.fixture
+def shop(template: Shop, log: Log) -> Shop:  # noqa: F811
+    """The same in the log of this test."""
+    log.server.drop(log.name)
+    log.server._do(f'CREATE DATABASE "{log.name}" OWNER onlyonce_writer TEMPLATE "{template.log.name}"')
+    return template.on(log)
+
+
 @pytest.fixture
 def mounted(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FastAPI]:  # noqa: F811
     """The page where Airflow mounts it. It is given no way to the log but the reader's."""
@@ -71,9 +92,3 @@ def client(anonymous: TestClient, token: Token) -> TestClient:
     """A client with the cookie of a user who may only look."""
     anonymous.cookies.set("_token", token("VIEWER"))
     return anonymous
-
-
-@pytest.fixture
-def shop(log: Log) -> Shop:  # noqa: F811
-    """A pipeline with a bit of everything in the log."""
-    return filled(log)

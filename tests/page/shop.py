@@ -36,7 +36,11 @@ class Shop:
     next: dict[str, int] = field(default_factory=lambda: {"receive": 0, "per_shop": 0})
 
     def __post_init__(self) -> None:
-        self.drivers = {query: self.log.start(self.instance, query) for query in self.next}
+        self.drivers = self.drivers or {query: self.log.start(self.instance, query) for query in self.next}
+
+    def on(self, log: Log) -> Shop:
+        """The same in a copy of its database."""
+        return replace(self, log=log, next=dict(self.next))
 
     def do(self, *works: Any) -> None:
         """Some of the works below, in one transaction."""
@@ -81,9 +85,8 @@ class Shop:
         window = {"window_start": DAY + number * HOUR, "window_end": DAY + (number + 1) * HOUR}
         counts = [window | {"in_time": 20 - late, "late": late}]
         batches.count_windows(connection, batch, "per_shop", counts)
-        batches.add_panes(
-            connection, batch, [window | {"instance": self.instance, "output": "per_shop", "final": True, "rows": 4}]
-        )
+        pane = {"instance": self.instance, "output": "per_shop", "generation": 0, "final": True, "rows": 4}
+        batches.add_panes(connection, batch, [window | pane])
         batches.end(connection, driver, batch, Outcome(in_time=20 - late, late=late))
 
     def backfill(self, first: int, last: int, run_id: str) -> None:

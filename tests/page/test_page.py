@@ -12,8 +12,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from jobs.commitlog.connect import run
 from jobs.commitlog import lineages
+from jobs.commitlog.connect import run
 from plugins.exactly_once.app import app
 from plugins.exactly_once.charts import age, number, size, time
 from sql import queries
@@ -31,7 +31,7 @@ def figures(html: str) -> dict[str, str]:
 
 def get(client: TestClient, path: str, **parameters: Any) -> str:
     """A page's HTML."""
-    answer = client.get(path, params=parameters)
+    answer = client.get(path, params=parameters or None)
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -84,7 +84,7 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     assert len(bars("kept")) == 60
     assert bars("duplicate") == oracle("duplicate", "receive")
     assert bars("late") == oracle("late", "per_shop")
-    assert sum(bars("late").values()) == 6
+    assert len(bars("late")) == 2
 
 
 @pytest.mark.parametrize("where", ["old batch", "units"])
