@@ -30,7 +30,13 @@ class OnlyoncePlugin(AirflowPlugin):
     fastapi_apps = ({"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "Exactly once"},)
     # Without a slash in front: Airflow may stand under a path of its own.
     external_views = (
-        {"name": "Exactly once", "href": f"{PREFIX}/", "destination": "nav", "url_route": PREFIX, "nav_top_level": True},
+        {
+            "name": "Exactly once",
+            "href": f"{PREFIX}/",
+            "destination": "nav",
+            "url_route": PREFIX,
+            "nav_top_level": True,
+        },
         {
             "name": "Commits",
             "href": f"{PREFIX}/runs?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",

@@ -30,11 +30,16 @@ COMPARED = 100
 
 # Its own page of the API would be open to everybody, and is of no use here.
 app = FastAPI(
-    dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))], docs_url=None, redoc_url=None, openapi_url=None
+    dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))],
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
 )
 
 _templates = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
 )
 _templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
 _templates.globals.update(span=charts.span, recent=RECENT, compared=COMPARED, one_in=round(1 / FALSE_POSITIVES))
@@ -62,7 +67,10 @@ def pipeline(request: Request, instance: str) -> HTMLResponse:
         [card] = _cards(ask, instance) or _nothing(f"no pipeline {instance} has run")
         lives = ask("lives", instance=instance)
         outputs = _outputs(lives)
-        late = {o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(pages.LATE, "start", "end")) for o in outputs}
+        late = {
+            o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(pages.LATE, "start", "end"))
+            for o in outputs
+        }
         backfills = ask("backfills", instance=instance, n=5, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
@@ -78,7 +86,9 @@ def batches(request: Request, instance: str, lineage: Text, before: Place = None
     with log() as ask:
         rows = ask("batches", lineage=lineage, n=ROWS + 1, **_at(pages.BATCHES, "before", text=before))
     shown = pages.page(rows, pages.BATCHES)
-    return _page(request, "batches.html", instance=instance, lineage=lineage, page=shown, receive="/receive/" in lineage)
+    return _page(
+        request, "batches.html", instance=instance, lineage=lineage, page=shown, receive="/receive/" in lineage
+    )
 
 
 @app.get("/pipelines/{instance}/windows")
@@ -94,7 +104,9 @@ def windows(request: Request, instance: str, output: Text, before: Place = None)
 def late(request: Request, instance: str, output: Text, before: Place = None) -> HTMLResponse:
     """The windows of an output that records came too late for, newest first."""
     with log() as ask:
-        rows = ask("late_windows", instance=instance, output=output, n=ROWS + 1, **_at(pages.LATE, "start", "end", text=before))
+        rows = ask(
+            "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(pages.LATE, "start", "end", text=before)
+        )
     return _page(request, "late.html", instance=instance, output=output, page=pages.page(rows, pages.LATE))
 
 
@@ -108,7 +120,9 @@ def backfills(request: Request, instance: str, before: Place = None) -> HTMLResp
 
 
 @app.get("/batches")
-def batch(request: Request, lineage: Text, batch: Annotated[int, Query(ge=0, lt=2**62)], after: Place = None) -> HTMLResponse:
+def batch(
+    request: Request, lineage: Text, batch: Annotated[int, Query(ge=0, lt=2**62)], after: Place = None
+) -> HTMLResponse:
     """One batch or backfill, and its units."""
     at = _at(pages.UNITS, "sink", "partition", text=after)
     with log() as ask:
@@ -126,7 +140,9 @@ def run(request: Request, dag_id: Text, run_id: Text, before: Place = None) -> H
     known = {"run_id": run_id, "pipeline": pipeline}
     with log() as ask:
         sums = ask("run_sums", **known)
-        rows = ask("commits_of_run", n=ROWS + 1, **known, **_at(pages.COMMITS, "committed_at", "unique_id", text=before))
+        rows = ask(
+            "commits_of_run", n=ROWS + 1, **known, **_at(pages.COMMITS, "committed_at", "unique_id", text=before)
+        )
     return _page(request, "run.html", dag_id=dag_id, run_id=run_id, sums=sums, page=pages.page(rows, pages.COMMITS))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 HEIGHT = 36
 _STEP, _GAP = 10, 2
 # In units of the drawing, which the page stretches to its width.
-_LEAST = 30
+_LEAST = 60
 # A few bars alone would be as wide as a hand.
 
 
@@ -91,7 +91,7 @@ def age(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 60:
-        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds * 1000:.0f} ms" if 0 < seconds < 1 else f"{seconds:.0f} s"
     whole = round(seconds)
     for large, small, a, b in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
         if whole >= large:

@@ -25,7 +25,17 @@ SHOWN = 20
 
 _ID = re.compile(r"[0-9a-fA-F]{32}")
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
-_PLATFORM = ("oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_system_time", "oo_lineage", "oo_batch", "oo_partition", "oo_reason")
+_PLATFORM = (
+    "oo_kind",
+    "oo_high",
+    "oo_low",
+    "oo_event_time",
+    "oo_system_time",
+    "oo_lineage",
+    "oo_batch",
+    "oo_partition",
+    "oo_reason",
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,9 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
         return None
     records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
     if records > MOST_RECORDS:
-        remarks.append(f"{instance} has {records:,} records, too many to look through from here: onlyonce sql, or Spark")
+        remarks.append(
+            f"{instance} has {records:,} records, too many to look through from here: onlyonce sql, or Spark"
+        )
         return []
     chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
     return [_record(instance, row) for row in chosen.to_pylist()]
@@ -109,7 +121,9 @@ def _as(kind: pa.DataType, column: str, value: Any) -> pa.Scalar:
             return _instant(value).cast(kind)
         return pa.scalar(value).cast(kind)
     except pa.ArrowInvalid as error:
-        raise Refused(f"{value!r} is no {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'") from error
+        raise Refused(
+            f"{value!r} is no {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
+        ) from error
 
 
 def _instant(text: str) -> pa.Scalar:
@@ -127,7 +141,9 @@ def _pairs(text: str) -> dict[str, str]:
     try:
         parts = [part.partition("=") for part in shlex.split(text)]
     except ValueError as error:
-        raise Refused(f"{text!r} can't be read: {error}", hint="quote a value with blanks: when='2013-01-29 10:15:00'") from error
+        raise Refused(
+            f"{text!r} can't be read: {error}", hint="quote a value with blanks: when='2013-01-29 10:15:00'"
+        ) from error
     return _without_the_platforms({name: value for name, _, value in parts})
 
 

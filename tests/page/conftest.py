@@ -24,7 +24,9 @@ if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
-os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, long enough for its algorithm to take it, all of it")
+os.environ.setdefault(
+    "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, long enough for its algorithm to take it, all of it"
+)
 
 PREFIX = "/exactly-once"
 
@@ -53,7 +55,11 @@ def template(server: Server) -> Iterator[Shop]:
     made = Log(server, server.new_database())
     migrate(made.url)
     shop = filled(made)
-    ask(server.url("admin"), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", made.name)
+    ask(
+        server.url("admin"),
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s",
+        made.name,
+    )
     yield shop
     server.drop(made.name)
 

@@ -108,10 +108,14 @@ class Shop:
 
     def break_books(self) -> None:
         """One record less is kept by a batch than its units say: what no code of the product can do."""
-        statement = "UPDATE onlyonce_private.batches SET kept = kept - 1, read = read - 1 WHERE (lineage, batch_id) = (%s, %s)"
+        statement = (
+            "UPDATE onlyonce_private.batches SET kept = kept - 1, read = read - 1 WHERE (lineage, batch_id) = (%s, %s)"
+        )
         self.log.rows(statement, self.drivers["receive"].lineage, self.next["receive"] - 2)
 
-    def _unit(self, connection: Connection, driver: Driver, unit: UnitId, rows: int, counts: Counts | None = None) -> None:
+    def _unit(
+        self, connection: Connection, driver: Driver, unit: UnitId, rows: int, counts: Counts | None = None
+    ) -> None:
         kind: Any = "witness" if counts else "data"
         units.claim(connection, units.Claim(unit, driver.epoch, "0.0", kind))
         units.fill(connection, unit, Content(rows, f"hash of {unit}"), counts)

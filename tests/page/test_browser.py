@@ -111,7 +111,13 @@ def test_text_can_be_read_in_both_colour_schemes(shop: Shop, show: Open, scheme:
     page = show("/", scheme=scheme, picture=f"overview_{scheme}")
     show("/pipelines/shop", scheme=scheme, picture=f"pipeline_{scheme}")
     assert (luminance(page, "body", "backgroundColor") < 0.1) == (scheme == "dark")
-    for selector, ground in [("dd", ".card"), ("dt", ".card"), (".badge.conserved", ".badge.conserved"), ("footer", "body"), ("h2 a", ".card")]:
+    for selector, ground in [
+        ("dd", ".card"),
+        ("dt", ".card"),
+        (".badge.conserved", ".badge.conserved"),
+        ("footer", "body"),
+        ("h2 a", ".card"),
+    ]:
         lights = sorted([luminance(page, selector, "color"), luminance(page, ground, "backgroundColor")])
         assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5, selector
 

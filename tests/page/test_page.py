@@ -26,7 +26,10 @@ PRIVATE = "onlyonce_private"
 
 def figures(html: str) -> dict[str, str]:
     """The figures of the first card, by name."""
-    return {name: re.sub("<[^>]+>", "", value).strip() for name, value in re.findall(r'data-figure="(\w+)">(.*?)</dd>', html)}
+    return {
+        name: re.sub("<[^>]+>", "", value).strip()
+        for name, value in re.findall(r'data-figure="(\w+)">(.*?)</dd>', html)
+    }
 
 
 def get(client: TestClient, path: str, **parameters: Any) -> str:
@@ -44,7 +47,9 @@ def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, cl
     )
     [(late,)] = log.rows(f"SELECT sum(late)::int FROM {PRIVATE}.window_counts")
     [(epoch,)] = log.rows(f"SELECT epoch FROM {PRIVATE}.epochs WHERE lineage = 'shop/receive/1'")
-    [(ids, stored)] = log.rows(f"SELECT sum(id_count)::int, sum(length(ids) + length(filter))::int FROM {PRIVATE}.catalog_chunks")
+    [(ids, stored)] = log.rows(
+        f"SELECT sum(id_count)::int, sum(length(ids) + length(filter))::int FROM {PRIVATE}.catalog_chunks"
+    )
     html = get(client, "/")
 
     assert batches == 120
@@ -74,7 +79,10 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     drawn = dict(re.findall(r'data-chart="([\w ]+)">(.*?)</figure>', html, re.DOTALL))
 
     def bars(chart: str) -> Counter[tuple[int, int]]:
-        return Counter((int(b), int(n)) for b, n in re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([\d,]+)</title>", drawn[chart]))
+        return Counter(
+            (int(b), int(n))
+            for b, n in re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([\d,]+)</title>", drawn[chart])
+        )
 
     def oracle(column: str, query: str) -> Counter[Any]:
         last = f"SELECT batch_id, {column} FROM {PRIVATE}.batches WHERE lineage = 'shop/{query}/1' AND state = 'committed' "
@@ -129,9 +137,17 @@ def test_paging_shows_each_row_once(
 
 def test_the_windows_have_their_generations_and_states(log: Log, shop: Shop, client: TestClient) -> None:
     """The same rows as the view, with the late ones that a backfill has folded in."""
-    html = get(client, "/pipelines/shop/windows", output="per_shop", before="2026-03-01T07:00:00+00:00~2026-03-01T08:00:00+00:00~0")
+    html = get(
+        client,
+        "/pipelines/shop/windows",
+        output="per_shop",
+        before="2026-03-01T07:00:00+00:00~2026-03-01T08:00:00+00:00~0",
+    )
     rows = re.findall(r'<tr class="([\w ]+)" data-window="([^"/]+)/(\d+)">(.*?)</tr>', html, re.DOTALL)
-    cells = {(start[11:13], int(generation)): (state, re.sub("<[^>]+>", "|", rest).split("|")) for state, start, generation, rest in rows}
+    cells = {
+        (start[11:13], int(generation)): (state, re.sub("<[^>]+>", "|", rest).split("|"))
+        for state, start, generation, rest in rows
+    }
 
     assert {key: state for key, (state, _) in cells.items()} == {
         ("00", 0): "closed", ("01", 0): "closed", ("02", 0): "closed", ("03", 0): "replaced", ("03", 1): "closed",
@@ -156,10 +172,14 @@ def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop
     assert len(committed) == 120
     assert [(unit,) for unit in units] == committed[:50]
     assert 'data-sink="events"' in html
-    assert set(re.findall(r'data-unit="([^"/]+)', get(client, "/runs", dag_id="stream_other", run_id="scheduled__1"))) == {"other"}
+    assert set(
+        re.findall(r'data-unit="([^"/]+)', get(client, "/runs", dag_id="stream_other", run_id="scheduled__1"))
+    ) == {"other"}
     assert "data-unit" not in get(client, "/runs", dag_id="audit", run_id="scheduled__1")
     backfill = get(client, "/runs", dag_id="backfill_shop", run_id="manual__backfill")
-    assert re.findall(r'data-unit="([^"]+)"', backfill) == ["shop/per_shop@2026-03-01T03:00:00Z--2026-03-01T06:00:00Z/1/0/per_shop/0"]
+    assert re.findall(r'data-unit="([^"]+)"', backfill) == [
+        "shop/per_shop@2026-03-01T03:00:00Z--2026-03-01T06:00:00Z/1/0/per_shop/0"
+    ]
 
 
 def test_every_page_of_a_runs_commits_together_has_each_once(log: Log, shop: Shop, client: TestClient) -> None:
@@ -243,7 +263,9 @@ def test_what_cannot_be_meant_is_refused_with_the_next_step(
     assert "Next: " in answer.text
 
 
-def test_before_the_first_run_the_page_says_so(mounted: FastAPI, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_the_first_run_the_page_says_so(
+    mounted: FastAPI, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An empty log; and no platform at all."""
     assert "No pipeline has run yet" in get(client, "/")
     monkeypatch.delenv("ONLYONCE_READER_URL")
