@@ -27,7 +27,9 @@ class OnlyoncePlugin(AirflowPlugin):
 
     name = "onlyonce"
     timetables = (IntervalsByHand,)
-    fastapi_apps = ({"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "Exactly once"},)
+    fastapi_apps: tuple[dict[str, Any], ...] = (
+        {"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "Exactly once"},
+    )
     # Without a slash in front: Airflow may stand under a path of its own.
     external_views = (
         {

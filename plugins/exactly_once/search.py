@@ -84,8 +84,8 @@ def _records(ask: Ask, wanted: dict[str, Any]) -> Found:
     if not known and not found.remarks:
         found.remarks.append(f"no pipeline has a column {' and '.join(wanted)}")
     for record in found.records:
-        [state] = ask("batch", lineage=record["lineage"], batch=record["batch"])[:1] or [None]
-        record["state"] = state["state"] if state else "not in the log"
+        batch = ask("batch", lineage=record["lineage"], batch=record["batch"])
+        record["state"] = batch[0]["state"] if batch else "not in the log"
     return found
 
 

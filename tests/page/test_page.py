@@ -201,11 +201,12 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
     run(log.database, lambda conn: lineages.add_instance(conn, EVIL, EVIL))
     log.rows(f"UPDATE {PRIVATE}.pipelines SET pipeline = %s WHERE instance = 'shop'", EVIL)
     events(tmp_path)
-    for path, parameters in [
+    shown: list[tuple[str, dict[str, Any]]] = [
         ("/", {}), ("/pipelines/shop", {}), ("/pipelines/shop/batches", {"lineage": "shop/receive/1"}),
         ("/batches", {"lineage": "shop/receive/1", "batch": 0}), ("/search", {"q": EVIL}), ("/search", {"q": "sale=2"}),
         ("/runs", {"dag_id": f"stream_{EVIL}", "run_id": EVIL}), ("/runs", {"dag_id": EVIL, "run_id": EVIL}),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for path, parameters in shown:
         html = get(client, path, **parameters)
         assert "<script" not in html
         assert "<b>" not in html
