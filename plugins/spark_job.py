@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from jobs import settings
 from jobs.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
 from jobs.spark_options import options, with_retries
+from plugins.commits_link import CommitsLink
 from plugins.task_environment import database_variables, environment
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
@@ -46,6 +47,8 @@ class SparkJobOperator(SparkSubmitOperator):
     Client mode only: with a driver in the cluster the secrets have to be there already.
     """
 
+    operator_extra_links = (CommitsLink(),)
+
     def __init__(self, *, pipeline: str, application: str = "stream.py", **options_of_task: Any) -> None:
         # Not durable: a durable task that is cleared finds its old job's success and runs nothing.
         super().__init__(
@@ -61,6 +64,7 @@ class SparkJobOperator(SparkSubmitOperator):
         with refusals_are_final(self.log):
             self.application_args = self._arguments(context)
             self._hook = self._get_hook()
+        self._link(context)
         try:
             with environment({**database_variables(), **_driver_variables(self._hook)}):
                 super().execute(context)
@@ -73,6 +77,11 @@ class SparkJobOperator(SparkSubmitOperator):
         submitted = self._hook._submit_sp if self._hook else None
         if submitted and submitted.poll() is None:
             end_tree(submitted)
+
+    def _link(self, context: Any) -> None:
+        # Airflow stores links when a task has ended; who watches it at work wants this one now.
+        for link in self.operator_extra_links:
+            context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
 
     def _arguments(self, context: Any) -> list[str]:
         return arguments(self.pipeline, context["params"], context["run_id"])

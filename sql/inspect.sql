@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases CASCADE;
+    onlyonce.releases, onlyonce.catalog CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -155,19 +155,35 @@ JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
     'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
 
+-- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
+-- joins, so that who asks for the windows alone pays for nothing else.
 CREATE VIEW onlyonce.windows AS
-WITH met AS (
-    SELECT instance, output, window_start, window_end, sum(in_time)::bigint AS in_time, sum(late)::bigint AS late,
-           coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded
-    FROM onlyonce_private.met_windows WHERE window_start IS NOT NULL GROUP BY 1, 2, 3, 4),
-made AS (
-    SELECT n.*, n.generation = max(n.generation) OVER (PARTITION BY instance, output, window_start, window_end) AS newest
-    FROM onlyonce_private.panes n)
-SELECT p.pipeline, instance, output, window_start, window_end, coalesce(n.generation, 0) AS generation,
-       CASE WHEN NOT n.newest THEN 'replaced' WHEN n.final THEN 'closed' WHEN met.in_time = 0 THEN 'only late'
-            ELSE 'open' END AS state,
+SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
+       CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
+            WHEN met.in_time = 0 THEN 'only late' ELSE 'open' END AS state,
        n.rows, met.in_time, met.late, met.late_not_folded, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
-FROM made n FULL JOIN met USING (instance, output, window_start, window_end)
+FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT max(x.generation) AS generation FROM onlyonce_private.panes x
+    WHERE (x.instance, x.output, x.window_start, x.window_end) = (n.instance, n.output, n.window_start, n.window_end)) newest ON true
+LEFT JOIN LATERAL (
+    SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
+           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
+    FROM onlyonce_private.met_windows m
+    WHERE (m.instance, m.output, m.window_start, m.window_end) = (n.instance, n.output, n.window_start, n.window_end)
+    HAVING count(*) > 0) met ON true
+UNION ALL
+SELECT p.pipeline, met.instance, met.output, met.window_start, met.window_end, 0,
+       CASE WHEN met.in_time = 0 THEN 'only late' ELSE 'open' END,
+       NULL, met.in_time, met.late, met.late_not_folded, NULL, NULL, NULL, NULL
+FROM (
+    SELECT m.instance, m.output, m.window_start, m.window_end, sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
+           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
+    FROM onlyonce_private.met_windows m
+    WHERE m.window_start IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM onlyonce_private.panes n
+        WHERE (n.instance, n.output, n.window_start, n.window_end) = (m.instance, m.output, m.window_start, m.window_end))
+    GROUP BY 1, 2, 3, 4) met
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.windows IS 'Each window of each output that has data, with its state and generation.';
 COMMENT ON COLUMN onlyonce.windows.pipeline IS 'the declared pipeline';
@@ -282,30 +298,34 @@ COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.lag AS
 WITH stage AS (
-    SELECT p.pipeline, l.instance, l.query, l.lineage, l.start_from, x.*
+    SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
+           coalesce(last.read_upto, (l.start_from->>'version')::bigint - 1, -1) AS read_upto
     FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
     CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE b.state = 'begun') AS begun,
-               min(b.system_time) FILTER (WHERE b.state = 'begun') AS begun_since,
-               sum((b.source_to->>'lines')::bigint) FILTER (WHERE b.state = 'begun') AS begun_lines,
-               max(b.batch_id) FILTER (WHERE b.state = 'committed') AS last_batch,
-               max(b.committed_at) AS last_committed_at,
-               max((b.source_to->>'reservoirVersion')::bigint
-                   - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END)
-                   FILTER (WHERE b.state = 'committed') AS read_upto
-        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage) x
+        SELECT count(*) AS begun, min(b.system_time) AS begun_since, sum((b.source_to->>'lines')::bigint) AS begun_lines
+        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') begun
+    -- Offsets and tides never move back, so the last batch tells them; adding up all of them took seconds.
+    LEFT JOIN LATERAL (
+        SELECT b.batch_id AS last_batch, b.committed_at AS last_committed_at,
+               (b.source_to->>'reservoirVersion')::bigint
+                   - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
+        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+        ORDER BY b.batch_id DESC LIMIT 1) last ON true
     WHERE l.state <> 'closed' AND l.kind = 'stream'),
 known AS (
-    SELECT stage.*, r.waiting, r.waiting_records, r.waiting_since, r.tide
+    SELECT stage.*, r.waiting, r.waiting_records, r.waiting_since, t.tide
     FROM stage CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE behind) AS waiting, sum(b.kept) FILTER (WHERE behind)::bigint AS waiting_records,
-               min(b.system_time) FILTER (WHERE behind) AS waiting_since,
-               max(b.tide_after) FILTER (WHERE NOT behind) AS tide
-        FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-        CROSS JOIN LATERAL (
-            SELECT stage.query <> 'receive' AND b.delta_version >
-                coalesce(stage.read_upto, (stage.start_from->>'version')::bigint - 1, -1) AS behind) y
-        WHERE l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed') r),
+        SELECT count(*) AS waiting, sum(b.kept)::bigint AS waiting_records, min(b.system_time) AS waiting_since
+        FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+        WHERE stage.query <> 'receive' AND l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed'
+          AND b.delta_version > stage.read_upto) r
+    CROSS JOIN LATERAL (
+        SELECT max(x.tide_after) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+            SELECT b.tide_after FROM onlyonce_private.batches b
+            WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
+              AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
+            ORDER BY b.delta_version DESC LIMIT 1) x
+        WHERE l.instance = stage.instance AND l.query = 'receive') t),
 aged AS (
     SELECT known.*, CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest FROM known)
 SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
@@ -366,6 +386,19 @@ COMMENT ON COLUMN onlyonce.releases.batch IS 'the receive batch that read the fi
 COMMENT ON COLUMN onlyonce.releases.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inbox';
 COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
+
+CREATE VIEW onlyonce.catalog AS
+SELECT p.pipeline, c.instance, to_timestamp(c.bucket * 600) AS bucket_start, count(*) AS chunks,
+       sum(c.id_count)::bigint AS ids, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0))::bigint AS bytes
+FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
+GROUP BY p.pipeline, c.instance, c.bucket;
+COMMENT ON VIEW onlyonce.catalog IS 'How many record ids the catalog holds, by bucket of system time. What is older is collected.';
+COMMENT ON COLUMN onlyonce.catalog.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.catalog.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.catalog.bucket_start IS 'the ten minutes of system time that begin then';
+COMMENT ON COLUMN onlyonce.catalog.chunks IS 'in how many chunks, each with a Bloom filter';
+COMMENT ON COLUMN onlyonce.catalog.ids IS 'record ids';
+COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
 
 DO $$
 BEGIN

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,19 @@ class Submitted:
 
 
 Submit = Callable[..., Submitted | None]
+
+
+@dataclass
+class TaskInstance:
+    """What an operator may ask of Airflow's task instance: whose it is, and to keep an XCom."""
+
+    dag_id: str = "stream_flights"
+    run_id: str = "manual__1"
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        """Keep it."""
+        self.kept[key] = value
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from plugins import backfill_job, backfill_log, open_windows
 from plugins.asked_windows import Asked, asked_of
 from plugins.backfill_job import BackfillOperator
 from plugins.open_windows import OpenWindows
-from tests.dags.conftest import PASSWORD
+from tests.dags.conftest import PASSWORD, TaskInstance
 
 DAY = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
 NONE: dict[str, Any] = {"window_start": None, "window_end": None, "output": None, "dry_run": False, "wait_hours": 6}
@@ -184,7 +184,8 @@ def run(submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
     ) -> Any:
         with DAG("d"):
             operator = BackfillOperator(task_id="recompute", pipeline="flights")
-        context: dict[str, Any] = {"params": params, "run_id": "backfill__2013-01-02T00:00:00+00:00"}
+        run_id = "backfill__2013-01-02T00:00:00+00:00"
+        context: dict[str, Any] = {"params": params, "run_id": run_id, "ti": TaskInstance("backfill_flights", run_id)}
         if interval:
             context |= dict(zip(("data_interval_start", "data_interval_end"), interval, strict=True))
         monkeypatch.setattr(backfill_job, "not_yet", answers(look))

@@ -19,7 +19,7 @@ from jobs.model.errors import EXIT_CODES
 from jobs.settings import ROOT
 from plugins.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
 from plugins.task_environment import environment, url_of
-from tests.dags.conftest import PASSWORD
+from tests.dags.conftest import PASSWORD, TaskInstance
 
 QUOTED = "p%40ss%2Fw%25rd%3A%C3%B6"
 
@@ -29,7 +29,8 @@ def submit(submits: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the operator's `execute` with a spark-submit that ends with `code`."""
 
     def run(code: int = 0, **params: Any) -> Any:
-        return submits(lambda: operator().execute({"params": params, "run_id": "manual__1"}), code)
+        context = {"params": params, "run_id": "manual__1", "ti": TaskInstance()}
+        return submits(lambda: operator().execute(context), code)
 
     return run
 
@@ -37,6 +38,24 @@ def submit(submits: Callable[..., Any]) -> Callable[..., Any]:
 def operator() -> SparkJobOperator:
     with DAG("d"):
         return SparkJobOperator(task_id="drain", pipeline="flights")
+
+
+@pytest.mark.parametrize("base, path", [
+    ("http://airflow:8080", "/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
+    ("https://host/some/path/", "/some/path/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
+    ("", "/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
+])  # fmt: skip
+def test_a_task_links_to_the_commits_of_its_run_from_its_start(
+    submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, base: str, path: str
+) -> None:
+    """Under the key at which Airflow looks for the link, as a path, whatever name Airflow is reached by."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base)
+    task = TaskInstance(run_id="manual__1+00:00")
+    submits(lambda: operator().execute({"params": {}, "run_id": "manual__1", "ti": task}), 0)
+
+    [link] = operator().operator_extra_links
+    assert task.kept == {link.xcom_key: path}
+    assert link.get_link(operator(), ti_key=task) == path
 
 
 def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Callable[..., Any]) -> None:

@@ -1,0 +1,160 @@
+-- pipelines --
+-- One row for each pipeline and bounded run: the last life of its receive, and the sums of all committed batches.
+WITH receive AS (
+    SELECT DISTINCT ON (instance) pipeline, instance, lineage, life, state, epoch, last_batch FROM onlyonce.lineages
+    WHERE query = 'receive' AND (CAST(:instance AS text) IS NULL OR instance = :instance) ORDER BY instance, life DESC),
+totals AS (
+    SELECT instance, count(*) FILTER (WHERE query = 'receive' AND state = 'committed') AS batches,
+           count(*) FILTER (WHERE state = 'begun') AS begun, max(committed_at) AS last_committed_at, max(tide_after) AS tide,
+           coalesce(sum("in"), 0)::bigint AS "in", coalesce(sum(kept), 0)::bigint AS kept,
+           coalesce(sum(duplicate), 0)::bigint AS duplicate, coalesce(sum(invalid), 0)::bigint AS invalid,
+           coalesce(sum(remnant), 0)::bigint AS remnant, coalesce(sum(late), 0)::bigint AS late,
+           count(*) FILTER (WHERE query = 'receive' AND state = 'committed'
+                                  AND "in" IS DISTINCT FROM kept + invalid + remnant + duplicate) AS unbalanced
+    FROM onlyonce.batches WHERE CAST(:instance AS text) IS NULL OR instance = :instance GROUP BY instance)
+SELECT receive.*, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
+       totals.tide, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
+FROM receive LEFT JOIN totals USING (instance)
+ORDER BY totals.last_committed_at DESC NULLS LAST, receive.instance
+
+-- recent --
+-- The last committed batches of the last life of each query, oldest first. OFFSET 0 keeps the look-up by lineage.
+SELECT l.instance, l.query AS stage, b.* FROM (
+    SELECT DISTINCT ON (instance, query) instance, query, lineage FROM onlyonce.lineages
+    WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
+CROSS JOIN LATERAL (
+    SELECT x.lineage, x.batch_id AS batch, x."in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late,
+           x.committed_at, extract(epoch FROM x.committed_at - x.begun_at)::float AS took
+    FROM onlyonce.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
+    ORDER BY x.batch_id DESC LIMIT :n OFFSET 0) b
+ORDER BY l.instance, l.query = 'receive' DESC, l.query, b.batch
+
+-- broken --
+-- Of the last committed batches of each query, those that do not add up when they are compared with their units and windows.
+SELECT l.instance, c.stage, c.lineage, c.batch FROM (
+    SELECT DISTINCT ON (instance, query) instance, query, lineage, last_batch FROM onlyonce.lineages
+    WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
+CROSS JOIN LATERAL (
+    SELECT * FROM onlyonce.conservation x
+    WHERE x.lineage = l.lineage AND x.batch > l.last_batch - :n AND x.batch <= l.last_batch OFFSET 0) c
+WHERE c.conserved IS NOT TRUE
+ORDER BY l.instance, c.lineage, c.batch
+
+-- lag --
+-- How far each stage is behind.
+SELECT instance, stage, lineage, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
+       last_batch, last_committed_at, tide
+FROM onlyonce.lag WHERE CAST(:instance AS text) IS NULL OR instance = :instance
+ORDER BY instance, stage = 'receive' DESC, stage
+
+-- catalog --
+-- What the record catalog holds, by bucket of system time.
+SELECT instance, bucket_start, chunks, ids, bytes FROM onlyonce.catalog
+WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, bucket_start
+
+-- lives --
+-- Each life of each query of a pipeline.
+SELECT lineage, query, life, state, epoch, last_batch, last_committed_at, started_at
+FROM onlyonce.lineages WHERE instance = :instance ORDER BY query = 'receive' DESC, query, life DESC
+
+-- batches --
+-- The batches of one life of one query below a batch, newest first.
+SELECT lineage, batch_id AS batch, state, epoch, mode, "in", kept, duplicate, invalid, remnant, in_time, late, tide_after,
+       run_id, begun_at, committed_at
+FROM onlyonce.batches WHERE lineage = :lineage AND batch_id < :before ORDER BY batch_id DESC LIMIT :n
+
+-- windows --
+-- The windows of an output below one, newest first, each generation of it. First which ones, by what was written; then all
+-- that is told of these, and what is not written yet but would stand among them. OFFSET 0 keeps the look-up by window.
+WITH chosen AS (
+    SELECT window_start, window_end, generation FROM onlyonce.windows
+    WHERE instance = :instance AND output = :output AND batch IS NOT NULL
+      AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation)
+    ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n),
+written AS (
+    SELECT w.* FROM chosen k CROSS JOIN LATERAL (
+        SELECT * FROM onlyonce.windows x
+        WHERE x.instance = :instance AND x.output = :output AND x.batch IS NOT NULL AND x.window_start = k.window_start
+          AND x.window_end = k.window_end AND x.generation = k.generation OFFSET 0) w),
+unwritten AS (
+    SELECT * FROM onlyonce.windows
+    WHERE instance = :instance AND output = :output AND batch IS NULL
+      AND window_start >= (SELECT CASE WHEN count(*) = :n THEN min(window_start) ELSE '-infinity' END FROM chosen)
+      AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation))
+SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_folded, lineage, batch, committed_at
+FROM (TABLE written UNION ALL TABLE unwritten) either
+ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
+
+-- late_windows --
+-- The windows of an output, below one, that records came too late for, newest first.
+SELECT window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded,
+       count(*) AS batches
+FROM onlyonce.late
+WHERE instance = :instance AND output = :output
+  AND window_start <= :start AND (window_start, window_end) < (:start, :end)
+GROUP BY window_start, window_end ORDER BY window_start DESC, window_end DESC LIMIT :n
+
+-- backfills --
+-- The backfills of a pipeline that began before one, newest first.
+SELECT output, window_from, window_to, state, asked_by, run_id, windows, rows, in_time, late, lineage, batch, begun_at,
+       committed_at
+FROM onlyonce.backfills
+WHERE instance = :instance AND (begun_at, lineage, batch) < (:begun_at, :lineage, :batch)
+ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
+
+-- batches_of_run --
+-- The last batches and backfills that a run committed or has begun.
+SELECT lineage, batch_id AS batch, state, begun_at FROM onlyonce.batches
+WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+UNION ALL
+SELECT lineage, batch, state, begun_at FROM onlyonce.backfills
+WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+ORDER BY begun_at DESC, lineage, batch DESC LIMIT :n
+
+-- run_sums --
+-- What a run committed, by sink.
+WITH mine AS (
+    SELECT lineage, batch_id FROM onlyonce.batches
+    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+    UNION ALL
+    SELECT lineage, batch FROM onlyonce.backfills
+    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
+SELECT c.instance, c.output, c.sink, c.kind, count(*) AS units, count(DISTINCT (c.lineage, c.batch)) AS batches,
+       sum(c.rows)::bigint AS rows, min(c.committed_at) AS first, max(c.committed_at) AS last
+FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch_id)
+GROUP BY 1, 2, 3, 4 ORDER BY min(c.committed_at), 1, 2, 3, 4
+
+-- commits_of_run --
+-- The units that a run committed before one, newest first.
+WITH mine AS (
+    SELECT lineage, batch_id FROM onlyonce.batches
+    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+    UNION ALL
+    SELECT lineage, batch FROM onlyonce.backfills
+    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
+SELECT c.unique_id, c.instance, c.lineage, c.batch, c.kind, c.rows, c.writes, c.epoch, c.content_hash, c.batch_state, c.committed_at
+FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch_id)
+WHERE (c.committed_at, c.unique_id) < (:committed_at, :unique_id)
+ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
+
+-- batch --
+-- One batch, or one backfill.
+SELECT pipeline, instance, query AS stage, lineage, batch_id AS batch, state, epoch, run_id, mode, "in", kept, duplicate, invalid,
+       remnant, in_time, late, tide_after, begun_at, committed_at
+FROM onlyonce.batches WHERE lineage = :lineage AND batch_id = :batch
+UNION ALL
+SELECT pipeline, instance, output, lineage, batch, state, epoch, run_id, 'backfill', NULL, NULL, NULL, NULL,
+       NULL, in_time, late, NULL, begun_at, committed_at
+FROM onlyonce.backfills WHERE lineage = :lineage AND batch = :batch
+
+-- units_of_batch --
+-- The units of a batch from a partition on, in order.
+SELECT unique_id, instance, lineage, batch, sink, partition, kind, rows, writes, epoch, content_hash, batch_state, committed_at
+FROM onlyonce.commits
+WHERE lineage = :lineage AND batch = :batch AND (sink, partition) > (:sink, :partition)
+ORDER BY sink, partition LIMIT :n
+
+-- unit --
+-- One unit.
+SELECT unique_id, instance, lineage, batch, kind, rows, writes, epoch, content_hash, batch_state, run_id, committed_at
+FROM onlyonce.commits WHERE unique_id = :unique_id

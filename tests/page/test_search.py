@@ -1,0 +1,91 @@
+"""The search box: what became of a record, a unit, a batch, a run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from plugins.exactly_once import search
+from tests.page.shop import EVIL, Shop, events
+from tests.page.test_page import get
+
+
+@pytest.mark.parametrize("q, records", [
+    ("sale=1", ["0000000000000001fffffffffffffffe"]),
+    ("shop=north sale=1 at='2026-03-01 00:00:00'", ["0000000000000001fffffffffffffffe"]),
+    ("at=2026-03-01T01:00:00Z", ["7fffffffffffffff0000000000000005"]),
+    ("0000000000000001fffffffffffffffe", ["0000000000000001fffffffffffffffe"]),
+    ("0000000000000001FFFFFFFFFFFFFFFE", ["0000000000000001fffffffffffffffe"]),
+    ("00000000000000070000000000000007", ["00000000000000070000000000000007"]),
+    (f"shop={shlex.quote(EVIL)}", ["7fffffffffffffff0000000000000005"]),
+    ("sale=3", []),
+    ("0000000000000001ffffffffffffffff", []),
+])  # fmt: skip
+def test_a_record_is_found_by_its_values_or_its_id(
+    shop: Shop, client: TestClient, tmp_path: Path, q: str, records: list[str]
+) -> None:
+    """In the table `events`, with its fate and the state of its batch; or it is said that it is not there."""
+    events(tmp_path)
+    html = get(client, "/search", q=q)
+
+    assert re.findall(r'data-record="(\w+)"', html) == records
+    assert html.count("batch committed") == len(records)
+    assert ("It is not in <code>events</code>" in html) == (not records)
+
+
+def test_an_invalid_record_says_why(shop: Shop, client: TestClient, tmp_path: Path) -> None:
+    """Its reason, and the line as it came."""
+    events(tmp_path)
+    html = get(client, "/search", q="00000000000000070000000000000007")
+
+    assert "the line is blank" in html
+    assert "&lt;script&gt;" in html
+
+
+@pytest.mark.parametrize("q, shown", [
+    ("shop/receive/1/17/events/1", 'data-unit="shop/receive/1/17/events/1"'),
+    (" shop/receive/1/17 ", ">shop/receive/1/17</a>"),
+    ("scheduled__1", ">shop/per_shop/1/79</a>"),
+    ("manual__again", ">shop/per_shop@2026-03-01T04:00:00Z--2026-03-01T05:00:00Z/1/0</a>"),
+])  # fmt: skip
+def test_a_unit_a_batch_and_a_run_are_found_by_their_names(shop: Shop, client: TestClient, q: str, shown: str) -> None:
+    """Each leads to its batch."""
+    assert shown in get(client, "/search", q=q)
+
+
+@pytest.mark.parametrize("q", ["shop/receive/1/17/events/9", "shop/receive/1/9999", "nobody knows", "a" * 31, "1/2"])
+def test_what_nobody_knows_is_said_to_be_unknown(shop: Shop, client: TestClient, q: str) -> None:
+    """No guess, and no empty page."""
+    assert "Nothing is known of it." in get(client, "/search", q=q)
+
+
+def test_a_column_that_no_pipeline_has_is_named(shop: Shop, client: TestClient, tmp_path: Path) -> None:
+    """It is not the same as a record that is not there."""
+    events(tmp_path)
+
+    assert "no pipeline has a column color" in get(client, "/search", q="color=red")
+
+
+def test_a_value_of_another_type_is_refused(shop: Shop, client: TestClient, tmp_path: Path) -> None:
+    """With the type that the column has."""
+    events(tmp_path)
+    answer = client.get("/search", params={"q": "sale=many"})
+
+    assert answer.status_code == 400
+    assert "int64" in answer.text
+
+
+def test_a_table_that_is_too_large_is_not_looked_through(
+    shop: Shop, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says so, and what to do instead; it does not say that the record is not there."""
+    events(tmp_path)
+    monkeypatch.setattr(search, "MOST_RECORDS", 2)
+    html = get(client, "/search", q="sale=1")
+
+    assert "too many to look through" in html
+    assert "Nothing is known" not in html
