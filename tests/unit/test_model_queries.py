@@ -12,7 +12,7 @@ import pytest
 
 from sql import FOLDER, queries
 
-JOBS = FOLDER.parent / "jobs"
+CODE = [FOLDER.parent / name for name in ("jobs", "plugins")]
 FILES = sorted(path.stem for path in FOLDER.glob("*.sql") if path.stem != "inspect")
 ASKING = {"ask": 1, "do": 1, "do_many": 1}
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
@@ -20,8 +20,8 @@ PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 @cache
 def trees() -> list[tuple[Path, ast.Module]]:
-    """All Python under jobs."""
-    return [(path, ast.parse(path.read_text())) for path in sorted(JOBS.rglob("*.py"))]
+    """All Python that asks."""
+    return [(path, ast.parse(path.read_text())) for folder in CODE for path in sorted(folder.rglob("*.py"))]
 
 
 @cache
@@ -50,8 +50,9 @@ def test_each_query_is_used() -> None:
     """Its name stands in the code; a query that nobody asks is deleted."""
     named = {file: {query for _, f, query, _ in calls() if f == file} for file in FILES}
     nodes = [node for _, tree in trees() for node in ast.walk(tree)]
-    # The views are asked by the name alone: as a text, or as the name of a field (the audit's evidence).
-    named["views"] |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    # Two files are asked by the name alone: as a text, or as the name of a field (the audit's evidence).
+    for file in ("views", "page"):
+        named[file] |= {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     named["views"] |= {n.target.id for n in nodes if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
 
     assert [f"{file}.{query}" for file in FILES for query in queries(file) if query not in named[file]] == []
