@@ -74,7 +74,9 @@ def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
     """A master and healthy workers, ended at the end."""
     made = Cluster(folder)
     try:
-        made.start("spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2")
+        made.start(
+            "spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false"
+        )
         for _ in range(workers):
             made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")
         yield made
