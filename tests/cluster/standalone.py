@@ -64,7 +64,7 @@ class Cluster:
             process.wait(60)
 
     def _is_well(self, service: str, ui: int) -> bool:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # a page before its JSON is there
             return health.CHECKS[service][1](health.answer(f"http://127.0.0.1:{ui}/json/"))
         return False
 
