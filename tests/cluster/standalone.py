@@ -64,7 +64,7 @@ class Cluster:
             process.wait(60)
 
     def _is_well(self, service: str, ui: int) -> bool:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # a page before its JSON is there
             return health.CHECKS[service][1](health.answer(f"http://127.0.0.1:{ui}/json/"))
         return False
 
@@ -74,7 +74,9 @@ def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
     """A master and healthy workers, ended at the end."""
     made = Cluster(folder)
     try:
-        made.start("spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2")
+        made.start(
+            "spark-master", made.ui, SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false"
+        )
         for _ in range(workers):
             made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")
         yield made
