@@ -212,7 +212,7 @@ _ALL = (
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "jobs/spark/outputs.py",
-        (("    frame.count()\n", "    if not batch.committed:\n        frame.count()\n"),),
+        (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
     ),
