@@ -6,102 +6,33 @@ beside it. An unknown option, or a value that can't work, raises Refused with th
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, dataclass_transform
+from typing import Literal
 
+from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
+from jobs.model.sinks import Delta, Postgres, Sink
+from jobs.model.sources import Files, Source
 from jobs.model.windows import Session, Window
 
-T = TypeVar("T")
-NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+__all__ = [
+    "MODES",
+    "PREFIX",
+    "Delta",
+    "Files",
+    "Output",
+    "Pipeline",
+    "Postgres",
+    "Sink",
+    "split_ddl",
+    "target",
+    "unknown",
+]
+
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
 MODES = ("exactly_once", "at_least_once")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def declaration(cls: type[T]) -> type[T]:
-    """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
-    made: Any = dataclass(frozen=True, kw_only=True)(cls)
-    known = [f.name for f in fields(made)]
-    plain: Callable[..., None] = made.__init__
-
-    def checked(self: Any, **options: Any) -> None:
-        for option in options.keys() - set(known):
-            close = difflib.get_close_matches(option, known, n=1)
-            guess = f"did you mean {close[0]!r}? " if close else ""
-            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
-        try:
-            plain(self, **options)
-        except TypeError as error:
-            raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
-
-    made.__init__ = checked
-    return made  # type: ignore[no-any-return]
-
-
-@declaration
-class Files:
-    """An inbox of JSON-lines files. A file is complete when it appears: write it elsewhere, then rename.
-
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
-    max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
-    """
-
-    inbox: str | None = None
-    max_files_a_batch: int = 1000
-
-    def __post_init__(self) -> None:
-        if self.max_files_a_batch < 1:
-            raise Refused("Files: max_files_a_batch must be at least 1", hint="1000 is the default")
-
-
-@declaration
-class Delta:
-    """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
-
-    path    the folder; by default <pipeline>/<output>
-    write   'append': each row once. 'upsert': a row replaces the one with the same keys
-    keys    what identifies a row of an upsert
-    """
-
-    path: str | None = None
-    write: Literal["append", "upsert"] = "append"
-    keys: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_write("Delta", self.write, self.keys, ("append", "upsert"))
-
-
-@declaration
-class Postgres:
-    """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
-
-    table       'schema.table'; made if it is missing
-    write       'append', 'upsert', or 'increment': numbers are added to the row with the same keys; the
-                window's columns are left out unless they are keys
-    keys        what identifies a row of an upsert or increment
-    connection  the environment variable that holds the database's URL; by default the platform's database
-    """
-
-    table: str
-    write: Literal["append", "upsert", "increment"] = "append"
-    keys: tuple[str, ...] = ()
-    connection: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment"))
-        if self.table.count(".") != 1:
-            raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
-        if self.table.split(".")[0].startswith("onlyonce"):
-            raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
-
-
-Sink = Delta | Postgres
 
 
 @declaration
@@ -136,9 +67,9 @@ class Output:
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
 
     def __post_init__(self) -> None:
-        _check_name("output", self.name)
-        _check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
-        _check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        check_name("output", self.name)
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and self.sink.write != "upsert":
             raise Refused(
                 f"output {self.name}: resending would write rows a second time that are in an {self.sink.write} already",
@@ -195,7 +126,7 @@ class Pipeline:
     """
 
     name: str
-    source: Files
+    source: Source
     schema: str
     record_id: tuple[str, ...]
     event_time: str
@@ -207,8 +138,8 @@ class Pipeline:
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
 
     def __post_init__(self) -> None:
-        _check_name("pipeline", self.name)
-        _check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
+        check_name("pipeline", self.name)
+        check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
@@ -267,13 +198,6 @@ def split_ddl(schema: str) -> list[str]:
     return [p for p in (*parts, current) if p.strip()]
 
 
-def unknown(kind: str, name: str, known: list[str]) -> Refused:
-    """The refusal of a name that is not there, with the nearest that is."""
-    close = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    return Refused(f"no {kind} {name!r}", hint=f"{guess}There is: {', '.join(known) or 'none'}")
-
-
 def _check_outputs(pipeline: Pipeline) -> None:
     if not pipeline.outputs:
         raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
@@ -312,31 +236,4 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
 
 def target(pipeline: Pipeline, output: Output) -> str:
     """Where an output's rows go, as text: the same text means the same place."""
-    if isinstance(output.sink, Postgres):
-        return f"postgres:{output.sink.connection or ''}:{output.sink.table}"
-    return f"delta:{output.sink.path or f'{pipeline.name}/{output.name}'}"
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise Refused(
-            f"{kind} name {name!r}", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
-        )
-
-
-def _check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        close = difflib.get_close_matches(str(value), known, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        raise Refused(f"{whose}: {option}={value!r}", hint=f"{guess}It can be: {', '.join(known)}")
-
-
-def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:
-    if write not in known:
-        close = difflib.get_close_matches(write, known, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        raise Refused(f"{kind}: write={write!r}", hint=f"{guess}It can: {', '.join(known)}")
-    if (write == "append") == bool(keys):
-        raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, append has none"
-        )
+    return output.sink.target(f"{pipeline.name}/{output.name}")

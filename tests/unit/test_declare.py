@@ -78,7 +78,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'source'.*'outputs'", "it has: name"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
-        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can: append, upsert"),
+        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),
     "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
     "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "upsert and increment need keys"),
     "an increment without keys": (
