@@ -66,9 +66,9 @@ def archive(
 
 
 def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path) -> list[Move]:
-    inbox = _inbox(pipeline)
+    inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
-    sharing = sorted(name for name, other in declared.items() if _inbox(other) == inbox)
+    sharing = sorted(name for name, other in declared.items() if settings.inbox(name, other.source.inbox) == inbox)
     runs = collector.runs(connection, sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
         return []
@@ -112,10 +112,6 @@ def _was_read(entry: dict[str, Any], committed: dict[int, dict[str, str]]) -> bo
     # What could not be read is counted as one invalid record; the file itself is for a person to look at.
     unreadable = committed.get(entry["batch_no"])
     return unreadable is not None and entry["path"] not in unreadable and entry["refusal"] is None
-
-
-def _inbox(pipeline: Pipeline) -> Path:
-    return Path(pipeline.source.inbox).expanduser() if pipeline.source.inbox else settings.inbox(pipeline.name)
 
 
 def _mark(path: Path) -> Mark | None:

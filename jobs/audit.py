@@ -23,7 +23,7 @@ import structlog
 
 from jobs import declarations, logs, settings, tables
 from jobs.commitlog import collector, views
-from jobs.commitlog.connect import Database, run
+from jobs.commitlog.connect import Database, run, snapshot
 from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, OnlyonceError
 from jobs.model.report import Report
@@ -88,7 +88,7 @@ def examine(grace: int = GRACE_MINUTES) -> Report:
 def gather(connection: Any) -> Evidence:
     """Ask the views, in one transaction."""
     # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
-    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    snapshot(connection)
     return Evidence(*(views.rows(connection, name) for name in Evidence.__dataclass_fields__))
 
 

@@ -24,7 +24,7 @@ import structlog
 
 from jobs import catalog_rebuild, declarations, logs, on_disk, settings
 from jobs.commitlog import collector, declared, health, lineages
-from jobs.commitlog.connect import Database, run, transaction
+from jobs.commitlog.connect import Database, run, snapshot, transaction
 from jobs.commitlog.migrate import migrate, missing
 from jobs.model.declare import Pipeline
 from jobs.model.diagnosis import Evidence, findings
@@ -111,7 +111,7 @@ def gather(platform: Platform) -> Evidence:
     landed = tables.landed(known, pipelines)
     forgotten = on_disk.forgotten(list(instances), known)
     with transaction(database) as connection:
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        snapshot(connection)
         queries, begun = health.queries(connection), health.begun(connection)
         orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
         changed = dict(_changed(connection, pipelines, queries))
@@ -129,7 +129,7 @@ def _changed(
     """The lineages that can't go on as they are declared now, each with the refusal that its next run would get."""
     for query in queries:
         pipeline = pipelines.get(query["pipeline"])
-        names = ["receive", *(root.name for root in pipeline.roots())] if pipeline else []
+        names = pipeline.queries() if pipeline else []
         if pipeline is None or query["begun"] is None or query["query"] not in names:
             continue
         try:
@@ -153,8 +153,7 @@ def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[
         pipeline = pipelines.get(query["pipeline"]) if query else None
         if query is None or pipeline is None or not batch["units"]:
             continue
-        names = ["receive", *(root.name for root in pipeline.roots())]
-        now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in names else None
+        now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in pipeline.queries() else None
         if now != batch["declaration_hash"]:
             yield batch["lineage"]
 

@@ -119,9 +119,7 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     """Hidden files that killed processes left half written, of our own names only."""
     found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
     if pipeline and instance == pipeline.name:
-        named = pipeline.source.inbox
-        inbox = Path(named).expanduser() if named else settings.inbox(pipeline.name)
-        found += _left_in(inbox, LEFT_BY_RELEASE, deep=False)
+        found += _left_in(settings.inbox(pipeline.name, pipeline.source.inbox), LEFT_BY_RELEASE, deep=False)
         if archive := settings.archive():
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)

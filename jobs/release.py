@@ -112,7 +112,7 @@ def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]
 
 def _put(database: Database, pipeline: Pipeline, release: Release, asked: argparse.Namespace) -> dict[str, Any]:
     """Put a begun release's file into the inbox, unless an attempt before has; end it."""
-    folder = _inbox(pipeline)
+    folder = settings.inbox(pipeline.name, pipeline.source.inbox)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / releasing.file_name(release.kind, release.number)
     partial = folder / f".{path.name}.{uuid4().hex}"
@@ -164,11 +164,6 @@ def _lines(
     spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
     now = datetime.now(UTC)
     return spark_side.prepare(spark, pipeline, _events(pipeline.name), version, kind or asked.kind, sets, now, out)
-
-
-def _inbox(pipeline: Pipeline) -> Path:
-    named = pipeline.source.inbox
-    return Path(named).expanduser() if named else settings.inbox(pipeline.name)
 
 
 def _events(instance: str) -> Path:

@@ -31,9 +31,9 @@ def home() -> Path:
     return Path(os.environ.get("ONLYONCE_HOME") or ROOT / ".onlyonce").expanduser().resolve()
 
 
-def inbox(pipeline: str) -> Path:
-    """The folder that the file source of a pipeline lists, unless its declaration names another."""
-    return home() / "inbox" / pipeline
+def inbox(pipeline: str, declared: str | None = None) -> Path:
+    """The folder that the file source of a pipeline lists: the one its declaration names, or one in the home."""
+    return Path(declared).expanduser() if declared else home() / "inbox" / pipeline
 
 
 def data_dir(instance: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,17 +54,11 @@ def feed(
     """Put a data set into a pipeline's inbox, in arrival order with re-deliveries. The same call again adds nothing."""
     from dataclasses import asdict
 
+    from jobs import declarations, settings
     from jobs.feed import deliver
 
-    inbox = _inbox(pipeline)
+    # The folder that the declaration names, or the default; `feed` itself refuses a name without data.
+    declared = declarations.load().get(pipeline)
+    inbox = settings.inbox(pipeline, declared.source.inbox if declared else None)
     fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
     give(Report(f"{pipeline}: in the inbox", "", {**asdict(fed), "inbox": str(inbox)}), as_json)
-
-
-def _inbox(pipeline: str) -> Path:
-    """The folder that the declaration names, or the default; `feed` itself refuses a name without data."""
-    from jobs import declarations, settings
-
-    declared = declarations.load().get(pipeline)
-    named = declared.source.inbox if declared else None
-    return Path(named).expanduser() if named else settings.inbox(pipeline)

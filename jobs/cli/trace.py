@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from jobs.chunks import bloom, packed
 from jobs.cli import fates
 from jobs.commitlog import catalog
-from jobs.commitlog.connect import Database, ask, transaction
+from jobs.commitlog.connect import Database, ask, snapshot, transaction
 from jobs.model.batch import to_micros, to_time
 from jobs.model.declare import Output, Pipeline
 from jobs.model.frontier import Frontier, is_late
@@ -54,7 +54,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     found = _of_ids(instance, wanted.ids)
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
     with transaction(database) as connection:
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        snapshot(connection)
         known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
         judged = [(row, *_fate(connection, row)) for row in found]
         windows = [

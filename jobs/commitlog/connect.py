@@ -55,22 +55,24 @@ _turn = Lock()
 def _engine(database: Database) -> Engine:
     # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
     # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run out.
+    key = (database, os.getpid())
+    with _turn:
+        engine = _engines.pop(key, None) or _new_engine(database)
+        _engines[key] = engine
+        if len(_engines) > ENGINES:
+            (_, process), oldest = _engines.popitem(last=False)
+            oldest.dispose(close=process == os.getpid())
+        return engine
+
+
+def _new_engine(database: Database) -> Engine:
     arguments = {
         "application_name": database.name[:63],
         "options": SESSION_OPTIONS,
         "connect_timeout": 10,
         **KEEPALIVES,
     }
-    key = (database, os.getpid())
-    with _turn:
-        engine = _engines.pop(key, None) or create_engine(
-            database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments
-        )
-        _engines[key] = engine
-        if len(_engines) > ENGINES:
-            (_, process), oldest = _engines.popitem(last=False)
-            oldest.dispose(close=process == os.getpid())
-        return engine
+    return create_engine(database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments)
 
 
 def forget_connections() -> None:
@@ -132,6 +134,11 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
         with attempt, transaction(database) as connection:
             return work(connection)
     raise AssertionError("Retrying ends by a return or an error")
+
+
+def snapshot(connection: Connection) -> None:
+    """Let a transaction that has asked nothing yet see one moment only, and change nothing."""
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 def ask(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[Row[Any]]:

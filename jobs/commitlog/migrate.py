@@ -39,28 +39,33 @@ def missing(connection: Connection) -> list[str]:
     """The names of what `migrate` would apply to the platform's database; changes nothing. Raises Refused like it."""
     if connection.execute(text("SELECT to_regclass('onlyonce_private.migrations')")).scalar() is None:
         return ["all"]
-    journal = connection.execute(text("SELECT name, checksum FROM onlyonce_private.migrations"))
-    known = {row.name: row.checksum for row in journal}
-    folders = ["authority", "platform"]
-    files = [path for folder in folders for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))]
-    _refuse_newer({name for name in known if name.split("/")[0] in folders}, {_name(path) for path in files})
-    views = ["inspect"] if known.get("inspect") != _checksum(FOLDER / "inspect.sql") else []
-    return [_name(path) for path in files if _is_new(path, known)] + views
+    known, files = _journal(connection, ["authority", "platform"])
+    return [_name(path) for path in files if _is_new(path, known)] + (["inspect"] if _views_changed(known) else [])
 
 
 def _apply(connection: Connection, folders: list[str], *, views: bool) -> list[str]:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     _script(connection, JOURNAL)
-    journal = connection.execute(text("SELECT name, checksum FROM onlyonce_private.migrations"))
-    known = {row.name: row.checksum for row in journal}
-    files = [path for folder in folders for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))]
-    _refuse_newer({name for name in known if name.split("/")[0] in folders}, {_name(path) for path in files})
+    known, files = _journal(connection, folders)
     applied = [_name(path) for path in files if _apply_file(connection, path, known)]
-    if views and known.get("inspect") != _checksum(FOLDER / "inspect.sql"):
+    if views and _views_changed(known):
         _script(connection, (FOLDER / "inspect.sql").read_text())
         _note(connection, "inspect", _checksum(FOLDER / "inspect.sql"))
         applied.append("inspect")
     return applied
+
+
+def _journal(connection: Connection, folders: list[str]) -> tuple[dict[str, str], list[Path]]:
+    """What was applied, by its checksum, and the files that are to be. Raises Refused for a database that is newer."""
+    journal = connection.execute(text("SELECT name, checksum FROM onlyonce_private.migrations"))
+    known = {row.name: row.checksum for row in journal}
+    files = [path for folder in folders for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))]
+    _refuse_newer({name for name in known if name.split("/")[0] in folders}, {_name(path) for path in files})
+    return known, files
+
+
+def _views_changed(known: dict[str, str]) -> bool:
+    return known.get("inspect") != _checksum(FOLDER / "inspect.sql")
 
 
 def _apply_file(connection: Connection, path: Path, known: dict[str, str]) -> bool:

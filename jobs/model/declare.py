@@ -180,6 +180,10 @@ class Pipeline:
         """The outputs that read `events` themselves: one streaming query, one lineage each."""
         return [o for o in self.outputs if o.from_output is None]
 
+    def queries(self) -> list[str]:
+        """The names of the pipeline's streaming queries, in the order in which a run drains them."""
+        return ["receive", *(root.name for root in self.roots())]
+
     def made_from(self, root: Output) -> list[Output]:
         """The outputs made from the closed panes of `root`."""
         return [o for o in self.outputs if o.from_output == root.name]

@@ -104,7 +104,7 @@ class RunContext:
 
     def check_declarations(self) -> None:
         """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now."""
-        for query in ("receive", *(root.name for root in self.pipeline.roots())):
+        for query in self.pipeline.queries():
             live = run(self.database, lambda conn, query=query: lineages.live(conn, self.instance, query))  # type: ignore[misc]
             if live:
                 now = self.declared(query)
@@ -124,7 +124,7 @@ class RunContext:
 def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     """Where a pipeline's files come in, and the registry of an instance."""
     source = pipeline.source
-    folder = Path(source.inbox).expanduser() if source.inbox else settings.inbox(pipeline.name)
+    folder = settings.inbox(pipeline.name, source.inbox)
     return Inbox(instance, folder, settings.data_dir(instance) / "files", max_files or source.max_files_a_batch)
 
 

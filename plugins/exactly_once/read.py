@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from jobs import settings
-from jobs.commitlog.connect import Database, ask, transaction
+from jobs.commitlog.connect import Database, ask, snapshot, transaction
 from jobs.model.errors import Refused, Retryable
 
 PATIENCE_SECONDS = 20
@@ -51,6 +51,6 @@ def log() -> Iterator[Ask]:
 
 def _begin(connection: Connection) -> None:
     # One snapshot, or the sums of one moment stand beside the batches of the next. Compiling costs more than it gains here.
-    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    snapshot(connection)
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
     connection.exec_driver_sql("SET LOCAL jit = off")

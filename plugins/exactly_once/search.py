@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs import settings
+from jobs import record_id, settings
 from jobs.model.errors import Refused
 from plugins.exactly_once.read import Ask, Row
 
@@ -23,7 +23,6 @@ MOST_RECORDS = 20_000_000
 """Of one table, how many the page looks through: some seconds on a disk of today."""
 SHOWN = 20
 
-_ID = re.compile(r"[0-9a-fA-F]{32}")
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
 _PLATFORM = (
     "oo_kind",
@@ -61,8 +60,9 @@ def find(ask: Ask, text: str) -> Found:
     Raises Refused for what can't be read as one of these. Called by the page.
     """
     text = text.strip()
-    if _ID.fullmatch(text):
-        return _records(ask, {"oo_high": _signed(text[:16]), "oo_low": _signed(text[16:])})
+    if record_id.HEX.fullmatch(text):
+        wanted = record_id.from_hex(text)
+        return _records(ask, {"oo_high": wanted.high, "oo_low": wanted.low})
     runs = ask("batches_of_run", run_id=text, pipeline=None, n=SHOWN)
     if runs:
         return Found(runs=runs)
@@ -132,9 +132,9 @@ def _instant(text: str) -> pa.Scalar:
 
 def _record(instance: str, row: Row) -> Row:
     values = {name: value for name, value in row.items() if not name.startswith("oo_") and value is not None}
-    high, low = (row[half] & 0xFFFF_FFFF_FFFF_FFFF for half in ("oo_high", "oo_low"))
+    identity = str(record_id.RecordId(row["oo_high"], row["oo_low"]))
     told = {name.removeprefix("oo_"): row[name] for name in _PLATFORM}
-    return told | {"instance": instance, "id": f"{high:016x}{low:016x}", "values": values, "raw": row["oo_raw"]}
+    return told | {"instance": instance, "id": identity, "values": values, "raw": row["oo_raw"]}
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -151,8 +151,3 @@ def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
     if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
         raise Refused(f"{unknown[0]!r} is no declared column", hint="carrier=UA flight=1545, each of them column=value")
     return wanted
-
-
-def _signed(half: str) -> int:
-    value = int(half, 16)
-    return value - (1 << 64) if value >> 63 else value
