@@ -34,6 +34,15 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 -- state --
 SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_id = :batch_id
 
+-- met --
+-- How many (record, window) pairs of an interval an output's batches have met, that read `events` up to a version.
+SELECT coalesce(sum(w.in_time), 0)::bigint AS in_time, coalesce(sum(w.late), 0)::bigint AS late
+FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND w.output = :output AND w.window_start >= :window_from AND w.window_start < :window_to
+  AND (b.source_to->>'reservoirVersion')::bigint
+      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
+
 -- end --
 UPDATE onlyonce_private.backfills
 SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late

@@ -24,6 +24,8 @@ from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
+Counts = dict[str, int]
+"""Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def end(
     number: int,
     span: Span,
     panes: dict[str, list[dict[str, Any]]],
-    counts: dict[str, int],
+    counts: Counts,
 ) -> None:
     """Store the new generation of each window, by output, and mark the backfill as committed.
 
@@ -154,6 +156,19 @@ def end(
         do_many(connection, "backfills", "add_pane", [same | pane for pane in made])
         do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
     do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)
+
+
+def met(connection: Connection, request: Request, span: Span, events_version: int) -> Counts:
+    """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time and late.
+
+    Not promised: the same windows as now, where the declaration had others when the stream met them.
+    """
+    start, stop = span.times
+    rows = ask(
+        connection, "backfills", "met",
+        instance=request.instance, output=request.output, window_from=start, window_to=stop, events_version=events_version,
+    )  # fmt: skip
+    return dict(rows[0]._mapping)
 
 
 def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:

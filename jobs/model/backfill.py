@@ -13,7 +13,7 @@ from datetime import datetime
 from jobs.model.batch import to_micros, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import Refused, Retryable
-from jobs.model.windows import Micros, Session, micros
+from jobs.model.windows import Fixed, Micros, Session, micros
 
 OpenWindows = Retryable
 """An open window is a matter of time: the same backfill passes once the stream has closed it."""
@@ -59,12 +59,16 @@ class Span:
 
 
 def rows_of(output: Output, span: Span) -> tuple[Micros, Micros]:
-    """The event times [low, high) that the windows of a span can hold; of sessions a first guess on both sides."""
+    """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
+    some that are in windows outside only, of sessions a first guess on both sides.
+    """
     if isinstance(output.window, Session):
         margin = 8 * micros(output.window.gap)
         return span.start - margin, span.stop + margin
     assert output.window is not None
-    return span.start, output.window.last_end(span.stop - 1)
+    # Of fixed windows one ends where the next begins.
+    low = output.window.last_end(span.start - 1) if isinstance(output.window, Fixed) else span.start
+    return low, output.window.last_end(span.stop - 1)
 
 
 def closed_part(output: Output, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.commitlog import backfills
-from jobs.commitlog.backfills import AskedBy, Reach, Request
+from jobs.commitlog.backfills import AskedBy, Counts, Reach, Request
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
 from jobs.model import backfill as model
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Output
-from jobs.model.windows import Session
+from jobs.model.windows import Session, Sliding
 from jobs.spark import results, staging, windowing
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -29,12 +29,14 @@ from jobs.spark.run_context import RunContext
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The new rows of the windows that start in `span`, and how many (record, window) pairs they were made of."""
+    """The new rows of the windows that start in `span`.
+
+    counts   how many (record, window) pairs in time and late they were made of; None: by the log, as the stream met them
+    """
 
     rows: DataFrame
     span: Span
-    in_time: int
-    late: int
+    counts: Counts | None = None
 
 
 def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:
@@ -58,8 +60,9 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
         batch = _batch(context, query, number, request, reach)
         panes = _written(context, query, chain, todo, batch, made, held)
-        counts = {"in_time": made.in_time, "late": made.late, "windows": len(panes[root.name])}
-        counts["rows"] = sum(pane["rows"] for pane in panes[root.name])
+        # The log counted each pair when the stream met it: to count again is to read all rows once more.
+        met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
+        counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
         passing("backfill-before-end")
         run(query.database, lambda conn: backfills.end(conn, driver, request, number, made.span, panes, counts))
     query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
@@ -86,16 +89,9 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
 
         return backfill_sessions.computed(context, root, asked, span, reach, kept)
     rows = windowing.assign(between(kept, *model.rows_of(root, span)), root.window)  # type: ignore[arg-type]
-    rows = rows.filter(starts_in(F.col("oo_window.start"), span))
-    return Recomputed(results.applied(context, root, rows), span, *counted(root, rows))
-
-
-def counted(root: Output, rows: DataFrame) -> tuple[int, int]:
-    """(in time, late) of rows with their windows."""
-    assert root.window is not None
-    late = windowing.is_late(root.window, root.lateness)
-    found = rows.agg(F.count_if(~late).alias("in_time"), F.count_if(late).alias("late")).collect()[0]
-    return found.in_time, found.late
+    if isinstance(root.window, Sliding):
+        rows = rows.filter(starts_in(F.col("oo_window.start"), span))
+    return Recomputed(results.applied(context, root, rows), span)
 
 
 def between(rows: DataFrame, low: int, high: int) -> DataFrame:

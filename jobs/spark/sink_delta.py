@@ -6,6 +6,8 @@ other data stops there. The commit's transaction id makes a second one a skip (p
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
@@ -20,6 +22,7 @@ from jobs.model.batch import Batch, Plan, to_time
 from jobs.model.declare import Delta, Output, target
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId, compare
+from jobs.model.windows import micros
 from jobs.spark import columns, delta
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -27,6 +30,8 @@ from jobs.spark.run_context import RunContext
 DATE = "window_date"
 """The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
 the stream do not collide (experiments, A9)."""
+
+DAY = micros(timedelta(days=1))
 
 MERGE_APP_ID = "spark.databricks.delta.write.txnAppId"
 MERGE_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -84,14 +89,8 @@ class DeltaWriter:
             self._check_keys(rows)
         commit = self._commit(batch, unit, content)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
-        first, last = (time.isoformat() for time in (span.times[0], to_time(span.stop - 1)) if time)
-        # The dates first: by them Delta sees that the stream, which writes other dates, is not in the way.
-        windows = (
-            f"{DATE} >= DATE'{first[:10]}' AND {DATE} <= DATE'{last[:10]}' "
-            f"AND window_start >= TIMESTAMP'{first}' AND window_start <= TIMESTAMP'{last}'"
-        )
         passing("delta-before-replace")
-        delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, windows))
+        delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
         passing("delta-after-replace")
 
     def end(self, connection: Connection, batch: Batch) -> None:
@@ -153,6 +152,16 @@ class DeltaWriter:
         finally:
             for key in settings_of_write:
                 session.conf.unset(key)
+
+
+def _where(span: Span) -> str:
+    """The rows whose windows start in a span, as Delta is told."""
+    first, last = (time.isoformat() for time in (span.times[0], to_time(span.stop - 1)) if time)
+    # By the dates Delta sees that the stream, which writes other ones, is not in the way.
+    dates = f"{DATE} >= DATE'{first[:10]}' AND {DATE} <= DATE'{last[:10]}'"
+    if span.start % DAY == span.stop % DAY == 0:
+        return dates  # Delta then takes files out whole, and looks into none.
+    return f"{dates} AND window_start >= TIMESTAMP'{first}' AND window_start <= TIMESTAMP'{last}'"
 
 
 def _with_date(schema: StructType) -> StructType:

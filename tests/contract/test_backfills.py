@@ -188,16 +188,48 @@ def receive(log: Log, driver: Driver, batch_id: int, tide: datetime) -> None:
     run(log.database, work)
 
 
-def consume(log: Log, driver: Driver, batch_id: int, before: int | None, upto: int, *, stateless: bool = False) -> None:
-    """A committed output batch that read `events` up to a version."""
+def consume(
+    log: Log,
+    driver: Driver,
+    batch_id: int,
+    before: int | None,
+    upto: int,
+    *,
+    stateless: bool = False,
+    met: dict[int, tuple[int, int]] | None = None,
+) -> None:
+    """A committed output batch that read `events` up to a version, and met rows (in time, late) of these hours."""
     offset = {"reservoirVersion": upto + 1, "index": -1}
     start = None if before is None else {"reservoirVersion": before + 1, "index": -1}
     plan = plan_of(driver, batch_id, source_from=start, source_to=offset, facts={"stateless": stateless})
 
+    counts = [
+        {"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "in_time": in_time, "late": late}
+        for n, (in_time, late) in (met or {}).items()
+    ]
+
     def work(conn: Any) -> None:
-        batches.end(conn, driver, batches.begin(conn, driver, "shop", plan, None), Outcome(in_time=0, late=0))
+        batch = batches.begin(conn, driver, "shop", plan, None)
+        batches.count_windows(conn, batch, "per_shop", counts)
+        outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
+        batches.end(conn, driver, batch, outcome)
 
     run(log.database, work)
+
+
+def test_what_a_backfill_is_made_of_is_counted_by_the_log(log: Log) -> None:
+    """In time and late, of its windows only, and only of what it reads: not of batches that came after its look."""
+    output = log.start("shop", "per_shop")
+    consume(log, output, 0, None, 4, met={0: (5, 0), 1: (7, 0), 2: (11, 0)})
+    consume(log, output, 1, 4, 6, met={1: (0, 2), 2: (13, 0), 3: (17, 0)})
+    consume(log, output, 2, 6, 7, met={1: (0, 3), 2: (19, 0)})
+
+    def met(span: Span, version: int) -> dict[str, int]:
+        return run(log.database, lambda conn: backfills.met(conn, request(span), span, version))
+
+    assert met(hours(1, 3), 6) == {"in_time": 7 + 11 + 13, "late": 2}
+    assert met(hours(1, 3), 7) == {"in_time": 7 + 11 + 13 + 19, "late": 5}
+    assert met(hours(5, 6), 7) == {"in_time": 0, "late": 0}
 
 
 def test_windows_count_as_written_one_batch_after_their_end_was_read(log: Log) -> None:
