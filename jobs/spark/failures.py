@@ -39,7 +39,13 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     ),
 ]
 
-_DAMAGED = ("CANNOT_LOAD_STATE_STORE", "ChecksumException", "Incomplete log file", "Malformed log file")
+_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "ChecksumException",
+    "Incomplete log file",
+    "Malformed log file",
+)
 _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 
