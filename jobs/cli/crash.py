@@ -55,17 +55,17 @@ def crashtest(
     """Kill a pipeline at every step, over a copy of real input, and say whether its results held. Exit code 0: all held."""
     declared(pipeline, pipelines)  # a wrong name is refused before anything starts
 
-    from jobs.crashtest import play  # with it come Delta and the database's driver
+    from jobs.crashtest import play, report  # with them come Delta and the database's driver
 
     named = [part for text in points or [] for part in text.split(",") if part]
-    asked = play.Asked(
+    asked = report.Asked(
         pipeline, folder, [file.resolve() for file in pipelines or []], named, sample, seed, chain, every, max_files,
         leave_out or [], master, keep,
     )  # fmt: skip
     with _shown() as tell:
-        report = play.play(asked, tell)
-    give(report, as_json)
-    if report.warnings:
+        found = play.play(asked, tell)
+    give(found, as_json)
+    if not found.facts["all held"]:
         raise typer.Exit(1)
 
 

@@ -13,13 +13,11 @@ passed; a point that only a backfill or a collection passes is not tried.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ import pyarrow as pa
 
 from jobs import declarations, settings
 from jobs.crashtest import compare, redirected, results, scratch
+from jobs.crashtest.report import Asked, Played, report
 from jobs.model import crashing
 from jobs.model.crashing import Chain, Difference, Queue, Strike
 from jobs.model.declare import Pipeline, unknown
@@ -42,24 +41,6 @@ SLACK = 300
 TRIES = 3
 """How often a run that asks to be run again is."""
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a crash test is asked for; the words of `onlyonce crashtest`."""
-
-    pipeline: str
-    input: Path
-    files: list[Path] = field(default_factory=list)
-    points: list[str] = field(default_factory=list)
-    sample: int | None = None
-    seed: int = 1
-    chain: int = 6
-    every: bool = False
-    max_files: int | None = None
-    leave_out: list[str] = field(default_factory=list)
-    master: str = "local[2]"
-    keep: bool = False
 
 
 def play(asked: Asked, tell: Tell) -> Report:
@@ -108,20 +89,21 @@ class _Test:
         seconds = time.monotonic() - began
         self._timeout = PATIENCE * seconds + SLACK
         strikes = self._strikes()
+        played = Played(len(strikes), seconds, sum(table.num_rows for table in self._wanted.values()))
         queue = Queue(crashing.dealt(strikes, self._asked.chain))
-        differences: list[dict[str, Any]] = []
-        stopped: list[str] = []
         number = 0
         while queue.chains:
             chain, number = queue.chains.pop(0), number + 1
             found = self._chain(chain, len(queue.verdicts), len(strikes))
             queue.judge(number, found, self._passes, go_on=self._asked.every)
-            differences += [{"chain": number, **asdict(apart)} for apart in found.differences]
-            stopped += [found.stopped] if found.stopped else []
+            played.differences += [(number, apart) for apart in found.differences]
+            played.stopped += [found.stopped] if found.stopped else []
             if (found.differences or found.stopped) and not self._asked.every:
                 break
-        control = self._control() if differences else None
-        return self._report(queue, differences, control, stopped, len(strikes), seconds)
+        played.verdicts = queue.verdicts
+        if played.differences:
+            played.control = self._control()
+        return report(self._asked, played)
 
     def _reference(self) -> None:
         platform = self._platform()
@@ -220,39 +202,6 @@ class _Test:
         if not self._asked.keep:
             self._server.drop(platform.database)
             shutil.rmtree(platform.home, ignore_errors=True)
-
-    def _report(
-        self, queue: Queue, differences: list[dict[str, Any]], control: tuple[Difference, ...] | None,
-        stopped: list[str], asked_for: int, seconds: float,
-    ) -> Report:  # fmt: skip
-        rows = [{**asdict(verdict), "point": str(verdict.strike)} for verdict in queue.verdicts]
-        shown = ("point", "chain", "killed", "lost", "doubled", "said")
-        kills = [{"verdict" if name == "said" else name: row[name] for name in shown} for row in rows]
-        judged = sum(verdict.said == "held" for verdict in queue.verdicts)
-        facts = {
-            "kills": asked_for, "held": judged, "seed": self._asked.seed,
-            "rows compared": sum(table.num_rows for table in self._wanted.values()), "a run takes": f"{seconds:.0f} s",
-        } | ({"scratch": str(self._server.folder)} if self._asked.keep else {})  # fmt: skip
-        tables = {"kills": kills} | ({"differences": differences} if differences else {})
-        told = crashing.advice(queue.verdicts, control, stopped, self._again(queue))
-        held = judged == asked_for and not told
-        title = f"{self._asked.pipeline}: {'all held' if held else 'NOT all held'}"
-        return Report(title, "crashtest", facts, tables, told)
-
-    def _again(self, queue: Queue) -> str:
-        worst = [str(verdict.strike) for verdict in queue.verdicts if verdict.said == "differs"]
-        points = [part for text in worst for part in ("--points", text)]
-        asked = [
-            "onlyonce",
-            "crashtest",
-            self._asked.pipeline,
-            "--input",
-            str(self._asked.input),
-            "--chain",
-            "1",
-            "--all",
-        ]
-        return shlex.join([*asked, *points])
 
 
 def _columns(texts: list[str], pipeline: Pipeline) -> list[tuple[str, str]]:
