@@ -56,13 +56,14 @@ def crashtest(
     declared(pipeline, pipelines)  # a wrong name is refused before anything starts
 
     from jobs.crashtest import play, report  # with them come Delta and the database's driver
+    from jobs.local.processes import sigterm_like_ctrl_c
 
     named = [part for text in points or [] for part in text.split(",") if part]
     asked = report.Asked(
         pipeline, folder, [file.resolve() for file in pipelines or []], named, sample, seed, chain, every, max_files,
         leave_out or [], master, keep,
     )  # fmt: skip
-    with _shown() as tell:
+    with sigterm_like_ctrl_c(), _shown() as tell:  # its server must not go on alone
         found = play.play(asked, tell)
     give(found, as_json)
     if not found.facts["all held"]:
