@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from jobs import declarations
+from jobs.cli import app
 from jobs.crashtest import redirected
+from jobs.crashtest.report import Asked, Played, report
 from jobs.model import crashing
 from jobs.model.crashing import Chain, Difference, Queue, Strike
 from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
 from jobs.model.errors import Refused
+from jobs.settings import ROOT
 
 PASSES = ["start", "receive", "unit", "unit", "end", "receive", "unit", "end", "start", "write", "start", "write"]
 LOST = Difference("totals", 3, 0)
@@ -230,3 +234,53 @@ def test_what_cannot_be_moved_is_refused(wrong: dict[str, object]) -> None:
 
     assert "Elsewhere" in refused.value.what
     assert "nothing was read or written" in refused.value.data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope", "--input", "{full}"], "There is: each, shaky"),
+        (["each", "--input", "{empty}"], "there are no files in"),
+        (["each", "--input", "{full}", "--master", "spark://there:7077"], "this machine only"),
+        (["each", "--input", "{full}", "--leave-out", "writen.cents"], "did you mean 'written'?"),
+        (["each", "--input", "{full}", "--leave-out", "written"], "names no column"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused_before_anything_starts(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the words of what to ask instead, and without a server."""
+    for name in ("full", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "a.jsonl").write_text("{}\n")
+    (tmp_path / "empty" / ".hidden").write_text("{}\n")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/tiny.py"))
+    monkeypatch.setattr("jobs.local.postgres.start", lambda: pytest.fail("a server was started"))
+
+    result = CliRunner().invoke(
+        app, ["crashtest", *[part.format(full=tmp_path / "full", empty=tmp_path / "empty") for part in arguments]]
+    )
+
+    assert result.exit_code == Refused.exit_code, result.output
+    assert words in result.stderr
+
+
+def test_the_report_says_whether_all_held_and_how_to_play_a_chain_alone() -> None:
+    """A kill that was not judged is not held; the command names the kills of the chain that differs, and nothing else."""
+    asked = Asked("mine", Path("in put"), files=[Path("/mine.py")], max_files=2)
+    queue = Queue([])
+    queue.judge(1, Chain((RECEIVE,)), PASSES, go_on=False)
+    queue.judge(2, Chain((UNIT, START), differences=(LOST,)), PASSES, go_on=False)
+
+    held = report(asked, Played(1, 20.0, 100, queue.verdicts[:1]))
+    found = report(asked, Played(3, 20.0, 100, queue.verdicts, [(2, LOST)], [], ()))
+    unplayed = report(asked, Played(2, 20.0, 100, queue.verdicts[:1]))
+
+    assert held.facts["all held"] is True
+    assert held.warnings == []
+    assert (found.facts["all held"], unplayed.facts["all held"]) == (False, False)
+    assert (
+        "onlyonce crashtest mine --input 'in put' --pipelines /mine.py --max-files 2 --chain 1 --all --points unit:2,start:2"
+        in found.warnings[0]
+    )
+    assert found.tables["differences"][0]["lost"] == 3
