@@ -1,9 +1,10 @@
-"""Named fail-points: where the tests kill the real processes. Off, and one dictionary look-up, unless asked.
+"""Named fail-points: where the tests and `onlyonce crashtest` kill the real processes. Off, and one dictionary look-up, unless asked.
 
 ONLYONCE_FAILPOINTS="name:nth:action,…" with ONLYONCE_FAILPOINT_DIR, a folder in which the passes are
 counted over all processes, so that a point strikes once and not again after the restart. Actions:
 `kill` the whole job (its session: start it in one of its own), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP).
 The names are listed in jobs/PROTOCOL.md, step by step.
+ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name: what a run passes, in order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class FailPoint(RuntimeError):
 def passing(name: str) -> None:
     """Called at each numbered step of the protocol, before and after each effect."""
     if RECORD:
-        _count(Path(RECORD), name)
+        with open(RECORD, "ab", buffering=0) as record:  # noqa: PTH123 - one write to it is whole, whoever else appends
+            record.write(f"{name}\n".encode())
     if name not in _POINTS:
         return
     nth, action = _POINTS[name]
@@ -42,13 +44,15 @@ def _count(folder: Path, name: str) -> int:
 
 
 def _kill_session() -> None:
+    import psutil  # only a process that is about to die needs it
+
     # Driver, JVM and Python workers are of one session, but not of one process group: Spark regroups its workers.
     mine = os.getsid(0)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
+    for pid in psutil.pids():
+        if pid != os.getpid():
             with suppress(ProcessLookupError, PermissionError):
-                if os.getsid(int(entry.name)) == mine:
-                    os.kill(int(entry.name), signal.SIGKILL)
+                if os.getsid(pid) == mine:
+                    os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

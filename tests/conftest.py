@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from jobs.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
-from tests.support.platform import Platform, Server, free_port
+from tests.support.platform import Platform, Server
 
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
@@ -35,24 +34,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A real PostgreSQL of the session's own; every platform has a database of its own on it."""
-    from jobs.local import postgres
-
     if lent := os.environ.get("ONLYONCE_TEST_SERVER"):
         yield Server(Path(lent))  # of the session that started this one
         return
     # Not under pytest's folders, which only their owner may enter: as root the server is another account.
-    folder = Path(tempfile.mkdtemp(prefix="onlyonce-tests-")).resolve()
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ONLYONCE_HOME", str(folder))
-        patch.setenv("ONLYONCE_PG_PORT", str(free_port()))
-        postgres.start()
-        made = Server(folder)
-    yield made
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ONLYONCE_HOME", str(folder))
-        postgres.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    with scratch.server("onlyonce-tests-") as made:
+        yield made
 
 
 @pytest.fixture

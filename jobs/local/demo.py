@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from jobs import declarations, settings, tables
 from jobs.commitlog import views
 from jobs.commitlog.connect import Database, run
 from jobs.feed import deliver
-from jobs.local import demo_results, platform
+from jobs.local import demo_results, platform, processes
 from jobs.local.airflow_api import FINAL_STATES, AirflowApi
 from jobs.model.errors import OnlyonceError, Retryable
 
@@ -73,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     leave = parser.parse_args(argv).exit
     out = tables.console()
     done = False
-    with _sigterm_like_ctrl_c():
+    with processes.sigterm_like_ctrl_c():
         try:
             _show_all(out)
             done = True
@@ -221,14 +220,3 @@ def _stay(out: Console) -> None:
     )
     out.print("Everything stays up until Ctrl-C.")
     threading.Event().wait()
-
-
-@contextlib.contextmanager
-def _sigterm_like_ctrl_c() -> Iterator[None]:
-    # Without this the platform would go on alone. Raised here, not sent on as SIGINT: a job in the background
-    # of a script ignores that one.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

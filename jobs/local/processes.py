@@ -113,6 +113,17 @@ def drivers(home: Path) -> list[psutil.Process]:
     return [process for process in ours(home) if _is_driver(process)]
 
 
+@contextlib.contextmanager
+def sigterm_like_ctrl_c() -> Iterator[None]:
+    """End what was started here on SIGTERM as on Ctrl-C. Without this it would go on alone."""
+    # Raised here, not sent on as SIGINT: a job in the background of a script ignores that one.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def ask(processes: Iterable[psutil.Process]) -> None:
     """Ask the processes to end, and do not wait."""
     _signal(processes, signal.SIGTERM)

@@ -1,0 +1,72 @@
+"""What a scratch platform holds in the end, as Arrow tables: `events`, each output, and what the log says of them.
+
+Columns that tell of the run and not of the result (system time, lineage, batch, partition) are left out. All of it is in
+memory at once.
+"""
+
+from __future__ import annotations
+
+import io
+
+import psycopg2
+import pyarrow as pa
+from deltalake import DeltaTable
+from psycopg2 import sql
+from pyarrow import compute as pc
+from pyarrow import csv
+
+from jobs.crashtest.scratch import ScratchPlatform
+from jobs.model.declare import Output, Pipeline, Postgres
+from sql import queries
+
+FLOATS = {700: pa.float32(), 701: pa.float64()}
+"""PostgreSQL's numbers for real and double precision. Everything else is compared as its text, which is exact."""
+JUDGED = ("oo_kind", "oo_reason", "oo_raw", "oo_unknown")
+
+
+def of(platform: ScratchPlatform, pipeline: Pipeline) -> dict[str, pa.Table]:
+    """All results by name."""
+    found = {"events": _events(platform, pipeline)}
+    found |= {output.name: _output(platform, pipeline, output) for output in pipeline.outputs}
+    url = platform.environment["ONLYONCE_DATABASE_URL"]
+    return found | {f"log: {name}": _copied(url, sql.SQL(text)) for name, text in queries("crashtest").items()}
+
+
+def conserved(results: dict[str, pa.Table]) -> bool:
+    """Whether the log says that all records add up."""
+    return bool(pc.all(pc.equal(results["log: fates"]["conserved"], "t"), min_count=0).as_py())
+
+
+def _events(platform: ScratchPlatform, pipeline: Pipeline) -> pa.Table:
+    # What stays of an invalid record is its raw content; control rows are the platform's own.
+    columns = [*pipeline.columns(), *JUDGED]
+    table = DeltaTable(str(platform.home / "data" / pipeline.name / "events"))
+    return pa.table(table.to_pyarrow_table(columns=columns, filters=[("oo_kind", "!=", "control")]))
+
+
+def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa.Table:
+    if isinstance(output.sink, Postgres):
+        url = platform.environment[output.sink.connection or "ONLYONCE_DATABASE_URL"]
+        name = sql.Identifier(*output.sink.table.split("."))
+        return _copied(url, sql.SQL("SELECT * FROM {}").format(name))
+    return pa.table(DeltaTable(str(platform.home / "tables" / pipeline.name / output.name)).to_pyarrow_table())
+
+
+def _copied(url: str, select: sql.Composable) -> pa.Table:
+    session = psycopg2.connect(url.replace("+psycopg2", ""), options="-c timezone=UTC")
+    try:
+        with session.cursor() as cursor:
+            cursor.execute(sql.SQL("SELECT * FROM ({}) AS s LIMIT 0").format(select))
+            types = {column.name: FLOATS.get(column.type_code, pa.string()) for column in cursor.description or ()}
+            rows = io.BytesIO()
+            cursor.copy_expert(sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, HEADER)").format(select), rows)
+    finally:
+        session.close()
+    rows.seek(0)
+    return csv.read_csv(
+        rows,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+        ),
+    )

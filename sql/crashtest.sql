@@ -1,0 +1,12 @@
+-- What the log of a scratch platform says in the end; it has one pipeline.
+
+-- fates --
+-- The fates of all records by stage, and whether they add up.
+SELECT stage, sum("in") AS "in", sum(kept) AS kept, sum(invalid) AS invalid, sum(remnant) AS remnant,
+       sum(duplicate) AS duplicate, sum(in_time) AS in_time, sum(late) AS late, bool_and(conserved) AS conserved
+FROM onlyonce.conservation GROUP BY stage
+
+-- late --
+-- How many records were late for each window.
+SELECT output, window_start, window_end, sum(late) AS late, bool_and(folded) AS folded
+FROM onlyonce.late GROUP BY output, window_start, window_end
