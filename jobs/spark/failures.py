@@ -32,6 +32,12 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
     ),
     (
+        "Python worker exited unexpectedly",
+        errors.Retryable,
+        "a Python worker of Spark died, as often as a task may try",
+        "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
+    ),
+    (
         "No space left on device",
         errors.Retryable,
         "the disk is full",

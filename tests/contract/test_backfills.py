@@ -203,7 +203,7 @@ def consume(
     start = None if before is None else {"reservoirVersion": before + 1, "index": -1}
     plan = plan_of(driver, batch_id, source_from=start, source_to=offset, facts={"stateless": stateless})
 
-    counts = [
+    counts: list[dict[str, Any]] = [
         {"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "in_time": in_time, "late": late}
         for n, (in_time, late) in (met or {}).items()
     ]

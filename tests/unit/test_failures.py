@@ -1,0 +1,47 @@
+"""What Spark hands over becomes an error of ours that says who acts now."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
+from jobs.spark.failures import translate
+
+PLACE = "checkpointLocation=/home/x/data/shop/checkpoints/per_shop/1, tmpdir"
+WRAPPED = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
+TEXTS = {
+    "a second driver": ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", Retryable, "same command again"),
+    "an input file that vanished": ("[PATH_NOT_FOUND] Path does not exist: file:/in/a.jsonl", Retryable, "invalid record"),
+    "a full disk": ("java.io.IOException: No space left on device", Retryable, "free space"),
+    "a worker that was killed": (
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", Retryable, "memory"),
+    "a state folder that is gone": (
+        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart\n" + PLACE, Refused,
+        "onlyonce lineage new shop/per_shop"),
+    "a state that can't be read": (
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+    "an offset that was cut short": (
+        "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+    "our own error of a worker": (
+        "jobs.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
+        "look there"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", TEXTS.values(), ids=TEXTS.keys())
+def test_what_spark_says_becomes_one_of_our_errors(told: tuple[str, type[OnlyonceError], str]) -> None:
+    """Of the right class, with what to do next, however deep it lies in Spark's text."""
+    text, kind, hint = told
+
+    found = translate(RuntimeError(WRAPPED + text))
+
+    assert type(found) is kind
+    assert hint in found.hint
+    assert found.data
+
+
+def test_what_is_not_known_stays_as_it_is() -> None:
+    """An error of the user's function is not dressed up as ours, and its traceback stays."""
+    error = RuntimeError("ZeroDivisionError: division by zero")
+
+    assert translate(error) is error
