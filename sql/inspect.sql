@@ -400,6 +400,31 @@ COMMENT ON COLUMN onlyonce.catalog.chunks IS 'in how many chunks, each with a Bl
 COMMENT ON COLUMN onlyonce.catalog.ids IS 'record ids';
 COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
 
+CREATE VIEW onlyonce.long_runs AS
+SELECT p.pipeline, r.instance, r.attempt,
+       CASE WHEN r.exit_code = 0 THEN 'stopped' WHEN r.exit_code > 0 THEN 'failed'
+            WHEN r.heartbeat_at + r.lost_after <= clock_timestamp() THEN 'lost'
+            WHEN r.stop_asked_at IS NOT NULL THEN 'stopping' ELSE 'running' END AS state,
+       r.driver, r.run_id, r.every, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
+       r.exit_code, r.why
+FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
+COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
+COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.long_runs.instance IS 'the same: a long run is of the stream';
+COMMENT ON COLUMN onlyonce.long_runs.attempt IS 'counts the drivers, one after the other';
+COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), stopped (as asked), failed (with its exit code), lost (its heartbeat ended)';
+COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
+COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
+COMMENT ON COLUMN onlyonce.long_runs.every IS 'how long it waits between two turns';
+COMMENT ON COLUMN onlyonce.long_runs.turns IS 'how often it has looked for input to the end; a turn without any writes nothing';
+COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn ended: old beside a fresh heartbeat, it has much to do or hangs';
+COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
+COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last sign of life';
+COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';
+COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
+COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
+COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
+
 DO $$
 BEGIN
     IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'onlyonce_reader') THEN
