@@ -21,7 +21,7 @@ import structlog
 from jobs import settings
 from jobs.commitlog import long_runs
 from jobs.commitlog.connect import Database, run
-from jobs.model.errors import OnlyonceError, Retryable, Superseded
+from jobs.model.errors import OnlyonceError, Superseded
 from jobs.model.long_run import Stopped
 
 log = structlog.get_logger()
@@ -81,8 +81,8 @@ class LongRun:
                 self._overtaken = error
                 self._asked.set()  # ends a wait between two turns
                 return
-            except Retryable as error:
-                log.warning("no heartbeat", problem=error.what)
+            except Exception as error:  # a heart that stopped by itself would look like a dead driver
+                log.warning("no heartbeat", problem=_first_line(error))
 
 
 @contextmanager

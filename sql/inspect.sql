@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -403,8 +403,9 @@ COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
 CREATE VIEW onlyonce.long_runs AS
 SELECT p.pipeline, r.instance, r.attempt,
        CASE WHEN r.exit_code = 0 THEN 'stopped' WHEN r.exit_code > 0 THEN 'failed'
-            WHEN r.heartbeat_at + r.lost_after <= clock_timestamp() THEN 'lost'
-            WHEN r.stop_asked_at IS NOT NULL THEN 'stopping' ELSE 'running' END AS state,
+            WHEN r.heartbeat_at + r.lost_after > clock_timestamp()
+            THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
+            WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
        r.driver, r.run_id, r.every, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
        r.exit_code, r.why
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;

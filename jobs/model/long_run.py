@@ -64,7 +64,7 @@ def refuse_beside(known: LongRun | None) -> None:
     """
     if known is not None and known.alive:
         raise Superseded(
-            f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, in {known.driver})",
+            f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, on {known.driver})",
             data="nothing was started; what is in the inbox, and what comes, is taken in by that one",
             hint=f"nothing to do; to run it otherwise, first: onlyonce stop {known.instance}",
         )
@@ -104,6 +104,6 @@ def ending(known: LongRun) -> str:
     """How a long run ended, for a message."""
     if known.lost:
         return (
-            f"the heartbeat of attempt {known.attempt} in {known.driver} ended {known.quiet.total_seconds():.0f} s ago"
+            f"the heartbeat of attempt {known.attempt} on {known.driver} ended {known.quiet.total_seconds():.0f} s ago"
         )
-    return f"attempt {known.attempt} in {known.driver} ended with exit code {known.exit_code}: {known.why or 'no word'}"
+    return f"attempt {known.attempt} on {known.driver} ended with exit code {known.exit_code}: {known.why or 'no word'}"
