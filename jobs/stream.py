@@ -21,8 +21,8 @@ from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline
-from jobs.model.errors import OnlyonceError, Refused
-from jobs.model.long_run import refuse_beside
+from jobs.model.errors import OnlyonceError
+from jobs.model.long_run import refuse_beside, refuse_with
 from jobs.model.report import Report
 
 if TYPE_CHECKING:
@@ -64,12 +64,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
     parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
     asked = parser.parse_args(argv)
-    if asked.forever and (asked.close or asked.bounded or asked.dry_run):
-        raise Refused(
-            "--forever goes with none of --close, --bounded and --dry-run",
-            data="nothing was read or written",
-            hint="a long run closes windows by idle_after only; to declare the input ended: onlyonce stop, then run --close",
-        )
+    if asked.forever:
+        refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     return asked
 
 

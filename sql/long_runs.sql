@@ -31,9 +31,15 @@ WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL
 RETURNING stop_asked_at IS NOT NULL AS stop_asked
 
 -- ask_stop --
--- Asks the driver to stop between two batches. No row: none is there that could.
+-- Asks the driver to stop between two batches; a supervisor only the one that it watches. No row: none is there that could.
 UPDATE onlyonce_private.long_runs SET stop_asked_at = coalesce(stop_asked_at, clock_timestamp())
-WHERE instance = :instance AND ended_at IS NULL RETURNING attempt
+WHERE instance = :instance AND ended_at IS NULL
+  AND (CAST(:supervisor AS text) IS NULL OR supervisor = :supervisor)
+RETURNING attempt
+
+-- watch --
+-- From now on this supervisor watches it: one before it, that was cleared, has no say any more.
+UPDATE onlyonce_private.long_runs SET supervisor = :supervisor WHERE instance = :instance
 
 -- end --
 -- How a driver ended; nothing, when another has taken its place.

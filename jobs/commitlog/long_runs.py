@@ -58,9 +58,18 @@ def beat(connection: Connection, taken: Taken, turns: int) -> bool:
     return bool(rows[0].stop_asked)
 
 
-def ask_stop(connection: Connection, instance: str) -> bool:
-    """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it again."""
-    return bool(ask(connection, "long_runs", "ask_stop", instance=instance))
+def ask_stop(connection: Connection, instance: str, supervisor: str | None = None) -> bool:
+    """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it again.
+
+    A supervisor that was killed asks in its own name, and is not heard where another watches by now.
+    """
+    return bool(ask(connection, "long_runs", "ask_stop", instance=instance, supervisor=supervisor))
+
+
+def watch(connection: Connection, instance: str, supervisor: str) -> LongRun | None:
+    """The same as `look`, by a supervisor that watches from now on."""
+    do(connection, "long_runs", "watch", instance=instance, supervisor=supervisor)
+    return look(connection, instance)
 
 
 def end(connection: Connection, taken: Taken, turns: int, exit_code: int, why: str | None) -> None:

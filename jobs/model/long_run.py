@@ -56,6 +56,16 @@ def lost_after(beat: timedelta) -> timedelta:
     return beat * BEATS
 
 
+def refuse_with(**asked: bool) -> None:
+    """A long run goes alone: raises Refused for what can't be asked of it."""
+    if others := [name for name, on in asked.items() if on]:
+        raise Refused(
+            f"a long run can't be asked for together with {' and '.join(others)}",
+            data="nothing was read or written",
+            hint="it closes windows by idle_after only; to declare the input ended: onlyonce stop, then a run with close",
+        )
+
+
 def refuse_beside(known: LongRun | None) -> None:
     """Nothing else may drive a pipeline whose long run is alive. Raises Superseded.
 

@@ -41,7 +41,8 @@ def register(context: RunContext) -> int:
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
     added = source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
-    query.log.info("registered", unit=f"{query.lineage}/files", files=added)
+    if added:
+        query.log.info("registered", unit=f"{query.lineage}/files", files=added)
     passing("receive-registered")
     return added
 

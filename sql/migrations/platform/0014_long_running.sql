@@ -15,6 +15,7 @@ CREATE TABLE onlyonce_private.long_runs (
     ended_at      timestamptz DEFAULT clock_timestamp(),
     exit_code     int DEFAULT 0,
     why           text,
+    supervisor    text,
     CONSTRAINT long_runs_ended_has_its_code CHECK ((ended_at IS NULL) = (exit_code IS NULL)),
     CONSTRAINT long_runs_driver_has_started CHECK (attempt = 0 OR started_at IS NOT NULL)
 );
