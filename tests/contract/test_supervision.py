@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
+
+# isort: split
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own, before it is imported
 from jobs.commitlog import lineages, long_runs
 from jobs.commitlog.connect import Database, forget_connections, run
 from jobs.commitlog.migrate import migrate
