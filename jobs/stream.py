@@ -84,12 +84,12 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
     from jobs.spark import drain
 
+    refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
     context = _context(pipeline, instance, database, asked)
     if context.bounded:
         drain.bounded(context)
         run(database, lambda conn: lineages.close_instance(conn, instance))
     else:
-        run(database, lambda conn: refuse_beside(long_runs.look(conn, instance)))
         drain.once(context, ended=asked.close)
 
 

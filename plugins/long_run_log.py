@@ -10,6 +10,11 @@ from jobs.model.long_run import LongRun
 from plugins.task_environment import database_url
 
 
+def prepare() -> None:
+    """Bring a database of an older version to this one. A task begins with it."""
+    _log("migrate").migrate(database_url())
+
+
 def look(pipeline: str) -> LongRun | None:
     """The last long run; None before the first. Raises DatabaseAway."""
     found: LongRun | None = _run(lambda conn: _log("long_runs").look(conn, pipeline))
@@ -17,8 +22,7 @@ def look(pipeline: str) -> LongRun | None:
 
 
 def watch(pipeline: str, supervisor: str) -> LongRun | None:
-    """The same, by a supervisor that watches it from now on. A database of an older version is brought to this one."""
-    _log("migrate").migrate(database_url())
+    """The same, by a supervisor that watches it from now on."""
     found: LongRun | None = _run(lambda conn: _log("long_runs").watch(conn, pipeline, supervisor))
     return found
 

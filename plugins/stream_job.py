@@ -43,11 +43,12 @@ class StreamOperator(SparkJobOperator):
     def execute(self, context: Any) -> None:
         """Drain, or see to it that a long run is at work. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
         params = context["params"]
+        long_run_log.prepare()
         if params.get("mode") == "forever":
             with refusals_are_final(self.log):
                 refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
             return self._start(context)
-        known = self._known(context)
+        known = long_run_log.look(self.pipeline)
         if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):
             raise AirflowSkipException(f"A long run is at work (attempt {known.attempt}): it takes in what is there.")
         super().execute(context)

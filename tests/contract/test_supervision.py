@@ -260,10 +260,11 @@ def test_a_task_that_a_person_ends_asks_its_driver_to_stop_and_no_other_ones(wor
 
 def test_a_drain_beside_a_long_run_is_skipped(world: World) -> None:
     """The schedule goes on without red runs; what asks for more than a drain is the driver's to refuse."""
-    world.take()
+    trigger, _ = deferred(execute)
     with pytest.raises(AirflowSkipException, match="attempt 1"):
         execute(mode="drain")
-    assert world.started() == []
+    assert len(world.started()) == 1
+    assert world.log(lambda conn: long_runs.ask_stop(conn, "flights", trigger.supervisor))
     world.drivers_end_with(69)
     with pytest.raises(AirflowFailException, match="exit code 69"):
         execute(mode="drain", close=True)
