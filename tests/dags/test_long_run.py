@@ -11,7 +11,7 @@ import pytest
 
 from jobs.model.errors import DatabaseAway, Refused
 from jobs.model.long_run import LongRun
-from plugins import long_run_end
+from plugins import long_run_log
 from plugins.long_run_end import LongRunEnd
 from plugins.spark_job import arguments
 
@@ -57,7 +57,7 @@ def test_the_trigger_fires_when_no_driver_is_alive(
     async def events() -> list[Any]:
         return [event.payload async for event in LongRunEnd("flights", "s").run()]
 
-    monkeypatch.setattr(long_run_end.long_run_log, "look", look)
+    monkeypatch.setattr(long_run_log, "look", look)
     monkeypatch.setattr(LongRunEnd, "EVERY_SECONDS", 0)
     assert asyncio.run(events()) == [{"problem": problem}]
     assert left == []
