@@ -1,4 +1,5 @@
-"""The DAG `stream_<pipeline>` for each declared pipeline: drain what is there, then stop.
+"""The DAG `stream_<pipeline>` for each declared pipeline: drain what is there, then stop; or, by the Param mode, keep a
+long run at work.
 
 ONLYONCE_SCHEDULE says when they run: a cron expression in UTC, by default every ten minutes, or `none` for
 runs by hand only. Set it before the platform starts. A file of ONLYONCE_PIPELINES that can't be loaded
@@ -14,7 +15,7 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from plugins.declared import loadable
 from plugins.pipeline_page import form, page
-from plugins.spark_job import SparkJobOperator
+from plugins.stream_job import StreamOperator
 
 SCHEDULE = os.environ.get("ONLYONCE_SCHEDULE") or "*/10 * * * *"
 
@@ -31,4 +32,4 @@ for pipeline in loadable():
         tags=["onlyonce", "stream"],
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ):
-        SparkJobOperator(task_id="drain", pipeline=pipeline.name)
+        StreamOperator(task_id="drain", pipeline=pipeline.name)

@@ -15,6 +15,7 @@
 | ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
 | ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
 | ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
+| ONLYONCE_HEARTBEAT      | seconds between two heartbeats of a long run     | 5                            |
 | ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
@@ -102,6 +103,11 @@ def keep_units_days() -> int:
 def keep_staged_days() -> int:
     """How long the staged rows of committed batches stay."""
     return int(os.environ.get("ONLYONCE_KEEP_STAGED_DAYS", "1"))
+
+
+def heartbeat_seconds() -> float:
+    """How often the driver of a long run gives a sign of life."""
+    return float(os.environ.get("ONLYONCE_HEARTBEAT", "5"))
 
 
 def archive() -> Path | None:

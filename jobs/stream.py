@@ -1,29 +1,37 @@
-"""Entry point: drain a pipeline, or run it bounded. What the DAG `stream_<pipeline>` and `onlyonce run` do.
+"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `stream_<pipeline>` and `onlyonce run` do.
 
-Receive runs to its end, then the closes that are due, then each output (experiments, B15). The report is
-read from the log after the fact.
+The report is read from the log after the fact.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
 
-from jobs import declarations, logs, settings
-from jobs.commitlog import lineages, views
+from jobs import declarations, logs, long_run, settings
+from jobs.commitlog import lineages, long_runs, views
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline
 from jobs.model.errors import OnlyonceError
+from jobs.model.long_run import refuse_beside, refuse_with
 from jobs.model.report import Report
 
+if TYPE_CHECKING:
+    from jobs.spark.run_context import RunContext
+
 log = structlog.get_logger()
+
+EVERY_SECONDS = 5.0
+"""How long a long run waits between two turns, unless it is told."""
 
 
 def main(argv: list[str]) -> Report:
@@ -38,7 +46,7 @@ def main(argv: list[str]) -> Report:
     instance = _instance(database, pipeline, asked.bounded)
     run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
     passing("start-instance")
-    _drain(pipeline, instance, database, asked)
+    (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
     return report(database, pipeline, instance, asked.run_id)
 
 
@@ -48,12 +56,17 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("pipeline")
     parser.add_argument("--close", action="store_true", help="declare the input ended: all windows with data close")
     parser.add_argument("--bounded", action="store_true", help="a run of its own over all input; nothing is late")
+    parser.add_argument("--forever", action="store_true", help="take in what comes, until it is asked to stop")
+    parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two turns of --forever")
     parser.add_argument("--max-files", type=int, help="how many files one batch takes")
     parser.add_argument("--dry-run", action="store_true", help="say what would be read; write nothing")
     parser.add_argument("--master", help="Spark's master")
     parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
     parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    return parser.parse_args(argv)
+    asked = parser.parse_args(argv)
+    if asked.forever:
+        refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
+    return asked
 
 
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
@@ -69,21 +82,41 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
-    from jobs.spark import backfill, outputs, receive, session
+    from jobs.spark import drain
+
+    refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
+    context = _context(pipeline, instance, database, asked)
+    if context.bounded:
+        drain.bounded(context)
+        run(database, lambda conn: lineages.close_instance(conn, instance))
+    else:
+        drain.once(context, ended=asked.close)
+
+
+def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+    # The place is taken before Spark starts: of two that were started by accident one costs nothing.
+    every = timedelta(seconds=asked.every)
+    with long_run.held(database, instance, asked.run_id, every) as mine:
+        from jobs.spark import drain
+
+        context = _context(pipeline, instance, database, asked, mine.between_batches)
+        mine.turns(drain.Turns(context).turn, every)
+
+
+def _context(
+    pipeline: Pipeline,
+    instance: str,
+    database: Database,
+    asked: argparse.Namespace,
+    between_batches: Callable[[], None] = lambda: None,
+) -> RunContext:
+    from jobs.spark import session
     from jobs.spark.run_context import RunContext
 
     spark = session.start(f"onlyonce {instance}", asked.master)
-    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files)
+    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, between_batches)
     context.check_declarations()
-    receive.drain(context)
-    if not context.bounded:
-        receive.close(context, ended=asked.close)
-    for root in pipeline.roots():
-        (outputs.drain_bounded if context.bounded else outputs.drain)(context, root)
-    if context.bounded:
-        run(database, lambda conn: lineages.close_instance(conn, instance))
-    else:
-        backfill.fold_late(context)
+    return context
 
 
 def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:

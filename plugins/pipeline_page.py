@@ -16,8 +16,8 @@ def page(pipeline: Pipeline) -> str:
         f"when the source has been silent for {pipeline.idle_after}" if pipeline.idle_after else "never by silence"
     )
     return f"""\
-Drains what is in the inbox, **exactly once**, and stops. Running it again, or clearing a run, changes
-nothing that is committed. The end of the task's log says what was committed, read from the commit log.
+Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, takes in what comes. Running it again, or
+clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
 
 - **Source**: `{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
 - **A record** is identified by {_words(pipeline.record_id)}; it happened at `{pipeline.event_time}`
@@ -38,6 +38,15 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
     """The Params of a run; the same words as the options of `onlyonce run`."""
     most = pipeline.source.max_files_a_batch
     return {
+        "mode": Param(
+            "drain", type="string", enum=["drain", "forever"], title="Mode",
+            description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
+            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's slot.",
+        ),
+        "every": Param(
+            5, type="number", minimum=0, title="Every",
+            description="With forever: how many seconds it waits between two looks.",
+        ),
         "close": Param(
             False, type="boolean", title="Close",
             description="The input has ended: all windows that have data close. Later data goes on as usual.",

@@ -66,7 +66,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self._hook = self._get_hook()
         self._link(context)
         try:
-            with environment({**database_variables(), **_driver_variables(self._hook)}):
+            with environment({**database_variables(), **driver_variables(self._hook)}):
                 super().execute(context)
         except AirflowException as error:
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.
@@ -114,6 +114,8 @@ def arguments(pipeline: str, params: Mapping[str, Any], run_id: str) -> list[str
     """The driver's command line: what was asked for in the form. No secret is among it. Pure."""
     asked = [pipeline, f"--run-id={run_id}"]
     asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
+    if params.get("mode") == "forever":
+        asked += ["--forever", f"--every={params['every']}"]
     if params.get("max_files"):
         asked.append(f"--max-files={params['max_files']}")
     return asked
@@ -161,7 +163,8 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _driver_variables(hook: SparkSubmitHook) -> dict[str, str]:
+def driver_variables(hook: SparkSubmitHook) -> dict[str, str]:
+    """What a driver finds in its environment beside the secrets. Pure."""
     master = hook._connection["master"]
     # A local session asks nobody for the name and address of this machine.
     loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}

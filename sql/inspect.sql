@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -399,6 +399,32 @@ COMMENT ON COLUMN onlyonce.catalog.bucket_start IS 'the ten minutes of system ti
 COMMENT ON COLUMN onlyonce.catalog.chunks IS 'in how many chunks, each with a Bloom filter';
 COMMENT ON COLUMN onlyonce.catalog.ids IS 'record ids';
 COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
+
+CREATE VIEW onlyonce.long_runs AS
+SELECT p.pipeline, r.instance, r.attempt,
+       CASE WHEN r.exit_code = 0 THEN 'stopped' WHEN r.exit_code > 0 THEN 'failed'
+            WHEN r.heartbeat_at + r.lost_after > clock_timestamp()
+            THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
+            WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
+       r.driver, r.run_id, r.every, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
+       r.exit_code, r.why
+FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
+COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
+COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.long_runs.instance IS 'the same: a long run is of the stream';
+COMMENT ON COLUMN onlyonce.long_runs.attempt IS 'counts the drivers, one after the other';
+COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), stopped (as asked), failed (with its exit code), lost (its heartbeat ended)';
+COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
+COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
+COMMENT ON COLUMN onlyonce.long_runs.every IS 'how long it waits between two turns';
+COMMENT ON COLUMN onlyonce.long_runs.turns IS 'how often it has looked for input to the end; a turn without any writes nothing';
+COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn ended: old beside a fresh heartbeat, it has much to do or hangs';
+COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
+COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last sign of life';
+COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';
+COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
+COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
+COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
 
 DO $$
 BEGIN

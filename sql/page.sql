@@ -12,9 +12,11 @@ totals AS (
            count(*) FILTER (WHERE query = 'receive' AND state = 'committed'
                                   AND "in" IS DISTINCT FROM kept + invalid + remnant + duplicate) AS unbalanced
     FROM onlyonce.batches WHERE CAST(:instance AS text) IS NULL OR instance = :instance GROUP BY instance)
-SELECT receive.*, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
+SELECT receive.instance, receive.pipeline, receive.lineage, receive.life, receive.epoch, receive.last_batch,
+       CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
        totals.tide, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
 FROM receive LEFT JOIN totals USING (instance)
+LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY totals.last_committed_at DESC NULLS LAST, receive.instance
 
 -- recent --

@@ -28,9 +28,11 @@ kept AS (
     SELECT c.instance, bool_and(coalesce(c.conserved, false)) AS conserved FROM onlyonce.conservation c
     JOIN onlyonce.batches b ON (b.lineage, b.batch_id) = (c.lineage, c.batch)
     WHERE b.state = 'committed' GROUP BY c.instance)
-SELECT receive.instance AS pipeline, receive.state, receive.epoch, last.batch AS last_batch, totals.batches, totals.begun,
+SELECT receive.instance AS pipeline,
+       CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, receive.epoch, last.batch AS last_batch, totals.batches, totals.begun,
        totals."in", totals.kept, totals.late, totals.tide, kept.conserved, totals.last_commit
 FROM receive LEFT JOIN totals USING (instance) LEFT JOIN last USING (lineage) LEFT JOIN kept USING (instance)
+LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY receive.instance
 
 -- commits_of --
@@ -117,5 +119,6 @@ ORDER BY 1, query = 'receive' DESC, 2
 -- How far each stage is behind, in seconds, the slowest first.
 SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
        batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, tide,
-       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage
+       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage,
+       (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
 FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage

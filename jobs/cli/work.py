@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, backfill, audit, collect, lineage."""
+"""The commands that do something to the data, or judge it: run, stop, backfill, audit, collect, lineage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, read, there
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, note, read, there
 
 PANEL = "Work"
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, backfill, audit, collect):
+    for command in (run, stop, backfill, audit, collect):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -30,6 +30,12 @@ def run(
         bool,
         typer.Option("--bounded", help="A run of its own over all input, with targets of its own; nothing is late."),
     ] = False,
+    forever: Annotated[
+        bool, typer.Option("--forever", help="Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="With --forever: between two looks; by default 5.")
+    ] = None,
     max_files: Annotated[int | None, typer.Option(min=1, help="How many files one batch takes.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read; write nothing.")] = False,
     master: Annotated[str | None, typer.Option(help="Spark's master; by default ONLYONCE_MASTER or local[*].")] = None,
@@ -40,7 +46,9 @@ def run(
     declared(pipeline, pipelines)  # a wrong name is refused before Spark starts
     there(settings.database_url)
     argv = [pipeline]
-    argv += [flag for flag, on in (("--close", close), ("--bounded", bounded), ("--dry-run", dry_run)) if on]
+    flags = (("--close", close), ("--bounded", bounded), ("--forever", forever), ("--dry-run", dry_run))
+    argv += [flag for flag, on in flags if on]
+    argv += [] if every is None else ["--every", str(every)]
     argv += ["--max-files", str(max_files)] if max_files else []
     argv += ["--master", master] if master else []
     for file in pipelines or []:
@@ -49,6 +57,20 @@ def run(
     from jobs import stream  # with it comes Spark, which no other command needs
 
     give(stream.main(argv), as_json)
+
+
+def stop(pipeline: PipelineName) -> None:
+    """Ask the long run of a pipeline to stop after the batch at work, and Airflow not to start it again."""
+    from jobs.commitlog import long_runs
+    from jobs.commitlog.connect import Database
+    from jobs.commitlog.connect import run as in_transaction
+
+    database = Database(there(settings.database_url), "onlyonce-stop")
+    if in_transaction(database, lambda conn: long_runs.ask_stop(conn, pipeline)):
+        note(f"{pipeline}: the long run ends after the batch at work; `onlyonce status` shows its state")
+    else:
+        declared(pipeline)
+        note(f"{pipeline}: no long run is at work; nothing was changed")
 
 
 def backfill(

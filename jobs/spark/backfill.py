@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -109,7 +110,7 @@ def _batch(context: RunContext, query: Query, number: int, request: Request, rea
     """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
     plan = Plan(
         lineage=query.lineage, batch_id=number, source_from=None, source_to={"reservoirVersion": reach.consumed},
-        offsets_hash="", partitions=1, system_time=context.started_at, bucket=0, settings={}, mode="exactly_once",
+        offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
         declaration_hash=request.declaration_hash,
     )  # fmt: skip
     return Batch(plan, reach.frontier, 0, "begun", replayed=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -123,7 +124,7 @@ def _plan_of(
         source_to=offset,
         offsets_hash=offsets_hash,
         partitions=context.pipeline.partitions,
-        system_time=context.started_at,
+        system_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),
         mode=context.mode,

@@ -30,6 +30,7 @@ class Query:
     folder: Path
     database: Database
     start_from: dict[str, Any]
+    between_batches: Callable[[], None] = lambda: None
 
     @property
     def lineage(self) -> str:
@@ -51,14 +52,15 @@ OnBatch = Callable[[DataFrame, int], None]
 
 
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
-    """Process all that is there now, then stop. Raises our own error where one is the cause.
+    """Process all that is there now, then stop. Raises our own error where one is the cause, or what the run was asked
+    to stop with between two batches: to Spark that is a batch that failed, to the log one that has not begun.
 
     A fenced driver may still write into the checkpoint and so stop the live one (experiments, A8): as long
     as our epoch is the highest the query starts again, a bounded number of times.
     """
     for attempt in range(RESTARTS + 1):
         failures: list[BaseException] = []
-        started = _start(query, frame, mode, _keeping(on_batch, failures))
+        started = _start(query, frame, mode, _keeping(query, on_batch, failures))
         try:
             started.awaitTermination()
             return started
@@ -78,10 +80,11 @@ def _start(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> Stre
     return writer.foreachBatch(on_batch).start()
 
 
-def _keeping(on_batch: OnBatch, failures: list[BaseException]) -> OnBatch:
+def _keeping(query: Query, on_batch: OnBatch, failures: list[BaseException]) -> OnBatch:
     # Spark hands the driver only the text of what a batch function raised.
     def guarded(frame: DataFrame, batch_id: int) -> None:
         try:
+            query.between_batches()
             on_batch(frame, batch_id)
         except BaseException as error:
             failures.append(error)

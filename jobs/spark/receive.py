@@ -28,22 +28,35 @@ BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that ti
 
 
 def drain(context: RunContext) -> None:
-    """Take in what is there, batch by batch, then write the closes that are due. Called by `jobs.stream`."""
+    """Take in what is there, batch by batch. Called by `jobs.spark.drain`."""
+    register(context)
+    take_in(context)
+
+
+def register(context: RunContext) -> int:
+    """Finish a close that was left open, and put what is new in the inbox into the registry; gives the number of files."""
     query = context.open_query("receive")
     inbox = context.inbox()
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
     added = source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
-    query.log.info("registered", unit=f"{query.lineage}/files", files=added)
+    if added:
+        query.log.info("registered", unit=f"{query.lineage}/files", files=added)
     passing("receive-registered")
+    return added
+
+
+def take_in(context: RunContext) -> None:
+    """Take in what is registered, batch by batch."""
+    query, inbox = context.open_query("receive"), context.inbox()
     stream = source_files.stream(context.spark, inbox, int(query.start_from.get("version", 0)))
     drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
 
 
 def close(context: RunContext, *, ended: bool) -> None:
     """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything."""
-    query = context.open_query("receive", reuse=True)
+    query = context.open_query("receive")
     now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
     after = now.declared_ended() if ended else _silence(context, now)
     if after is not None and _closes_more(context, now, after):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,7 +29,10 @@ CUTTING = (
 
 @dataclass
 class RunContext:
-    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets."""
+    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
+
+    `between_batches` is called where a batch would begin; what it raises ends the run there, with nothing of it written.
+    """
 
     spark: SparkSession
     pipeline: Pipeline
@@ -37,7 +40,7 @@ class RunContext:
     run_id: str
     database: Database
     max_files: int | None = None
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    between_batches: Callable[[], None] = lambda: None
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property
@@ -64,13 +67,13 @@ class RunContext:
         """The file source: the inbox of the pipeline, the registry of this instance."""
         return inbox_of(self.pipeline, self.instance, self.max_files)
 
-    def open_query(self, name: str, *, reuse: bool = False) -> Query:
-        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch.
+    def open_query(self, name: str) -> Query:
+        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
 
         Raises Refused for a checkpoint that was lost, swapped or restored, and for a declaration under which the
         lineage can't go on (`onlyonce plan`).
         """
-        if reuse and name in self._open:
+        if name in self._open:
             return self._open[name]
         lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, name, uuid4()))
         passing("start-registered")
@@ -85,7 +88,9 @@ class RunContext:
         committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
         checkpoint.compare(folder, lineage.lineage, committed)
         checkpoint.sweep(folder)
-        self._open[name] = Query(driver, folder, driver.session(self.database), lineage.start_from or {})
+        self._open[name] = Query(
+            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches
+        )
         return self._open[name]
 
     def settings(self) -> dict[str, str]:

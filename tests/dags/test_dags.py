@@ -86,19 +86,32 @@ def test_the_page_tells_the_declaration(bag: DagBag) -> None:
 
 def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> None:
     params = bag.dags["stream_flights"].params
-    assert params.dump() == {"close": False, "bounded": False, "max_files": None, "dry_run": False}
+    assert params.dump() == {
+        "mode": "drain",
+        "every": 5,
+        "close": False,
+        "bounded": False,
+        "max_files": None,
+        "dry_run": False,
+    }
     for name in params:
         assert params.get_param(name).schema["title"]
         assert params.get_param(name).description
 
 
-@pytest.mark.parametrize("name, value", [("close", "yes"), ("max_files", 0), ("max_files", "4"), ("dry_run", None)])
+@pytest.mark.parametrize(
+    "name, value",
+    [("close", "yes"), ("max_files", 0), ("max_files", "4"), ("dry_run", None), ("mode", "always"), ("every", -1)],
+)
 def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> None:
     with pytest.raises(ParamValidationError):
         bag.dags["stream_flights"].params.get_param(name).resolve(value)
 
 
-@pytest.mark.parametrize("name, value", [("close", True), ("max_files", 1), ("max_files", None), ("bounded", True)])
+@pytest.mark.parametrize(
+    "name, value",
+    [("close", True), ("max_files", 1), ("max_files", None), ("bounded", True), ("mode", "forever"), ("every", 0.5)],
+)
 def test_the_form_takes_a_right_value(bag: DagBag, name: str, value: Any) -> None:
     assert bag.dags["stream_flights"].params.get_param(name).resolve(value) == value
 

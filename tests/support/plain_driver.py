@@ -43,7 +43,7 @@ def main(name: str) -> int:
     session.commit()
     for batch, sales in enumerate(lines):
         cursor.execute("SELECT FROM public.done WHERE batch = %s", (batch,))
-        if cursor.fetchone():
+        if cursor.fetchone() is not None:
             continue
         if BROKEN == "stops" and (settings.home() / f"tried-{batch}").exists():
             print("unit 1 is committed with other rows", file=sys.stderr)

@@ -75,6 +75,8 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         "commits flights",
         "sql 'select 1'",
         "run flights",
+        "run flights --forever",
+        "stop flights",
         "trace flights AA 1 JFK 2013-01-31T05:15:00Z",
         "doctor",
         "pause flights",

@@ -1,0 +1,68 @@
+"""A long run under test: what feeds it while it is at work, and how a test waits for what it does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from jobs.commitlog import long_runs
+from jobs.commitlog.connect import Database, run
+from tests.support.platform import JOB_TIMEOUT, Platform
+
+QUICK = {"ONLYONCE_HEARTBEAT": "0.5"}
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Look until the condition holds; fails when it does not within the time of a job."""
+    for _ in range(JOB_TIMEOUT * 10):
+        if condition():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def state(platform: Platform) -> str | None:
+    """What the log says of the long run."""
+    if platform.sql("SELECT to_regclass('onlyonce.long_runs') AS there")["there"].isna().all():
+        return None
+    return next(iter(platform.sql("SELECT state FROM onlyonce.long_runs")["state"]), None)
+
+
+def turns(platform: Platform) -> int:
+    """How many turns the driver at work has told of."""
+    return int(platform.sql("SELECT turns FROM onlyonce.long_runs")["turns"].sum())
+
+
+def committed(platform: Platform, query: str = "receive") -> int:
+    """How many batches of a query are committed."""
+    found = platform.sql(f"SELECT count(*) AS n FROM onlyonce.batches WHERE query = '{query}' AND state = 'committed'")
+    return int(found["n"][0])
+
+
+def ask_stop(platform: Platform) -> None:
+    """As `onlyonce stop` does."""
+    database = Database(platform.environment["ONLYONCE_DATABASE_URL"])
+    run(database, lambda conn: long_runs.ask_stop(conn, "shop"))
+
+
+@contextmanager
+def meanwhile(platform: Platform, work: Callable[[], None]) -> Iterator[None]:
+    """Do something beside a long run of this process; whatever comes of it, the run is asked to stop at its end."""
+    failures: list[BaseException] = []
+
+    def on_a_thread() -> None:
+        try:
+            until(lambda: state(platform) == "running", "a long run")
+            work()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ask_stop(platform)
+
+    thread = threading.Thread(target=on_a_thread)
+    thread.start()
+    yield
+    thread.join()
+    if failures:
+        raise failures[0]
