@@ -1,4 +1,4 @@
-"""The commands for whoever is on call: doctor, pause, resume."""
+"""The commands for whoever is on call: doctor, pause, resume, stop, drop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, there
+from jobs.cli.shell import InstanceName, Json, PipelineFiles, PipelineName, declared, give, there
 from jobs.model.errors import InvariantBroken
 from jobs.model.report import Report
 
@@ -16,7 +16,7 @@ PANEL = "When something is stuck"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (doctor, pause, resume):
+    for command in (doctor, pause, resume, stop, drop):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -56,6 +56,42 @@ def pause(pipeline: PipelineName) -> None:
 def resume(pipeline: PipelineName) -> None:
     """Let the schedules of a pipeline go on. What came meanwhile is taken in by the next run."""
     _hold(pipeline, held=False)
+
+
+def stop(
+    pipeline: PipelineName,
+    patience: Annotated[float, typer.Option(min=0, help="Minutes to wait for the run in work.")] = 60.0,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Ask no Airflow: wait for the drivers of runs at the shell alone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Hold the schedules of a pipeline and wait until its run in work has ended. Kills nothing; `resume` lets it go on."""
+    there(settings.database_url)
+
+    from jobs.local import stopping
+
+    give(stopping.stop(pipeline, patience_seconds=patience * 60, ask_airflow=not shell), as_json)
+
+
+def drop(
+    pipeline: InstanceName,
+    output: Annotated[str | None, typer.Option(help="Only this output, with those made from it.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="The tables of its sinks too, in Delta and PostgreSQL.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what goes and what stays.")] = False,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a pipeline (a bounded run, an output) that is declared no more: its rows in the log and its own folder."""
+    there(settings.database_url)
+    argv = [pipeline, *(flag for flag, on in (("--tables", tables), ("--yes", yes)) if on)]
+    argv += [f"--output={output}"] if output else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+
+    from jobs import drop as dropper
+
+    give(dropper.main(argv), as_json)
 
 
 def _hold(pipeline: str, *, held: bool) -> None:
