@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from jobs import declarations, settings
+from jobs import declarations, logs, settings
 from jobs.commitlog import dropping
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.dropping import Dropped, Left
@@ -40,6 +40,7 @@ GONE = ".dropped-"
 def main(argv: list[str]) -> Report:
     """Say what goes and what stays, and with `--yes` do it. The same again does nothing more."""
     asked = arguments(argv)
+    logs.configure(job="drop")
     database = Database(settings.database_url(), "onlyonce-drop")
     migrate(database.url)
     declared = declarations.load(asked.pipelines)

@@ -100,6 +100,11 @@ ORDER BY state, place
 SELECT place, instance, query, state FROM onlyonce_private.leftovers
 WHERE place = ANY (:places) OR (state = 'going' AND instance = :instance) ORDER BY state, place
 
+-- begun --
+-- The drops that were killed, with what they have still to remove.
+SELECT instance, query, array_agg(place ORDER BY place) AS places
+FROM onlyonce_private.leftovers WHERE state = 'going' GROUP BY 1, 2 ORDER BY 1, 2
+
 -- settle --
 -- It is removed.
 DELETE FROM onlyonce_private.leftovers WHERE place = :place

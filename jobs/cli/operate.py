@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import InstanceName, Json, PipelineFiles, PipelineName, declared, give, there
+from jobs.cli.shell import InstanceName, Json, PipelineFiles, PipelineName, declared, give, progress, there
 from jobs.model.errors import InvariantBroken
 from jobs.model.report import Report
 
@@ -70,8 +70,16 @@ def stop(
     there(settings.database_url)
 
     from jobs.local import stopping
+    from jobs.local.airflow_api import AirflowApi
 
-    give(stopping.stop(pipeline, patience_seconds=patience * 60, ask_airflow=not shell), as_json)
+    with progress("waits for nothing") as show:
+        report = stopping.stop(
+            pipeline,
+            patience_seconds=patience * 60,
+            airflow=None if shell else AirflowApi,
+            watch=lambda working: show("waits for: " + "; ".join(working)),
+        )
+    give(report, as_json)
 
 
 def drop(

@@ -105,6 +105,11 @@ def left(connection: Connection, name: str, query: str | None) -> list[Left]:
     return [Left(*tuple(row)) for row in ask(connection, "drop", "left", name=name, query=query)]
 
 
+def begun(connection: Connection) -> list[tuple[str, str | None, list[str]]]:
+    """(instance, query, places) of each drop that has not ended."""
+    return [(row.instance, row.query, row.places) for row in ask(connection, "drop", "begun")]
+
+
 def settle(connection: Connection, place: str) -> None:
     """A place is done, its note goes."""
     do(connection, "drop", "settle", place=place)

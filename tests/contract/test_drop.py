@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import declarations, drop, settings
+from jobs import declarations, doctor, drop, settings
 from jobs.cli import app
 from jobs.commitlog import declared, dropping, lineages
 from jobs.commitlog.connect import run
@@ -234,10 +234,11 @@ KILLS = [("drop-before-log", 1), ("drop-after-log", 1), ("drop-after-rename", 1)
 
 @pytest.mark.parametrize("point, nth", KILLS)
 def test_a_kill_at_any_point_does_not_show(
-    lived: Shop, declare: Callable[[str], None], tmp_path: Path, point: str, nth: int
+    lived: Shop, declare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str, nth: int
 ) -> None:
     """Half dropped it can't be run; the same command then leaves what a drop without a kill leaves."""
     declare(NONE)
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     (tmp_path / "points").mkdir()
     faults = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path / "points")}
@@ -249,6 +250,7 @@ def test_a_kill_at_any_point_does_not_show(
         with pytest.raises(Refused, match="has not ended") as refused:
             refuse_left(lived.log)
         assert "onlyonce drop shop" in refused.value.hint
+        assert {row["finding"] for row in doctor.main(["--grace=0"]).tables["findings"]} == {"begun drop"}
 
     drop.main(["shop", "--tables", "--yes"])
 
