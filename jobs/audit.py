@@ -114,6 +114,15 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
             yield from _never_ran(instance, declared)
 
 
+def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
+    """(lineage, finding) of what does not add up, whoever is at work. Called by `jobs.alerts`. Pure."""
+    for batch in seen.not_conserved:
+        yield batch["lineage"], _not_conserved(batch)
+    for output in seen.outputs_and_receive:
+        for finding in _pairs(output, declared):
+            yield output["lineage"], finding
+
+
 def broken(report: Report) -> InvariantBroken:
     """The error that the findings amount to."""
     more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""

@@ -15,6 +15,8 @@
 | ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
 | ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
 | ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
+| ONLYONCE_ALERT_HOOK     | 'module:function' or a webhook's URL             | none: alerts are only kept   |
+| ONLYONCE_ALERT_LAG_MINUTES | input that waits for longer is an alert       | 60                           |
 | ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
@@ -102,6 +104,16 @@ def keep_units_days() -> int:
 def keep_staged_days() -> int:
     """How long the staged rows of committed batches stay."""
     return int(os.environ.get("ONLYONCE_KEEP_STAGED_DAYS", "1"))
+
+
+def alert_hook() -> str | None:
+    """Who is told of alerts. A webhook's URL is a secret: never log it."""
+    return os.environ.get("ONLYONCE_ALERT_HOOK") or None
+
+
+def alert_lag_minutes() -> float:
+    """How long input may wait for a stage before it is an alert."""
+    return float(os.environ.get("ONLYONCE_ALERT_LAG_MINUTES", "60"))
 
 
 def archive() -> Path | None:

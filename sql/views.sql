@@ -119,3 +119,18 @@ SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeri
        batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, tide,
        round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage
 FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage
+
+-- run_outputs --
+-- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch
+-- has no units for Delta, so its rows are not known.
+SELECT instance, sink AS output, count(DISTINCT (lineage, batch)) AS batches, sum(rows)::bigint AS rows,
+       (array_agg(lineage || '/' || batch ORDER BY committed_at DESC))[1] AS batch
+FROM onlyonce.commits
+WHERE run_id = :run_id AND pipeline = :pipeline AND output <> 'receive' AND batch_state = 'committed' AND rows > 0
+GROUP BY 1, 2
+UNION ALL
+SELECT b.instance, b.query, count(*), NULL, (array_agg(b.lineage || '/' || b.batch_id ORDER BY b.committed_at DESC))[1]
+FROM onlyonce.batches b
+WHERE b.run_id = :run_id AND b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once'
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.lineage, c.batch) = (b.lineage, b.batch_id))
+GROUP BY 1, 2 ORDER BY 1, 2
