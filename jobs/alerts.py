@@ -97,7 +97,8 @@ def _look(connection: Any, lag_seconds: float) -> list[Cause]:
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
     """How many were told, and why others were not. Each in a transaction of its own: what was told is noted at once."""
-    told, failed, at = 0, [], ("", "")
+    told, at = 0, ("", "")
+    failed: list[str] = []
     while True:
         with transaction(database) as connection:
             cause = alerting.untold(connection, at)

@@ -183,7 +183,9 @@ def _report(asked: argparse.Namespace, found: Dropped, leaves: list[Left], known
     if any(left.state == "left" for left in leaves):
         warnings.append("tables that stay keep their rows: no run may write there, until `onlyonce drop` with --tables")
     facts = {"lineages": len(found.lineages), **found.rows, "done": bool(asked.yes)}
-    return Report(title, f"drop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"goes": goes, "stays": stays}, warnings)
+    return Report(
+        title, f"drop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"goes": goes, "stays": stays}, warnings
+    )
 
 
 def _told(left: Left) -> dict[str, Any]:

@@ -154,7 +154,9 @@ def provider(figures: Figures, reader: MetricReader) -> MeterProvider:
     """Instruments that ask the log whenever `reader` collects."""
     made = MeterProvider([reader], Resource.create({"service.name": "onlyonce"}))
     meter = made.get_meter("onlyonce")
-    meter.create_observable_gauge(UP, [lambda _: [Observation(int(figures.up()))]], description="Whether the log answers")
+    meter.create_observable_gauge(
+        UP, [lambda _: [Observation(int(figures.up()))]], description="Whether the log answers"
+    )
     for metric in METRICS:
         make = meter.create_observable_gauge if metric.kind == "gauge" else meter.create_observable_counter
         make(metric.name, [_callback(figures, metric)], unit=metric.unit, description=metric.description)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -40,7 +41,9 @@ def doctor(
 
     from jobs import doctor as doctoring  # with it come Delta and the database's driver
 
-    report = doctoring.main(argv)
+    # A repair may be a run, which tells of itself.
+    with nullcontext() if fix else progress("looks at the log, the checkpoints and the tables, twice"):
+        report = doctoring.main(argv)
     if as_json:
         give(report, as_json)
     else:
@@ -68,6 +71,8 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Hold the schedules of a pipeline and wait until its run in work has ended. Kills nothing; `resume` lets it go on."""
+    if shell:
+        declared(pipeline)
     there(settings.database_url)
 
     from jobs.local import stopping
@@ -86,8 +91,12 @@ def stop(
 def drop(
     pipeline: InstanceName,
     output: Annotated[str | None, typer.Option(help="Only this output, with those made from it.")] = None,
-    tables: Annotated[bool, typer.Option("--tables", help="The tables of its sinks too, in Delta and PostgreSQL.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what goes and what stays.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="The tables of its sinks too, in Delta and PostgreSQL.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this it only says what goes and what stays.")
+    ] = False,
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -121,8 +130,12 @@ def alerts(
 
 
 def metrics(
-    serve: Annotated[int | None, typer.Option(metavar="PORT", min=0, help="Serve them to Prometheus at /metrics.")] = None,
-    host: Annotated[str, typer.Option(help="Where to listen. There is no login: open it to your own network only.")] = "127.0.0.1",
+    serve: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, help="Serve them to Prometheus at /metrics.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen. There is no login: open it to your own network only.")
+    ] = "127.0.0.1",
     push: Annotated[
         bool, typer.Option("--push", help="Send them by OTLP, where OTEL_EXPORTER_OTLP_ENDPOINT says.")
     ] = False,
@@ -142,7 +155,9 @@ def metrics(
         give(figures.table(known), as_json)
         return
     end = figures.push(known, every).shutdown if push else figures.serve(known, host, serve or 0)
-    note("sends metrics; Ctrl-C ends it" if push else f"serves metrics at http://{host}:{serve}/metrics; Ctrl-C ends it")
+    note(
+        "sends metrics; Ctrl-C ends it" if push else f"serves metrics at http://{host}:{serve}/metrics; Ctrl-C ends it"
+    )
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

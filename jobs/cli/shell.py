@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +16,26 @@ from jobs.model.declare import Pipeline, unknown
 from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.report import Report
 
+
+
+def _named(incomplete: str) -> list[str]:
+    """The declared pipelines whose name begins so, for the shell's completion. A file that is wrong completes nothing."""
+    from jobs import declarations
+
+    with suppress(OnlyonceError):
+        return [name for name in declarations.load() if name.startswith(incomplete)]
+    return []
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A declared pipeline, like flights.")]
+PipelineName = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A declared pipeline, like flights.", autocompletion=_named)
+]
 InstanceName = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.")
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.", autocompletion=_named
+    ),
 ]
 PipelineFiles = Annotated[
     list[Path] | None,

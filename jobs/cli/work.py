@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, read, there
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, progress, read, there
 
 PANEL = "Work"
 
@@ -87,12 +87,16 @@ def audit(
     grace: Annotated[
         int, typer.Option(help="Minutes without a sign of life after which unfinished work counts as left behind.")
     ] = 15,
+    data: Annotated[
+        bool, typer.Option("--data", help="Count the rows of the tables too, against the log. Reads every row once.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the log: every record has one fate, no batch was left behind, each output has read what was received."""
     from jobs import audit as auditor
 
-    report = auditor.examine(grace)
+    with progress("reads the log") as show:
+        report = auditor.examine(grace, data=data, watch=show)
     give(report, as_json)
     if report.warnings:
         tables.show_error(auditor.broken(report), tables.console(stderr=True))
@@ -109,7 +113,9 @@ def collect(
     from jobs import collect as collector
 
     there(settings.database_url)
-    give(collector.main([pipeline] if pipeline else []), as_json)
+    with progress("lets go what is kept long enough"):
+        report = collector.main([pipeline] if pipeline else [])
+    give(report, as_json)
 
 
 @lineage_app.command("list")

@@ -51,7 +51,8 @@ def stop(
         if time.monotonic() - begun > patience_seconds:
             raise Retryable(
                 f"{pipeline} is still at work after {patience_seconds:.0f} s: {'; '.join(working)}",
-                data="it was not killed, and goes on to its end; " + ("its schedules are held" if held else "no schedule was held"),
+                data="it was not killed, and goes on to its end; "
+                + ("its schedules are held" if held else "no schedule was held"),
                 hint="run the same command again to go on waiting; `onlyonce resume` lets the schedules go on",
             )
         time.sleep(LOOK_EVERY_SECONDS)

@@ -68,7 +68,9 @@ def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding
     arguments = (instance, *(("--output", query) if query else ()), "--yes")
     command = f"onlyonce drop {' '.join(arguments)}"
     what = f"a drop has not ended; still to be removed: {', '.join(places)}"
-    return Finding("begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True))
+    return Finding(
+        "begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True)
+    )
 
 
 def other_version(where: str, what: str) -> Finding:

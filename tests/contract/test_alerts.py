@@ -43,7 +43,9 @@ def kinds(messages: list[Message]) -> list[tuple[str, str]]:
 
 def break_conservation(shop: Shop, by: int) -> None:
     """As if a unit had another count than its batch."""
-    shop.log.rows("UPDATE onlyonce_private.units SET kept = kept + %s WHERE unique_id = 'shop/receive/1/0/events/0'", by)
+    shop.log.rows(
+        "UPDATE onlyonce_private.units SET kept = kept + %s WHERE unique_id = 'shop/receive/1/0/events/0'", by
+    )
 
 
 def wait(shop: Shop, minutes: int) -> None:
@@ -123,7 +125,7 @@ def test_a_hook_that_fails_is_tried_again_and_stops_no_other(
     quiet(shop)
     break_conservation(shop, 1)
     monkeypatch.setenv("ONLYONCE_ALERT_HOOK", "my_hooks:fail")
-    with pytest.raises(Retryable, match="failed for 1 of 1 alert.*out of paper"):
+    with pytest.raises(Retryable, match=r"failed for 1 of 1 alert.*out of paper"):
         alerts.main([])
 
     monkeypatch.setenv("ONLYONCE_ALERT_HOOK", "my_hooks:tell")
@@ -213,5 +215,5 @@ def test_a_hook_that_is_not_there_is_refused(named: str, shop: Shop, monkeypatch
     """Before anything is looked at: somebody believes that they will be told."""
     monkeypatch.setenv("ONLYONCE_ALERT_HOOK", named)
 
-    with pytest.raises(Refused, match="module:function|is not there"):
+    with pytest.raises(Refused, match=r"module:function|is not there"):
         alerts.main([])

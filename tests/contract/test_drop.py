@@ -64,7 +64,9 @@ def lived(shop: Shop) -> Shop:
     shop.log.start("shop@1", "receive")
     shop.log.start("mill", "receive")
     for table in TABLES:
-        shop.log.rows(f"CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE {table} (n int); INSERT INTO {table} VALUES (1)")
+        shop.log.rows(
+            f"CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE {table} (n int); INSERT INTO {table} VALUES (1)"
+        )
     for folder in ("inbox/shop", "data/mill", "data/shop/staged/balance"):
         (settings.home() / folder).mkdir(parents=True, exist_ok=True)
     (settings.inbox("shop") / "a.jsonl").write_text("{}")
@@ -185,7 +187,9 @@ def test_a_table_that_another_pipeline_writes_to_stays(lived: Shop, declare: Cal
     assert notes(lived.log) == {}
 
 
-SHOP_AS = "import dataclasses\nfrom tests.support.shop import SHOP\nPIPELINES = [dataclasses.replace(SHOP, name='NAME')]\n"
+SHOP_AS = (
+    "import dataclasses\nfrom tests.support.shop import SHOP\nPIPELINES = [dataclasses.replace(SHOP, name='NAME')]\n"
+)
 
 
 def test_an_output_goes_alone(lived: Shop, declare: Callable[[str], None]) -> None:

@@ -50,9 +50,12 @@ def collected(figures: Figures) -> dict[str, dict[tuple[str, ...], float]]:
     [scope] = data.resource_metrics[0].scope_metrics
     made.shutdown()
     return {
-        metric.name: {tuple(map(str, (point.attributes or {}).values())): point.value for point in metric.data.data_points}
+        metric.name: {
+            tuple(map(str, (point.attributes or {}).values())): point.value  # type: ignore[union-attr]
+            for point in metric.data.data_points
+        }
         for metric in scope.metrics
-    }  # type: ignore[union-attr]
+    }
 
 
 def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
@@ -67,7 +70,11 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
     assert found["onlyonce.batches"] == {("shop", "receive"): 2, ("shop", "per_shop"): 1}
     assert found["onlyonce.state"] == {("shop", query, "live"): 1 for query in ("receive", "per_shop", "balance")}
     assert found["onlyonce.last_batch"] == {("shop", "receive"): 1, ("shop", "per_shop"): 0}
-    assert found["onlyonce.batches.waiting"] == {("shop", "receive"): 0, ("shop", "per_shop"): 1, ("shop", "balance"): 2}
+    assert found["onlyonce.batches.waiting"] == {
+        ("shop", "receive"): 0,
+        ("shop", "per_shop"): 1,
+        ("shop", "balance"): 2,
+    }
     assert found["onlyonce.batches.not_conserved"] == {("shop", "receive"): 0, ("shop", "per_shop"): 0}
     tide, watermark = found["onlyonce.tide.time"], found["onlyonce.watermark.time"]
     assert tide["shop", "receive"] == at(90).timestamp()
@@ -131,7 +138,11 @@ def test_the_command_shows_them_once(worked: Shop, monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(app, ["metrics", "--json"])
 
     shown: list[dict[str, Any]] = json.loads(result.stdout)
-    kept = [row["value"] for row in shown if (row["metric"], row["fate"], row["stage"]) == ("onlyonce_records_total", "kept", "receive")]
+    kept = [
+        row["value"]
+        for row in shown
+        if (row["metric"], row["fate"], row["stage"]) == ("onlyonce_records_total", "kept", "receive")
+    ]
     assert kept == [3]
 
 

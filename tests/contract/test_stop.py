@@ -49,7 +49,9 @@ def test_it_returns_when_the_driver_has_ended(shop: Shop, airflow: Airflow, api:
     assert report.title == "shop: stopped"
 
 
-@pytest.mark.parametrize("state, waits", [("running", True), ("queued", False), ("deferred", False), ("up_for_retry", False)])
+@pytest.mark.parametrize(
+    "state, waits", [("running", True), ("queued", False), ("deferred", False), ("up_for_retry", False)]
+)
 def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
     shop: Shop, airflow: Airflow, api: Callable[[], AirflowApi], state: str, waits: bool
 ) -> None:

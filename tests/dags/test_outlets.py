@@ -35,8 +35,13 @@ def operator() -> SparkJobOperator:
 
 def test_a_run_that_has_written_tells_its_tables(submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is of the asset that a following DAG names, and carries what the log says."""
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(log, "committed", lambda *of: asked.append(of) or COMMITTED)
+    asked: list[tuple[str, ...]] = []
+
+    def committed(*of: str) -> list[dict[str, Any]]:
+        asked.append(of)
+        return COMMITTED
+
+    monkeypatch.setattr(log, "committed", committed)
     given = context()
 
     submits(lambda: operator().execute(given))
@@ -91,4 +96,6 @@ def test_a_dag_can_follow_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for dag in ("stream_flights", "backfill_flights"):
         [task] = bag.dags[dag].tasks
         assert task.outlets == [outlets.alias("flights")]
-    assert outlets.asset("flights", "per_carrier") == Asset(name="flights/per_carrier", uri="onlyonce://flights/per_carrier", group="onlyonce")
+    assert outlets.asset("flights", "per_carrier") == Asset(
+        name="flights/per_carrier", uri="onlyonce://flights/per_carrier", group="onlyonce"
+    )
