@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.shell import InstanceName, Json, Limit, PipelineFiles, declared, give, note, progress, read, rows_of, there
+from jobs.cli.shell import (
+    InstanceName,
+    Json,
+    Limit,
+    PipelineFiles,
+    declared,
+    give,
+    note,
+    progress,
+    read,
+    rows_of,
+    there,
+)
 
 PANEL = "Look"
 

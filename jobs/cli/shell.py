@@ -17,7 +17,6 @@ from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.report import Report
 
 
-
 def _named(incomplete: str) -> list[str]:
     """The declared pipelines whose name begins so, for the shell's completion. A file that is wrong completes nothing."""
     from jobs import declarations

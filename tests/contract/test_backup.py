@@ -23,7 +23,10 @@ from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]
 PAGE = (ROOT / "jobs" / "OPERATING.md").read_text()
-PACK = ["pg_dump --format=custom --file=backup/log.dump", 'tar -C "$ONLYONCE_HOME" -cf backup/home.tar data tables inbox']
+PACK = [
+    "pg_dump --format=custom --file=backup/log.dump",
+    'tar -C "$ONLYONCE_HOME" -cf backup/home.tar data tables inbox',
+]
 UNPACK = [
     'pg_restore --exit-on-error --no-owner --dbname="$PGDATABASE" backup/log.dump',
     'tar -C "$ONLYONCE_HOME" -xf backup/home.tar',

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 
 from jobs import declarations, doctor, drop, settings
 from jobs.cli import app
-from jobs.commitlog import declared, dropping, lineages
+from jobs.commitlog import declared, lineages
 from jobs.commitlog.connect import run
 from jobs.commitlog.migrate import migrate_authority
-from jobs.model.dropping import targets
 from jobs.model.errors import Refused, Retryable
+from jobs.spark.run_context import RunContext
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
 from tests.support.platform import ROOT
@@ -100,9 +100,10 @@ def notes(log: Log) -> dict[str, str]:
 
 
 def refuse_left(log: Log) -> None:
-    """What a starting driver of the shop, as it was declared, asks."""
+    """What a starting driver of the shop, as it was declared, asks before it reads anything. It needs no session for that."""
     pipeline = declarations.load([Path(SHOP)])["shop"]
-    run(log.database, lambda conn: dropping.refuse_left(conn, "shop", targets(pipeline, "shop")))
+    no_session: Any = None
+    RunContext(no_session, pipeline, "shop", "run", log.database).check_declarations()
 
 
 def test_what_is_declared_is_not_dropped(lived: Shop, declare: Callable[[str], None]) -> None:

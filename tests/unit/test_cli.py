@@ -95,7 +95,17 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "pause", "resume", "stop", "late", "invalid", "remnant", "feed", "backfill --from 2013-01-01 --to 2013-01-02"],
+    [
+        "run",
+        "pause",
+        "resume",
+        "stop",
+        "late",
+        "invalid",
+        "remnant",
+        "feed",
+        "backfill --from 2013-01-01 --to 2013-01-02",
+    ],
 )
 def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
     result = runner.invoke(app, [*command.split(), "flighs"])
