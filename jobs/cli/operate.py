@@ -71,8 +71,7 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Hold the schedules of a pipeline and wait until its run in work has ended. Kills nothing; `resume` lets it go on."""
-    if shell:
-        declared(pipeline)
+    declared(pipeline)
     there(settings.database_url)
 
     from jobs.local import stopping

@@ -93,6 +93,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Check the log: every record has one fate, no batch was left behind, each output has read what was received."""
+    there(settings.database_url)
+
     from jobs import audit as auditor
 
     with progress("reads the log") as show:

@@ -258,6 +258,7 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
 
 def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
     monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
 
     result = runner.invoke(app, ["audit", "--json"])
