@@ -14,7 +14,8 @@ from plugins.task_report import tell
 DOC = """\
 Compares what was read with what became of it: each record of each committed batch is kept, late, a
 duplicate, invalid or a remnant, and each output has read what receive kept. It reads the commit log
-only. It fails when something does not add up; the log names the batches.
+only. It fails when something does not add up; the log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK`
+of broken conservation, of lag over its bound and of duplicates near the horizon, each cause once.
 """
 
 log = logging.getLogger(__name__)
@@ -39,4 +40,13 @@ with DAG(
             report = audit.main([])
         tell(report, log)
 
+    @task
+    def alerts() -> None:
+        """Tell the hook what is new, whatever the audit says. It fails when the hook does."""
+        told = importlib.import_module("jobs.alerts")
+        with environment(database_variables()):
+            report = told.main([])
+        tell(report, log)
+
     conservation()
+    alerts()

@@ -5,7 +5,9 @@ output read all that receive committed; is what an output read, in (record, wind
 kept. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
 given no sign of life for a while (`--grace`).
 
-Not promised: that the tables hold what the log says; only the log is read. Within the grace time a
+With `--data` the tables are counted too (`jobs.audit_data`): slower, since it reads a few columns of every row.
+
+Not promised: without it, that the tables hold what the log says. Within the grace time a
 run that was killed looks like one that works. The records of an output's later lives are not counted up:
 these begin in the middle of `events`.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +48,8 @@ class Evidence:
 
 def main(argv: list[str]) -> Report:
     """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
-    report = examine(arguments(argv).grace)
+    asked = arguments(argv)
+    report = examine(asked.grace, data=asked.data)
     # Logs are not configured here: in Airflow's process that would take away Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
@@ -59,17 +62,25 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     """What an audit is asked for."""
     parser = argparse.ArgumentParser(prog="jobs.audit", description=__doc__)
     parser.add_argument("--grace", type=int, default=GRACE_MINUTES, help="minutes without a sign of life")
+    parser.add_argument("--data", action="store_true", help="count the rows of the tables themselves too")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args(argv)
 
 
-def examine(grace: int = GRACE_MINUTES) -> Report:
-    """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`."""
+def examine(grace: int = GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
+    """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`; `watch` is told how far it is."""
     database = Database(settings.database_url())
     seen, summary, near = run(
         database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
     )
-    found = list(findings(seen, declarations.load(), grace))
+    declared = declarations.load()
+    found = list(findings(seen, declared, grace))
+    left_out: list[str] = []
+    if data:
+        from jobs import audit_data  # with it come Delta and Arrow
+
+        wrong, left_out = audit_data.examine(database, declared, watch)
+        found += wrong
     facts = {
         "batches": sum(row["batches"] for row in summary),
         "under way": len(seen.begun_batches),
@@ -81,6 +92,8 @@ def examine(grace: int = GRACE_MINUTES) -> Report:
     if near:
         # No finding: all of them were told. But the next ones may come too late for that.
         shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = near
+    if left_out:
+        shown["tables that were not compared"] = [{"why": why} for why in left_out]
     title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
     return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
 
@@ -112,6 +125,15 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
     for instance in seen.signs_of_life:
         if instance["instance"] in at_rest:
             yield from _never_ran(instance, declared)
+
+
+def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
+    """(lineage, finding) of what does not add up, whoever is at work. Called by `jobs.alerts`. Pure."""
+    for batch in seen.not_conserved:
+        yield batch["lineage"], _not_conserved(batch)
+    for output in seen.outputs_and_receive:
+        for finding in _pairs(output, declared):
+            yield output["lineage"], finding
 
 
 def broken(report: Report) -> InvariantBroken:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +23,13 @@ from typing import Any
 import structlog
 
 from jobs import catalog_rebuild, declarations, logs, on_disk, settings
-from jobs.commitlog import collector, declared, health, lineages
+from jobs.commitlog import collector, declared, dropping, health, lineages
 from jobs.commitlog.connect import Database, run, snapshot, transaction
 from jobs.commitlog.migrate import migrate, missing
 from jobs.model.declare import Pipeline
 from jobs.model.diagnosis import Evidence, findings
 from jobs.model.errors import OnlyonceError
-from jobs.model.finding import Finding, not_migrated
+from jobs.model.finding import Finding, half_dropped, not_migrated
 from jobs.model.report import Report
 
 log = structlog.get_logger()
@@ -97,19 +97,21 @@ def _look(platform: Platform) -> list[Finding]:
     versions = on_disk.versions()
     with transaction(platform.database) as connection:
         lacking = missing(connection)
+        drops = [] if lacking else dropping.begun(connection)
     if lacking:
         return [not_migrated(lacking), *versions]
-    return [*versions, *findings(gather(platform), platform.grace_seconds)]
+    half = [half_dropped(*drop) for drop in drops]
+    return [*versions, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
 
 
-def gather(platform: Platform) -> Evidence:
+def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     """Ask everything. The tables come before the log: what has landed was begun in the log before."""
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
         known, instances = health.queries(connection), dict(collector.instances(connection))
     tables = on_disk.Tables()
     landed = tables.landed(known, pipelines)
-    forgotten = on_disk.forgotten(list(instances), known)
+    forgotten = on_disk.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)
         queries, begun = health.queries(connection), health.begun(connection)
@@ -188,6 +190,11 @@ def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> 
         from jobs import lineage
 
         lineage.new(arguments[0], yes=True)
+    elif by == "drop":
+        from jobs import drop
+
+        files = [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
+        drop.main([*arguments, *files])
     elif by == "migrate":
         migrate(database.url)
     elif by == "ids":

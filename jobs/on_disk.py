@@ -103,7 +103,9 @@ def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
     found = {
         str(path): "it holds `events`, but the log has no pipeline of that name"
         for path in there
-        if (path / "events" / "_delta_log").is_dir() and path.name not in instances
+        if (path / "events" / "_delta_log").is_dir()
+        and path.name not in instances
+        and not path.name.startswith(".dropped-")
     }
     for query in queries:
         lives = settings.data_dir(query["instance"]) / "checkpoints" / query["query"]

@@ -16,6 +16,8 @@
 | ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
 | ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
 | ONLYONCE_HEARTBEAT      | seconds between two heartbeats of a long run     | 5                            |
+| ONLYONCE_ALERT_HOOK     | 'module:function' or a webhook's URL             | none: alerts are only kept   |
+| ONLYONCE_ALERT_LAG_MINUTES | input that waits for longer is an alert       | 60                           |
 | ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
@@ -108,6 +110,16 @@ def keep_staged_days() -> int:
 def heartbeat_seconds() -> float:
     """How often the driver of a long run gives a sign of life."""
     return float(os.environ.get("ONLYONCE_HEARTBEAT", "5"))
+
+
+def alert_hook() -> str | None:
+    """Who is told of alerts. A webhook's URL is a secret: never log it."""
+    return os.environ.get("ONLYONCE_ALERT_HOOK") or None
+
+
+def alert_lag_minutes() -> float:
+    """How long input may wait for a stage before it is an alert."""
+    return float(os.environ.get("ONLYONCE_ALERT_LAG_MINUTES", "60"))
 
 
 def archive() -> Path | None:

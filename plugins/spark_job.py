@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from jobs import settings
 from jobs.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
 from jobs.spark_options import options, with_retries
+from plugins import outlets
 from plugins.commits_link import CommitsLink
 from plugins.task_environment import database_variables, environment
 
@@ -55,6 +56,7 @@ class SparkJobOperator(SparkSubmitOperator):
             application=str(settings.ROOT / "jobs" / application),
             name=f"onlyonce {pipeline}",
             durable=False,
+            outlets=[outlets.alias(pipeline)],
             **options_of_task,
         )
         self.pipeline = pipeline
@@ -71,6 +73,7 @@ class SparkJobOperator(SparkSubmitOperator):
         except AirflowException as error:
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.
             raise outcome(error) from None
+        outlets.tell(self.pipeline, context)
 
     def on_kill(self) -> None:
         """The driver ends with its task: the JVM, its Python, and their workers."""

@@ -64,3 +64,8 @@ ORDER BY b.lineage, b.batch_id
 UPDATE onlyonce_private.batches SET ids_added_at = clock_timestamp()
 WHERE lineage = :lineage AND batch_id = :batch_id AND ids_added_at IS NULL
 RETURNING batch_id
+
+-- in_bucket --
+-- The packed ids of a lineage in a bucket, chunk by chunk.
+SELECT ids FROM onlyonce_private.catalog_chunks
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND id_count > 0

@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -425,6 +425,16 @@ COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop
 COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
 COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
 COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
+
+
+CREATE VIEW onlyonce.alerts AS
+SELECT kind, subject, what, raised_at, told_at FROM onlyonce_private.alerts;
+COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
+COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, near horizon';
+COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where there is one';
+COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
+COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';
+COMMENT ON COLUMN onlyonce.alerts.told_at IS 'when the hook was told; none while it has failed, or there is none';
 
 DO $$
 BEGIN

@@ -122,3 +122,53 @@ SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeri
        round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage,
        (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
 FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage
+
+-- run_outputs --
+-- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch
+-- has no units for Delta, so its rows are not known.
+SELECT instance, sink AS output, count(DISTINCT (lineage, batch)) AS batches, sum(rows)::bigint AS rows,
+       (array_agg(lineage || '/' || batch ORDER BY committed_at DESC))[1] AS batch
+FROM onlyonce.commits
+WHERE run_id = :run_id AND pipeline = :pipeline AND output <> 'receive' AND batch_state = 'committed' AND rows > 0
+GROUP BY 1, 2
+UNION ALL
+SELECT b.instance, b.query, count(*), NULL, (array_agg(b.lineage || '/' || b.batch_id ORDER BY b.committed_at DESC))[1]
+FROM onlyonce.batches b
+WHERE b.run_id = :run_id AND b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once'
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.lineage, c.batch) = (b.lineage, b.batch_id))
+GROUP BY 1, 2 ORDER BY 1, 2
+
+-- received --
+-- What the log says that each receive batch has put into `events`.
+SELECT lineage, batch_id AS batch, state, kept, invalid, remnant FROM onlyonce.batches
+WHERE instance = :instance AND query = 'receive' ORDER BY lineage, batch_id
+
+-- written --
+-- The windows of an output that a reader of its table must see, with their rows.
+SELECT window_start, window_end, generation, rows FROM onlyonce.windows
+WHERE instance = :instance AND output = :output AND batch IS NOT NULL AND state <> 'replaced'
+
+-- written_in_all --
+-- The rows that an output without windows has appended, as long as the log has all of its units.
+SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c
+WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed'
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
+
+-- comparable --
+-- Whether the table of an output can be compared with the log now: no batch and no backfill of it is under way, nothing was
+-- written twice, and it has always been written to one place.
+SELECT (SELECT count(*) FROM onlyonce.batches b WHERE (b.instance, b.query) = (:instance, :query) AND b.state = 'begun')
+         + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
+       (SELECT coalesce(sum(b.written_again), 0)::bigint FROM onlyonce.batches b
+        WHERE (b.instance, b.query) = (:instance, :query)) AS written_again,
+       (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
+        WHERE (d.instance, d.query) = (:instance, :query)) AS targets
+
+-- sample --
+-- The last committed exactly-once batches of receive whose ids are in the catalog.
+SELECT b.lineage, b.batch_id AS batch, b.kept, floor(extract(epoch FROM b.system_time) / 600)::bigint AS bucket
+FROM onlyonce.batches b
+WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' AND b.mode = 'exactly_once' AND b.kept > 0
+  AND EXISTS (SELECT 1 FROM onlyonce.catalog c WHERE c.instance = b.instance
+              AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.system_time) / 600) * 600))
+ORDER BY b.committed_at DESC LIMIT :n

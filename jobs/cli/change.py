@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
 from jobs import settings
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, there
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, progress, there
 from jobs.model.errors import Refused
 
 PANEL = "Change"
@@ -42,7 +43,10 @@ def plan(
 
     from jobs import plan as planner  # with it come the declared functions, and Spark's modules
 
-    give(planner.main([*argv, *_common(master, pipelines)]), as_json)
+    # What is applied are runs, which tell of themselves.
+    with nullcontext() if apply else progress("compares what is declared with what has run"):
+        report = planner.main([*argv, *_common(master, pipelines)])
+    give(report, as_json)
 
 
 def release(

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.shell import InstanceName, Json, Limit, PipelineFiles, declared, give, note, read, rows_of, there
+from jobs.cli.shell import (
+    InstanceName,
+    Json,
+    Limit,
+    PipelineFiles,
+    declared,
+    give,
+    note,
+    progress,
+    read,
+    rows_of,
+    there,
+)
 
 PANEL = "Look"
 
@@ -69,7 +81,8 @@ def trace(
 
     known = declared(pipeline, pipelines)
     asked = record_id.asked(known, record)
-    report, seen = tracing.trace(Database(there(settings.database_url), "onlyonce-trace"), known, pipeline, asked)
+    with progress("looks through the log and `events`"):
+        report, seen = tracing.trace(Database(there(settings.database_url), "onlyonce-trace"), known, pipeline, asked)
     give(report, as_json)
     if not seen:
         raise typer.Exit(1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from jobs import tables
@@ -14,10 +16,25 @@ from jobs.model.declare import Pipeline, unknown
 from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.report import Report
 
+
+def _named(incomplete: str) -> list[str]:
+    """The declared pipelines whose name begins so, for the shell's completion. A file that is wrong completes nothing."""
+    from jobs import declarations
+
+    with suppress(OnlyonceError):
+        return [name for name in declarations.load() if name.startswith(incomplete)]
+    return []
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A declared pipeline, like flights.")]
+PipelineName = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A declared pipeline, like flights.", autocompletion=_named)
+]
 InstanceName = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.")
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.", autocompletion=_named
+    ),
 ]
 PipelineFiles = Annotated[
     list[Path] | None,
@@ -51,6 +68,24 @@ def give(value: Report | Sequence[tables.Row], as_json: bool, *, empty: str = "n
 def note(text: str) -> None:
     """Print a remark on standard error, where it disturbs no pipe."""
     tables.console(stderr=True).print(text, style="dim", markup=False)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error while something takes long, and what changes it; in a pipe each new text once."""
+    out = tables.console(stderr=True)
+    if out.is_terminal:
+        with out.status(escape(text)) as status:
+            yield lambda now: status.update(escape(now))
+        return
+    said = {text}
+
+    def say(now: str) -> None:
+        if now not in said:
+            said.add(now)
+            note(now)
+
+    yield say
 
 
 def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:

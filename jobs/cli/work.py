@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, stop, backfill, audit, collect, lineage."""
+"""The commands that do something to the data, or judge it: run, backfill, audit, collect, lineage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, note, read, there
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, progress, read, there
 
 PANEL = "Work"
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, stop, backfill, audit, collect):
+    for command in (run, backfill, audit, collect):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -59,20 +59,6 @@ def run(
     give(stream.main(argv), as_json)
 
 
-def stop(pipeline: PipelineName) -> None:
-    """Ask the long run of a pipeline to stop after the batch at work, and Airflow not to start it again."""
-    from jobs.commitlog import long_runs
-    from jobs.commitlog.connect import Database
-    from jobs.commitlog.connect import run as in_transaction
-
-    database = Database(there(settings.database_url), "onlyonce-stop")
-    if in_transaction(database, lambda conn: long_runs.ask_stop(conn, pipeline)):
-        note(f"{pipeline}: the long run ends after the batch at work; `onlyonce status` shows its state")
-    else:
-        declared(pipeline)
-        note(f"{pipeline}: no long run is at work; nothing was changed")
-
-
 def backfill(
     pipeline: PipelineName,
     start: Annotated[
@@ -109,12 +95,18 @@ def audit(
     grace: Annotated[
         int, typer.Option(help="Minutes without a sign of life after which unfinished work counts as left behind.")
     ] = 15,
+    data: Annotated[
+        bool, typer.Option("--data", help="Count the rows of the tables too, against the log. Reads every row once.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the log: every record has one fate, no batch was left behind, each output has read what was received."""
+    there(settings.database_url)
+
     from jobs import audit as auditor
 
-    report = auditor.examine(grace)
+    with progress("reads the log") as show:
+        report = auditor.examine(grace, data=data, watch=show)
     give(report, as_json)
     if report.warnings:
         tables.show_error(auditor.broken(report), tables.console(stderr=True))
@@ -131,7 +123,9 @@ def collect(
     from jobs import collect as collector
 
     there(settings.database_url)
-    give(collector.main([pipeline] if pipeline else []), as_json)
+    with progress("lets go what is kept long enough"):
+        report = collector.main([pipeline] if pipeline else [])
+    give(report, as_json)
 
 
 @lineage_app.command("list")

@@ -17,6 +17,8 @@ Every function takes a connection and never commits it: the caller owns the tran
 | backfills | begin and end of a backfill, and how far its output has come           |
 | declared  | what each query ran under                                              |
 | releases  | invalid and remnant rows that go in again                              |
+| dropping  | what is forgotten of a dropped pipeline                                |
+| alerting  | which alerts are raised and told                                       |
 | health    | what the doctor asks: what is begun, dead, uneven                      |
 | views     | what people ask: the views, read for reports                           |
 """

@@ -74,6 +74,12 @@ def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
     return bytes(rows[0].ids) if rows else None
 
 
+def in_bucket(connection: Connection, instance: str, lineage: str, bucket: int) -> list[bytes]:
+    """The packed ids of a lineage in a bucket, chunk by chunk."""
+    rows = ask(connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
+    return [bytes(row.ids) for row in rows]
+
+
 def slices(
     connection: Connection, instance: str, key: ChunkKey, count: int, starts: list[int], ends: list[int]
 ) -> list[bytes] | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-By = Literal["person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files"]
+By = Literal["person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop"]
 FIX = "onlyonce doctor --fix"
 
 
@@ -61,6 +61,16 @@ def not_migrated(missing: Iterable[str]) -> Finding:
         "migrations", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
         "none; the next run would bring it up to date, and until then this can't look further", Repair(FIX, "migrate"),
     )  # fmt: skip
+
+
+def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding:
+    """A drop was killed: the log has forgotten what is still there."""
+    arguments = (instance, *(("--output", query) if query else ()), "--yes")
+    command = f"onlyonce drop {' '.join(arguments)}"
+    what = f"a drop has not ended; still to be removed: {', '.join(places)}"
+    return Finding(
+        "begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True)
+    )
 
 
 def other_version(where: str, what: str) -> Finding:

@@ -10,11 +10,12 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from jobs import declarations, settings
-from jobs.commitlog import declared, lineages
+from jobs.commitlog import declared, dropping, lineages
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
 from jobs.model.batch import EXACTLY_ONCE
 from jobs.model.declare import Pipeline
+from jobs.model.dropping import targets
 from jobs.model.errors import Refused
 from jobs.spark import checkpoint
 from jobs.spark.query import Query
@@ -108,7 +109,10 @@ class RunContext:
         return declared.Declared(self.instance, query, self.declaration_hash(query), parts)
 
     def check_declarations(self) -> None:
-        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now."""
+        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or would
+        write to what a drop has left."""
+        places = targets(self.pipeline, self.instance)
+        run(self.database, lambda conn: dropping.refuse_left(conn, self.instance, places))
         for query in self.pipeline.queries():
             live = run(self.database, lambda conn, query=query: lineages.live(conn, self.instance, query))  # type: ignore[misc]
             if live:

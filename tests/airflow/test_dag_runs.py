@@ -60,6 +60,17 @@ def test_the_log_of_the_task_says_what_was_committed(api: AirflowApi, run: str) 
     assert all("unit='user_counts/" in line and "epoch=" in line for line in batches)
 
 
+def test_the_run_left_an_event_of_each_table_that_it_wrote(api: AirflowApi, run: str) -> None:
+    """By the names that a following DAG asks for, with what the log and the table say."""
+    found = api._call("GET", "assets/events", params={"source_dag_id": DAG, "source_run_id": run})["asset_events"]
+    extra = {event["name"]: event["extra"] for event in found}
+    table = DeltaTable(str(settings.tables_dir() / "user_counts" / "per_user"))
+    assert set(extra) == {"user_counts/per_user", "user_counts/of_all"}
+    assert all(told["run_id"] == run and told["rows"] > 0 for told in extra.values())
+    assert extra["user_counts/per_user"]["delta_version"] == table.version()
+    assert extra["user_counts/of_all"]["delta_version"] is None
+
+
 def test_no_log_holds_the_password(api: AirflowApi, home: Path, run: str) -> None:
     assert password() not in api.task_log(DAG, run, "drain")
     logs = [path for path in [*home.glob("logs/**/*"), *home.glob("airflow/logs/**/*")] if path.is_file()]

@@ -17,8 +17,8 @@ from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late", "lineages",
-    "long_runs", "releases", "remnant", "windows",
+    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late",
+    "lineages", "long_runs", "releases", "remnant", "windows",
 }  # fmt: skip
 
 
@@ -93,7 +93,15 @@ def test_the_reader_sees_what_the_writer_sees(log: Log, view: str) -> None:
 @pytest.mark.parametrize("query", sorted(queries("views")))
 def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -> None:
     """The command line asks as the reader; no question needs a private table."""
-    values = {"run_id": "run", "pipeline": "shop", "instance": "shop", "instances": ["shop"], "n": 5}
+    values = {
+        "run_id": "run",
+        "pipeline": "shop",
+        "instance": "shop",
+        "instances": ["shop"],
+        "n": 5,
+        "output": "x",
+        "query": "x",
+    }
     database = Database(log.server.url("reader", log.name))
 
     found = run(database, lambda conn: views.rows(conn, query, **values))

@@ -22,6 +22,7 @@ class Airflow(ThreadingHTTPServer):
 
     paused: dict[str, bool]
     running: dict[str, list[str]]
+    tasks: list[dict[str, str]]
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -31,6 +32,9 @@ class _Answers(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0].removeprefix("/api/v2/dags").strip("/")
         if not path:
             self._say({"dags": [{"dag_id": name} for name in DAGS]})
+            return
+        if path.endswith("/taskInstances"):
+            self._say({"task_instances": self.server.tasks if path.startswith("stream_") else []})
             return
         assert "state=running" in self.path
         runs = self.server.running.get(path.split("/")[0], [])
@@ -62,7 +66,7 @@ class _Answers(BaseHTTPRequestHandler):
 def airflow() -> Iterator[Airflow]:
     """It listens until the test ends."""
     server = Airflow(("127.0.0.1", 0), _Answers)
-    server.paused, server.running = {}, {"stream_flights": ["scheduled__1"]}
+    server.paused, server.running, server.tasks = {}, {"stream_flights": ["scheduled__1"]}, []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server

@@ -142,7 +142,7 @@ def test_pairs_are_not_compared_where_they_cannot_be(change: dict[str, Any]) -> 
 
 def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit", "a", warnings=["one: onlyonce.batches", "two: onlyonce.batches"])
-    monkeypatch.setattr(audit, "examine", lambda grace: report)
+    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
 
     with pytest.raises(InvariantBroken) as raised:
         audit.main(["--grace", "1"])
@@ -153,6 +153,6 @@ def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_entry_point_gives_the_report_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit", "a")
-    monkeypatch.setattr(audit, "examine", lambda grace: report)
+    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
 
     assert audit.main([]) is report

@@ -76,10 +76,13 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         "sql 'select 1'",
         "run flights",
         "run flights --forever",
-        "stop flights",
         "trace flights AA 1 JFK 2013-01-31T05:15:00Z",
         "doctor",
         "pause flights",
+        "stop flights",
+        "drop flights",
+        "alerts",
+        "metrics",
         "backfill flights --from 2013-01-01 --to 2013-01-02",
     ],
 )
@@ -93,7 +96,17 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "pause", "resume", "late", "invalid", "remnant", "feed", "backfill --from 2013-01-01 --to 2013-01-02"],
+    [
+        "run",
+        "pause",
+        "resume",
+        "stop",
+        "late",
+        "invalid",
+        "remnant",
+        "feed",
+        "backfill --from 2013-01-01 --to 2013-01-02",
+    ],
 )
 def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
     result = runner.invoke(app, [*command.split(), "flighs"])
@@ -246,7 +259,8 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
 
 def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
-    monkeypatch.setattr(audit, "examine", lambda grace: report)
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
+    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
 
     result = runner.invoke(app, ["audit", "--json"])
 
@@ -271,6 +285,10 @@ def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.Mon
 def test_help_names_every_command() -> None:
     shown = runner.invoke(app, ["--help"]).stdout
     names = [
+        "stop",
+        "drop",
+        "alerts",
+        "metrics",
         "demo",
         "up",
         "down",
@@ -299,6 +317,34 @@ def test_the_command_line_loads_no_spark_database_or_arrow() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert heavy & set(loaded.split()) == set()
+
+
+@pytest.mark.parametrize("typed, offered", [("run fl", "flights"), ("tra", "trace"), ("drop us", "user_counts")])
+def test_the_shell_completes_commands_and_pipelines(typed: str, offered: str) -> None:
+    """As `onlyonce --install-completion` sets it up, without a platform."""
+    words = f"onlyonce {typed}"
+    asked = {"_ONLYONCE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+
+    result = runner.invoke(app, [], env=asked, prog_name="onlyonce")
+
+    assert result.stdout.split() == [offered]
+
+
+def test_a_broken_declaration_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And puts no error among the shell's suggestions."""
+    (tmp_path / "broken.py").write_text("PIPELINES = 3\n")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "broken.py"))
+
+    assert shell._named("fl") == []
+
+
+@pytest.mark.parametrize("command", ["audit", "doctor", "collect", "plan", "trace flights x"])
+def test_a_command_that_takes_long_says_nothing_on_standard_output(command: str) -> None:
+    """Progress is on standard error, and only on a terminal: JSON may be piped."""
+    result = runner.invoke(app, [*command.split(), "--json"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stdout == ""
 
 
 def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:

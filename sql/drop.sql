@@ -1,0 +1,110 @@
+-- instances --
+-- A pipeline with its bounded runs, or one bounded run. The lock keeps a run from registering a lineage meanwhile.
+SELECT instance, instance_no, pipeline FROM onlyonce_private.pipelines
+WHERE pipeline = :name OR instance = :name ORDER BY instance FOR UPDATE
+
+-- known --
+-- The names that can be dropped.
+SELECT instance FROM onlyonce_private.pipelines UNION SELECT instance FROM onlyonce_private.leftovers ORDER BY 1
+
+-- lineages --
+-- The lineages of some instances, those of backfills too, or only of one query; and whether a driver has a session.
+SELECT l.lineage, l.instance, l.query,
+       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
+               AND a.application_name LIKE 'onlyonce/' || l.lineage_no || '/%') AS at_work
+FROM onlyonce_private.lineages l
+WHERE l.instance = ANY (:instances)
+  AND (CAST(:query AS text) IS NULL OR l.query = :query OR starts_with(l.query, :query || '@'))
+ORDER BY l.lineage
+
+-- hold --
+-- No driver of these lineages starts or commits until the transaction ends.
+SELECT lineage FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages) ORDER BY lineage FOR UPDATE
+
+-- parts --
+-- What the queries were declared as whenever they ran.
+SELECT instance, query, parts FROM onlyonce_private.declarations
+WHERE instance = ANY (:instances) AND query <> 'receive' AND (CAST(:query AS text) IS NULL OR query = :query)
+ORDER BY instance, query, first_seen_at
+
+-- rows --
+-- How many rows of the log would go.
+SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)) AS batches,
+       (SELECT count(*) FROM onlyonce_private.units WHERE lineage = ANY (:lineages)) AS units,
+       (SELECT count(*) FROM onlyonce_private.panes WHERE lineage = ANY (:lineages)) AS windows,
+       (SELECT count(*) FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)) AS backfills
+
+-- forget_units --
+-- The units of some lineages, in whatever database.
+DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
+
+-- forget_epochs --
+-- Their epochs: a driver of them can commit nothing any more.
+DELETE FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages)
+
+-- forget_window_counts --
+-- What their batches met of each window.
+DELETE FROM onlyonce_private.window_counts WHERE lineage = ANY (:lineages)
+
+-- forget_panes --
+-- The windows that they wrote.
+DELETE FROM onlyonce_private.panes WHERE lineage = ANY (:lineages)
+
+-- forget_backfills --
+-- Their backfills.
+DELETE FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)
+
+-- forget_closes --
+-- Their closes.
+DELETE FROM onlyonce_private.closes WHERE lineage = ANY (:lineages)
+
+-- forget_batches --
+-- Their batches.
+DELETE FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)
+
+-- forget_lineages --
+-- The lineages themselves.
+DELETE FROM onlyonce_private.lineages WHERE lineage = ANY (:lineages)
+
+-- forget_declarations --
+-- What the queries ran under.
+DELETE FROM onlyonce_private.declarations
+WHERE instance = ANY (:instances) AND (CAST(:query AS text) IS NULL OR query = :query)
+
+-- forget_released_sets --
+-- Which rows of whole instances were released.
+DELETE FROM onlyonce_private.released_sets WHERE instance = ANY (:instances)
+
+-- forget_releases --
+-- Their releases.
+DELETE FROM onlyonce_private.releases WHERE instance = ANY (:instances)
+
+-- forget_instances --
+-- The instances themselves, last.
+DELETE FROM onlyonce_private.pipelines WHERE instance = ANY (:instances)
+
+-- leave --
+-- What is beside the log: to be removed, or left. Asked again with --tables, what was left goes.
+INSERT INTO onlyonce_private.leftovers AS known (place, instance, query, lineages, state)
+VALUES (:place, :instance, :query, :lineages, :state)
+ON CONFLICT (place) DO UPDATE SET state = excluded.state, lineages = known.lineages || excluded.lineages
+
+-- left --
+-- What drops of a pipeline, a bounded run or one output have left so far.
+SELECT place, instance, query, lineages, state FROM onlyonce_private.leftovers
+WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query AS text) IS NULL OR query = :query)
+ORDER BY state, place
+
+-- unsettled --
+-- What stands in the way of a run: what of its instance or its targets is still going, and what was left where it would write.
+SELECT place, instance, query, state FROM onlyonce_private.leftovers
+WHERE place = ANY (:places) OR (state = 'going' AND instance = :instance) ORDER BY state, place
+
+-- begun --
+-- The drops that were killed, with what they have still to remove.
+SELECT instance, query, array_agg(place ORDER BY place) AS places
+FROM onlyonce_private.leftovers WHERE state = 'going' GROUP BY 1, 2 ORDER BY 1, 2
+
+-- settle --
+-- It is removed.
+DELETE FROM onlyonce_private.leftovers WHERE place = :place

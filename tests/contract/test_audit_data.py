@@ -1,0 +1,177 @@
+"""The audit of the data names every disagreement between tables and log, and nothing else. A real PostgreSQL, no JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from jobs import audit_data, declarations, settings
+from jobs.cli import app
+from jobs.commitlog.connect import run
+from tests.contract.shop import EVENTS, INSTANT, MINUTE, Shop, at, shop
+
+__all__ = ["shop"]
+WINDOWS = pa.schema([("window_start", INSTANT), ("window_end", INSTANT)])
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing moves between the two looks of a test."""
+    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def whole(shop: Shop) -> Shop:
+    """Two receive batches; `per_shop` has written two windows to Delta, `total` one of them to PostgreSQL. All is committed."""
+    shop.receive(("a", at(0)), ("b", at(1)), ('{"id"', "the line is no JSON object"))
+    shop.receive(("c", at(5)), ("a", at(0)))
+    shop.output(closes=(at(0), at(1)))
+    shop.output("balance")
+    table(shop, at(0), at(1))
+    shop.log.rows(
+        "INSERT INTO onlyonce_private.panes SELECT instance, 'total', window_start, window_end, generation, final, 1, lineage, "
+        "batch_id, declaration_hash, committed_at FROM onlyonce_private.panes WHERE window_start = %s", at(0),
+    )  # fmt: skip
+    shop.log.rows(
+        "CREATE SCHEMA results; CREATE TABLE results.total (window_start timestamptz, window_end timestamptz)"
+    )
+    shop.log.rows("INSERT INTO results.total VALUES (%s, %s)", at(0), at(1))
+    return shop
+
+
+def table(shop: Shop, *starts: Any) -> None:
+    """The rows of `per_shop` are those of these windows, one each."""
+    rows = pa.Table.from_pylist([{"window_start": start, "window_end": start + MINUTE} for start in starts], WINDOWS)
+    write_deltalake(str(settings.tables_dir() / "shop" / "per_shop"), rows, mode="overwrite", schema_mode="overwrite")
+
+
+def found(shop: Shop) -> tuple[list[str], list[str]]:
+    """(disagreements, what was not compared)."""
+    return audit_data.examine(shop.log.database, declarations.load(), lambda _: None)
+
+
+def again(shop: Shop, **changed: Any) -> None:
+    """A row of `events` stands there once more, or changed."""
+    row = next(row for row in DeltaTable(str(shop.events)).to_pyarrow_table().to_pylist() if row["id"] == "c")
+    write_deltalake(str(shop.events), pa.Table.from_pylist([row | changed], EVENTS), mode="append")
+
+
+def test_a_platform_whose_tables_hold_what_the_log_says_has_no_finding(whole: Shop) -> None:
+    """What can't be compared is named with the reason, not passed over."""
+    disagreements, left_out = found(whole)
+
+    assert disagreements == []
+    assert left_out == ["shop: balance: an increment adds to rows that don't say their window"]
+
+
+def lose_ids(shop: Shop) -> None:
+    """The catalog has lost a chunk."""
+    shop.log.rows("DELETE FROM onlyonce_private.catalog_chunks WHERE batch_id = 1")
+
+
+DAMAGES: dict[str, tuple[Callable[[Shop], Any], str]] = {
+    "a row of events is gone": (
+        lambda shop: DeltaTable(str(shop.events)).delete("id = 'c'"),
+        "shop/receive/1/1: the log says 1 kept, `events` has 0",
+    ),
+    "a row of events is there twice": (again, "shop/receive/1/1: the log says 1 kept, `events` has 2"),
+    "an invalid row is gone": (
+        lambda shop: DeltaTable(str(shop.events)).delete("oo_kind = 'invalid'"),
+        "shop/receive/1/0: the log says 1 invalid, `events` has 0",
+    ),
+    "a batch that nobody knows": (
+        lambda shop: again(shop, oo_batch=77),
+        "shop/receive/1/77: `events` has 1 kept, the log knows no such batch",
+    ),
+    "a value was changed": (
+        lambda shop: DeltaTable(str(shop.events)).update(updates={"id": "'z'"}, predicate="id = 'c'"),
+        "shop/receive/1/1: 1 of its rows have other values than their id says",
+    ),
+    "ids are lost": (lose_ids, "shop/receive/1/1: 1 ids of rows in `events` are not in the catalog"),
+    "a window is gone": (
+        lambda shop: table(shop, at(1)),
+        f"shop: per_shop: window [{at(0)}, {at(1)}): the log says 1 rows, the table has 0",
+    ),
+    "a window is there twice": (
+        lambda shop: table(shop, at(0), at(0), at(1)),
+        f"shop: per_shop: window [{at(0)}, {at(1)}): the log says 1 rows, the table has 2",
+    ),
+    "a window that was never written": (
+        lambda shop: table(shop, at(0), at(1), at(9)),
+        f"shop: per_shop: window [{at(9)}, {at(10)}): the log says 0 rows, the table has 1",
+    ),
+    "a row of PostgreSQL is there twice": (
+        lambda shop: shop.log.rows("INSERT INTO results.total SELECT * FROM results.total"),
+        f"shop: total: window [{at(0)}, {at(1)}): the log says 1 rows, the table has 2",
+    ),
+    "a table of PostgreSQL is gone": (
+        lambda shop: shop.log.rows("DROP TABLE results.total"),
+        f"shop: total: window [{at(0)}, {at(1)}): the log says 1 rows, the table has 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_disagreement_is_named_with_its_place(whole: Shop, damage: str) -> None:
+    """By batch and fate, or by window, with both numbers; only what was damaged is named."""
+    do, expected = DAMAGES[damage]
+    do(whole)
+
+    disagreements, _ = found(whole)
+
+    assert len(disagreements) == 1, disagreements
+    assert disagreements[0].startswith(expected)
+
+
+def test_what_is_under_way_is_no_disagreement(whole: Shop) -> None:
+    """A batch that has landed in `events` and is not committed, and an output in the middle of one."""
+    whole.receive(("d", at(6)), upto="land")
+    whole.output(closes=(at(5),), upto="units")
+    table(whole, at(0), at(1), at(5))
+
+    disagreements, left_out = found(whole)
+
+    assert disagreements == []
+    assert "shop: per_shop: a batch or backfill is under way" in left_out
+
+
+def test_a_disagreement_that_the_stream_resolves_is_none(whole: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts when a second look has it too."""
+    table(whole, at(0))
+    monkeypatch.setattr("time.sleep", lambda _: table(whole, at(0), at(1)))
+
+    assert found(whole)[0] == []
+
+
+def test_a_pipeline_that_is_not_declared_has_its_events_compared(whole: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables are not known, and that is said."""
+    again(whole)
+
+    disagreements, left_out = audit_data.examine(whole.log.database, {}, lambda _: None)
+
+    assert len(disagreements) == 1
+    assert left_out == ["shop: no pipeline 'shop' is declared, so its tables are not known"]
+
+
+def test_the_command_compares_the_data_when_it_is_asked(whole: Shop) -> None:
+    """The audit of the log alone does not see it; with --data the exit code is 1 and the batch is named."""
+    whole.die()
+    run(
+        whole.log.database,
+        lambda conn: conn.exec_driver_sql("UPDATE onlyonce_private.lineages SET life = 2 WHERE query <> 'receive'"),
+    )
+    again(whole)
+    cli = CliRunner()
+    assert cli.invoke(app, ["audit", "--json"]).exit_code == 0
+
+    result = cli.invoke(app, ["audit", "--data", "--json"])
+
+    assert result.exit_code == 1
+    [warning] = json.loads(result.stdout)["warnings"]
+    assert warning.startswith("shop/receive/1/1: the log says 1 kept, `events` has 2")

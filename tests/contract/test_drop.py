@@ -1,0 +1,288 @@
+"""A drop takes a pipeline or an output away, wholly, once it is declared no more; killed anywhere, the same command ends it.
+
+On the real PostgreSQL, with Delta tables that are made without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jobs import declarations, doctor, drop, settings
+from jobs.cli import app
+from jobs.commitlog import declared, lineages
+from jobs.commitlog.connect import run
+from jobs.commitlog.migrate import migrate_authority
+from jobs.model.errors import Refused, Retryable
+from jobs.spark.run_context import RunContext
+from tests.contract.conftest import Log, ask
+from tests.contract.shop import SHOP, Shop, at, shop
+from tests.support.platform import ROOT
+
+__all__ = ["shop"]
+NONE = "PIPELINES = []\n"
+WITHOUT_BALANCE = (
+    "import dataclasses\nfrom tests.support.shop import SHOP\n"
+    "PIPELINES = [dataclasses.replace(SHOP, outputs=SHOP.outputs[:2])]\n"
+)
+ELSEWHERE = (
+    "import dataclasses\nfrom jobs.model.declare import Postgres\nfrom tests.support.shop import SHOP\n"
+    "SINK = Postgres(table='results.balance', write='increment', keys=('shop',), connection='TEST_OTHER_DATABASE')\n"
+    "PIPELINES = [dataclasses.replace(SHOP, outputs=(*SHOP.outputs[:2], dataclasses.replace(SHOP.outputs[2], sink=SINK)))]\n"
+)
+TABLES = ["results.total", "results.balance"]
+
+
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Changes the file with the declarations."""
+
+    def write(text: str) -> None:
+        path = tmp_path / "declared.py"
+        path.write_text(text)
+        monkeypatch.setenv("ONLYONCE_PIPELINES", str(path))
+
+    return write
+
+
+@pytest.fixture
+def lived(shop: Shop) -> Shop:
+    """The shop has received and written, beside a bounded run and another pipeline; its drivers have ended."""
+    shop.receive(("a", at(0)), ("b", at(1)), ('{"id"', "the line is no JSON object"))
+    shop.output(closes=(at(0),))
+    shop.output("balance")
+    shop.log.start("shop@1", "receive")
+    shop.log.start("mill", "receive")
+    for table in TABLES:
+        shop.log.rows(
+            f"CREATE SCHEMA IF NOT EXISTS results; CREATE TABLE {table} (n int); INSERT INTO {table} VALUES (1)"
+        )
+    for folder in ("inbox/shop", "data/mill", "data/shop/staged/balance"):
+        (settings.home() / folder).mkdir(parents=True, exist_ok=True)
+    (settings.inbox("shop") / "a.jsonl").write_text("{}")
+    shop.die()
+    return shop
+
+
+def rows(log: Log) -> Counter[Any]:
+    """(table, row) of every private table: what the log knows."""
+    tables = log.rows(
+        "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'onlyonce_private'::regnamespace "
+        "AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('migrations', 'leftovers')"
+    )
+    return Counter((table, row) for (table,) in tables for (row,) in log.rows(f"SELECT t::text FROM {table} t"))
+
+
+def of(known: Counter[Any], name: str) -> Counter[Any]:
+    """The rows that speak of it."""
+    return Counter({row: count for row, count in known.items() if f"{name}," in row[1] or f"{name}/" in row[1]})
+
+
+def files() -> set[str]:
+    """All files and folders of the platform that are pipelines' own."""
+    found = [path for name in ("data", "tables", "inbox") for path in (settings.home() / name).glob("*")]
+    return {str(path.relative_to(settings.home())) for path in found}
+
+
+def notes(log: Log) -> dict[str, str]:
+    """What is noted of places beside the log."""
+    return dict(log.rows("SELECT place, state FROM onlyonce_private.leftovers"))
+
+
+def refuse_left(log: Log) -> None:
+    """What a starting driver of the shop, as it was declared, asks before it reads anything. It needs no session for that."""
+    pipeline = declarations.load([Path(SHOP)])["shop"]
+    no_session: Any = None
+    RunContext(no_session, pipeline, "shop", "run", log.database).check_declarations()
+
+
+def test_what_is_declared_is_not_dropped(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Neither the pipeline nor one of its outputs, whatever else is asked."""
+    before = rows(lived.log)
+    for argv in (["shop"], ["shop", "--output", "balance"], ["shop", "--output", "total", "--tables"]):
+        with pytest.raises(Refused, match="is declared"):
+            drop.main([*argv, "--yes"])
+
+    assert rows(lived.log) == before
+
+
+def test_what_has_a_driver_is_not_dropped(shop: Shop, declare: Callable[[str], None]) -> None:
+    """A session of any of its queries counts; the way out is a command."""
+    shop.receive(("a", at(0)))
+    shop.work()
+    declare(NONE)
+    before = rows(shop.log)
+
+    with pytest.raises(Retryable, match="is at work") as refused:
+        drop.main(["shop", "--yes"])
+
+    assert "onlyonce stop shop" in refused.value.hint
+    assert rows(shop.log) == before
+
+
+def test_without_yes_it_only_says_what_goes_and_what_stays(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Each place is named; nothing has changed."""
+    declare(NONE)
+    before, there = rows(lived.log), files()
+
+    report = drop.main(["shop"])
+
+    assert (rows(lived.log), files(), notes(lived.log)) == (before, there, {})
+    home = settings.home()
+    assert [row["where"] for row in report.tables["goes"]][1:] == [f"{home}/data/shop", f"{home}/data/shop@1"]
+    assert {row["where"] for row in report.tables["stays"]} == {
+        f"{home}/tables/shop/per_shop", "results.total", "results.balance", f"{home}/inbox/shop"
+    }  # fmt: skip
+    assert "add --yes" in report.title
+    assert report.facts["batches"] == 3
+
+
+def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, declare: Callable[[str], None]) -> None:
+    """No row of the log speaks of it any more; other pipelines, the input and the sinks' rows are as they were."""
+    declare(NONE)
+    others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
+
+    drop.main(["shop", "--yes"])
+
+    assert rows(lived.log) == others
+    assert files() == {"data/mill", "inbox/shop", "tables/shop"}
+    assert [lived.log.rows(f"SELECT n FROM {table}") for table in TABLES] == [[(1,)]] * 2
+    assert drop.main(["shop", "--yes"]).title == "shop: nothing is left to drop"
+
+
+def test_a_new_life_does_not_write_beside_the_rows_that_were_left(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Until the same command has taken them too, it is refused with that command."""
+    declare(NONE)
+    drop.main(["shop", "--yes"])
+
+    with pytest.raises(Refused, match="shop, which was dropped") as refused:
+        refuse_left(lived.log)
+    assert "onlyonce drop shop --tables --yes" in refused.value.hint
+
+    drop.main(["shop", "--tables", "--yes"])
+
+    refuse_left(lived.log)
+    assert notes(lived.log) == {}
+    assert lived.log.rows("SELECT to_regclass('results.total'), to_regclass('results.balance')") == [(None, None)]
+    assert not (settings.tables_dir() / "shop" / "per_shop").exists()
+
+
+def test_a_table_that_another_pipeline_writes_to_stays(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Also with --tables, and nothing is noted against that pipeline."""
+    moved = SHOP_AS.replace("NAME", "mill")
+    declare(moved)
+
+    drop.main(["shop", "--tables", "--yes"])
+
+    assert lived.log.rows("SELECT n FROM results.balance") == [(1,)]
+    assert notes(lived.log) == {}
+
+
+SHOP_AS = (
+    "import dataclasses\nfrom tests.support.shop import SHOP\nPIPELINES = [dataclasses.replace(SHOP, name='NAME')]\n"
+)
+
+
+def test_an_output_goes_alone(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Its rows and folders go; receive and the other outputs keep theirs to the last row."""
+    declare(WITHOUT_BALANCE)
+    before = rows(lived.log)
+    gone = of(before, "balance") + of(before, "shop/balance/1")
+
+    drop.main(["shop", "--output", "balance", "--yes"])
+
+    assert gone
+    assert rows(lived.log) == Counter({row: n for row, n in before.items() if row not in gone})
+    checkpoints = settings.data_dir("shop") / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == {"receive", "per_shop"}
+    assert not (settings.data_dir("shop") / "staged" / "balance").exists()
+    assert notes(lived.log) == {"postgres::results.balance": "left"}
+
+
+def test_units_in_a_sinks_own_database_go_too(
+    lived: Shop, declare: Callable[[str], None], new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a new life would take its own first batches for written. Without its URL nothing is begun."""
+    other = new_log()
+    migrate_authority(other.url)
+    unit = "INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind)"
+    for lineage in ("shop/balance/1", "mill/balance/1"):
+        ask(other.url, f"{unit} VALUES ('{lineage}/0/balance/0', '{lineage}', 0, 'balance', 0, 1, 't', 'data')")
+    declare(ELSEWHERE)
+    elsewhere = declarations.load()["shop"]
+    now = declared.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
+    run(lived.log.database, lambda conn: declared.keep(conn, now))
+    declare(NONE)
+    before = rows(lived.log)
+    with pytest.raises(Refused, match="TEST_OTHER_DATABASE"):
+        drop.main(["shop", "--yes"])
+    assert rows(lived.log) == before
+
+    monkeypatch.setenv("TEST_OTHER_DATABASE", other.url)
+    drop.main(["shop", "--yes"])
+
+    assert ask(other.url, "SELECT lineage FROM onlyonce_private.units") == [("mill/balance/1",)]
+
+
+KILLS = [("drop-before-log", 1), ("drop-after-log", 1), ("drop-after-rename", 1), ("drop-after-place", 2)]
+
+
+@pytest.mark.parametrize("point, nth", KILLS)
+def test_a_kill_at_any_point_does_not_show(
+    lived: Shop, declare: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str, nth: int
+) -> None:
+    """Half dropped it can't be run; the same command then leaves what a drop without a kill leaves."""
+    declare(NONE)
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
+    (tmp_path / "points").mkdir()
+    faults = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path / "points")}
+    command = [sys.executable, "-c", "from jobs import drop; drop.main(['shop', '--tables', '--yes'])"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | faults, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if point != "drop-before-log":
+        with pytest.raises(Refused, match="has not ended") as refused:
+            refuse_left(lived.log)
+        assert "onlyonce drop shop" in refused.value.hint
+        assert {row["finding"] for row in doctor.main(["--grace=0"]).tables["findings"]} == {"begun drop"}
+
+    drop.main(["shop", "--tables", "--yes"])
+
+    assert rows(lived.log) == others
+    assert notes(lived.log) == {}
+    assert files() == {"data/mill", "inbox/shop", "tables/shop"}
+    assert list((settings.tables_dir() / "shop").iterdir()) == []
+    assert lived.log.rows("SELECT to_regclass('results.total'), to_regclass('results.balance')") == [(None, None)]
+
+
+def test_a_driver_of_before_can_commit_nothing(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Its epoch is gone, whatever it still believes."""
+    driver = lived.drivers["receive"]
+    declare(NONE)
+    drop.main(["shop", "--yes"])
+
+    with pytest.raises(Exception, match="epoch None is at work"):
+        run(lived.log.database, lambda conn: lineages.check_epoch(conn, driver.lineage, driver.epoch))
+
+
+def test_the_command_has_the_exit_codes_of_the_others(lived: Shop, declare: Callable[[str], None]) -> None:
+    """64 while it is declared, 0 when it is done, JSON on standard output alone."""
+    cli = CliRunner()
+    assert cli.invoke(app, ["drop", "shop", "--yes"]).exit_code == Refused.exit_code
+    declare(NONE)
+
+    result = cli.invoke(app, ["drop", "shop", "--yes", "--json"])
+
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["facts"]["done"] is True

@@ -1,0 +1,108 @@
+"""Stop holds the schedules and waits for the run in work; it kills nothing. A real PostgreSQL, a stand-in of Airflow's API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from jobs.commitlog import long_runs
+from jobs.commitlog.connect import run
+from jobs.local import stopping
+from jobs.local.airflow_api import AirflowApi
+from jobs.model.errors import Retryable
+from tests.contract.shop import Shop, at, shop
+from tests.local import test_schedules
+from tests.local.test_schedules import Airflow, airflow
+
+__all__ = ["airflow", "shop"]
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks nothing is waited for."""
+    monkeypatch.setattr(stopping, "LOOK_EVERY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def api(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AirflowApi]:
+    """Airflow has the DAGs of the shop, with a run whose tasks are done."""
+    monkeypatch.setattr(test_schedules, "DAGS", ["stream_shop", "backfill_shop", "stream_mill"])
+    airflow.running = {"stream_shop": ["scheduled__1"]}
+    return lambda: test_schedules.api(airflow)
+
+
+def test_it_returns_when_the_driver_has_ended(shop: Shop, airflow: Airflow, api: Callable[[], AirflowApi]) -> None:
+    """Its schedules are held from the start; what it waits for is told, with how far the driver is."""
+    shop.receive(("a", at(0)))
+    shop.work()
+    told: list[list[str]] = []
+
+    def watch(working: list[str]) -> None:
+        told.append(working)
+        assert airflow.paused == {"stream_shop": True, "backfill_shop": True}
+        if len(told) == 3:
+            shop.die()  # as it does at the end of its run
+
+    report = stopping.stop("shop", patience_seconds=60, airflow=api, watch=watch)
+
+    assert len(told) == 3
+    assert "shop/receive/1 has committed batch 0" in told[0]
+    assert report.title == "shop: stopped"
+
+
+@pytest.mark.parametrize(
+    "state, waits", [("running", True), ("queued", False), ("deferred", False), ("up_for_retry", False)]
+)
+def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
+    shop: Shop, airflow: Airflow, api: Callable[[], AirflowApi], state: str, waits: bool
+) -> None:
+    """A driver that was just submitted has no session yet."""
+    airflow.tasks = [{"task_id": "drain", "state": state}]
+    told: list[list[str]] = []
+
+    def watch(working: list[str]) -> None:
+        told.append(working)
+        airflow.tasks = []
+
+    stopping.stop("shop", patience_seconds=60, airflow=api, watch=watch)
+
+    assert told == ([["task drain of stream_shop, scheduled__1"]] if waits else [])
+
+
+def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:
+    """It says so, with the command to go on waiting; the driver keeps its session."""
+    shop.receive(("a", at(0)))
+    shop.work()
+
+    with pytest.raises(Retryable, match="still at work") as late:
+        stopping.stop("shop", patience_seconds=0, airflow=None)
+
+    assert "was not killed" in late.value.data
+    assert shop.log.rows("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%%/%%'") != [(0,)]
+
+
+def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> None:
+    """It lives by its heartbeat, also between two turns, where it has no session."""
+    shop.receive(("a", at(0)))
+    beat = timedelta(minutes=1)
+    taken = run(shop.log.database, lambda conn: long_runs.take(conn, "shop", "run", "driver 1", every=beat, beat=beat))
+    told: list[list[str]] = []
+
+    def watch(working: list[str]) -> None:
+        told.append(working)
+        if run(shop.log.database, lambda conn: long_runs.beat(conn, taken, 3)) and len(told) == 2:
+            run(shop.log.database, lambda conn: long_runs.end(conn, taken, 3, 0, None))
+
+    report = stopping.stop("shop", patience_seconds=60, airflow=None, watch=watch)
+
+    assert told == [["the long run on driver 1 has done 0 turns"], ["the long run on driver 1 has done 3 turns"]]
+    assert report.facts["long run"] == "asked to stop"
+
+
+def test_another_pipelines_driver_is_not_waited_for(shop: Shop) -> None:
+    """Only its own lineages count."""
+    shop.work()
+
+    assert stopping.stop("mill", patience_seconds=0, airflow=None).title == "mill: stopped"
