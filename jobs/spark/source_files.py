@@ -23,11 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from jobs import record_id
 from jobs.commitlog.lineages import Driver
 from jobs.model import releasing
 from jobs.model.batch import EPOCH
+from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import delta
+from jobs.spark import delta, line_reader
 from jobs.spark.listing import InputFile as InputFile
 from jobs.spark.listing import changed, new_files, records
 
@@ -41,6 +43,8 @@ AS_IT_IS = {
 """Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
 and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 LISTINGS = 5
+NO_PLACE = -1
+"""In the place of a position: the file as a whole."""
 NO_BATCH = -1
 """In the place of a number of the registry: nothing was registered yet."""
 
@@ -151,30 +155,40 @@ def unreadable(files: list[InputFile]) -> dict[str, str]:
     return {path: reason for path, reason in found.items() if reason}
 
 
-def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> tuple[DataFrame, int]:
-    """The lines of a batch as (value, reason), and how many there must be.
+def lines(
+    spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]
+) -> tuple[DataFrame, int]:
+    """The lines of a batch as (value, reason), and how many there must be. By position also as (oo_file, oo_position).
 
     The count comes from the registry, counted when the file was accepted: another way than Spark's reader,
     so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
-    frame = spark.createDataFrame(
-        [(path, reason) for path, reason in sorted(bad.items())], "value string, reason string"
-    )
-    if readable:
-        read = _text(spark, [f.path for f in readable]).select("value", F.lit(None).cast("string").alias("reason"))
-        frame = read.union(frame) if bad else read
+    rows = [(path, record_id.of_file(path), NO_PLACE, reason) for path, reason in sorted(bad.items())]
+    refused = spark.createDataFrame(rows, f"{line_reader.SCHEMA}, reason string")
+    by_line = _placed(spark, readable) if pipeline.by_position else text(spark, [f.path for f in readable])
+    frame = by_line.withColumn("reason", F.lit(None).cast("string"))
+    if bad:
+        frame = frame.union(refused.select(*frame.columns))
     return frame, records(((f.path, f.lines) for f in files), bad)
 
 
-def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
+def _placed(spark: SparkSession, files: list[InputFile]) -> DataFrame:
+    # With their places, which Spark's text source does not tell.
+    return line_reader.read(
+        spark, [line_reader.Range(f.path, record_id.of_file(f.path), 0, f.size, f.size) for f in files]
+    )
+
+
+def text(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines of files, as Spark's text source reads them. Called also by a release, for files that could not be read."""
     # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
     # literally; one that is read alone is read once.
     reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
     alone = [path for path in paths if PATTERN.intersection(path)]
     together = [path for path in paths if not PATTERN.intersection(path)]
     frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
-    return reduce(DataFrame.union, frames)
+    return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], "value string")
 
 
 def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:

@@ -129,7 +129,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(record_id=("id", "uid")), "'uid' is no declared column", "schema has: id, at, cents"),
     "an event time that is not declared": (
         lambda: pipeline(event_time="time"), "'time' is no declared column", "schema has: id, at, cents"),
-    "no record id": (lambda: pipeline(record_id=()), "no record_id", "name the columns"),
+    "a dedup horizon of places": (
+        lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "no dedup horizon": (
         lambda: pipeline(dedup_horizon=timedelta(0)), "dedup_horizon 0:00:00 recognises no", "timedelta"),
     "no partitions": (lambda: pipeline(partitions=0), "partitions must be at least 1", ""),
