@@ -168,6 +168,11 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
+        nested = [part.strip() for part in split_ddl(self.schema) if "<" in part]
+        if nested and self.source.format == "csv":
+            raise Refused(
+                f"pipeline {self.name}: CSV has no nested columns: {nested[0]}", hint="declare it as a string"
+            )
         _check_outputs(self)
 
     @property

@@ -24,6 +24,7 @@ def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
         "max_ahead": str(pipeline.max_ahead),
         "inbox": pipeline.source.inbox or DEFAULT,
         "max_files_a_batch": str(pipeline.source.max_files_a_batch),
+        "format": pipeline.source.layout(),
         "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
     }
 

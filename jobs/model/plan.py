@@ -59,6 +59,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
     "inbox": (Need.NOTHING, "but a file that was read and lies in the new folder too is a new file there"),
     "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "format": (
+        Need.NAME,
+        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
+    ),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
@@ -147,6 +151,9 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         if before[part] != after[part]:
             kind = "record_id or place" if part == "record_id" and moved else part
             yield _change("receive", part, before[part], after[part], kind)
+    was, now = before.get("format", "json"), after["format"]
+    if was != now:
+        yield _change("receive", "format", was, now, "format")
     was, now = before.get("mode", after["mode"]), after["mode"]
     if was != now and not moved:
         yield _change("receive", "mode", was, now, f"mode to {now}")

@@ -18,8 +18,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobs.model import plain
 from jobs.model.declare import Pipeline
+from jobs.spark import parse_csv
 
-CORRUPT = "oo_corrupt"
+CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 BYTE_ORDER_MARK = "\ufeff"
@@ -41,14 +42,11 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     all the same.
     """
     schema = StructType.fromDDL(pipeline.schema)
-    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     place = [F.col(name) for name in PLACE if pipeline.by_position]
     unmarked = lines.select(_without_mark().alias("value"), "reason", *place)
-    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
-    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
-    parsed = unmarked.select("value", "reason", *place, is_plain.alias("plain"), record.alias("p"))
-    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
-    flat = parsed.select("value", "reason", *place, "plain", f"p.{CORRUPT}", *columns)
+    flat = (
+        _of_csv(unmarked, pipeline, schema) if pipeline.source.format == "csv" else _of_json(unmarked, pipeline, schema)
+    )
     judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
     valid = F.col("oo_reason").isNull()
     identity = place or [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
@@ -64,6 +62,21 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
         F.when(valid & ~F.col("plain"), _unknown(schema)).alias("oo_unknown"),
     )
+
+
+def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
+    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
+    parsed = lines.select("*", is_plain.alias("plain"), record.alias("p"))
+    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
+    return parsed.select(*lines.columns, "plain", f"p.{CORRUPT}", *columns)
+
+
+def _of_csv(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    # What else is looked at in a line is of JSON; it has no fields but those that are declared.
+    seen = lines.select("*", F.lit(True).alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+    return parse_csv.columns(seen, schema, pipeline.event_time)
 
 
 def _without_mark() -> Column:

@@ -1,4 +1,4 @@
-"""The inbox of JSON-lines files, by a registry of our own.
+"""The inbox of files, by a registry of our own.
 
 Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
 on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
@@ -29,9 +29,9 @@ from jobs.model import releasing
 from jobs.model.batch import EPOCH
 from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import delta, line_reader
+from jobs.spark import delta, line_reader, parse
 from jobs.spark.listing import InputFile as InputFile
-from jobs.spark.listing import changed, new_files, records
+from jobs.spark.listing import changed, new_files, packed, records
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
 PATTERN = set("{}[]*?\\")
@@ -57,6 +57,7 @@ class Inbox:
     folder: Path
     table: Path
     max_files_a_batch: int
+    header: str | None = None
 
 
 def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
@@ -84,7 +85,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
     known, batches, last_seen = _known(inbox.table)
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, last_seen) if last_seen else now
-    found = list(new_files(inbox.folder, known))
+    found = list(new_files(inbox.folder, known, inbox.header))
     if not found:
         return 0
     rows = [
@@ -107,7 +108,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
 def waiting(inbox: Inbox) -> list[InputFile]:
     """What a run would register now; writes nothing."""
     known = _known(inbox.table)[0] if delta.exists(inbox.table) else {}
-    return list(new_files(inbox.folder, known))
+    return list(new_files(inbox.folder, known, inbox.header))
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
@@ -166,18 +167,23 @@ def lines(
     readable = [f for f in files if f.path not in bad]
     rows = [(path, record_id.of_file(path), NO_PLACE, reason) for path, reason in sorted(bad.items())]
     refused = spark.createDataFrame(rows, f"{line_reader.SCHEMA}, reason string")
-    by_line = _placed(spark, readable) if pipeline.by_position else text(spark, [f.path for f in readable])
-    frame = by_line.withColumn("reason", F.lit(None).cast("string"))
-    if bad:
-        frame = frame.union(refused.select(*frame.columns))
+    columns = ["value", *(parse.PLACE if pipeline.by_position else ()), "reason"]
+    frames = [refused] if bad else []
+    # Spark's text source is the faster one; it knows no places and no headers.
+    plain = [] if pipeline.by_position or pipeline.source.header else [f.path for f in readable if not packed(f.path)]
+    if plain:
+        frames.append(text(spark, plain).withColumn("reason", F.lit(None).cast("string")))
+    if cut := [_range(pipeline, f) for f in readable if f.path not in set(plain)]:
+        frames.append(line_reader.read(spark, cut).withColumn("reason", F.lit(None).cast("string")))
+    frame = reduce(DataFrame.union, [one.select(*columns) for one in frames or [refused]])
     return frame, records(((f.path, f.lines) for f in files), bad)
 
 
-def _placed(spark: SparkSession, files: list[InputFile]) -> DataFrame:
-    # With their places, which Spark's text source does not tell.
-    return line_reader.read(
-        spark, [line_reader.Range(f.path, record_id.of_file(f.path), 0, f.size, f.size) for f in files]
-    )
+def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
+    key, skipped = record_id.of_file(file.path), int(pipeline.source.header)
+    if packed(file.path):
+        return line_reader.packed(file.path, key, skipped)
+    return line_reader.Range(file.path, key, 0, file.size, file.size, skipped=skipped)
 
 
 def text(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -188,7 +194,7 @@ def text(spark: SparkSession, paths: list[str]) -> DataFrame:
     alone = [path for path in paths if PATTERN.intersection(path)]
     together = [path for path in paths if not PATTERN.intersection(path)]
     frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
-    return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], "value string")
+    return reduce(DataFrame.union, frames)
 
 
 def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
