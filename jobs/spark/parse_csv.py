@@ -10,7 +10,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 CORRUPT = "oo_corrupt"
 OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": ",", "quote": '"', "escape": '"'}
@@ -20,10 +20,10 @@ TIME_OF_DAY = r"^\s*T?\d{1,2}:"
 
 def columns(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
     """The columns of `lines` (with value and reason), then the declared ones; a line that is wrong has its reason."""
-    texts = StructType([StructField(name, StringType()) for name in [*schema.names, CORRUPT]])
+    texts = ", ".join(f"`{name}` string" for name in [*schema.names, CORRUPT])
     value = F.col("value")
     line = F.when(F.endswith(value, F.lit("\r")), F.left(value, F.length(value) - 1)).otherwise(value)
-    parsed = lines.withColumn("oo_texts", F.from_csv(line, texts.simpleString(), OPTIONS))
+    parsed = lines.withColumn("oo_texts", F.from_csv(line, texts, OPTIONS))
     quotes = F.length(value) - F.length(F.replace(value, F.lit('"'), F.lit("")))
     checks: list[tuple[Column, str]] = [
         (F.trim(line) == "", "the line is blank"),
