@@ -151,7 +151,7 @@ class Pipeline:
         if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
             raise Refused(
                 f"pipeline {self.name}: a dedup_horizon without record_id: a record that is its place has no re-delivery",
-                hint="leave dedup_horizon out; or name the columns that identify a record",
+                hint="leave dedup_horizon out, or name the columns that identify a record",
             )
         if self.partitions < 1:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
@@ -168,11 +168,7 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
-        nested = [part.strip() for part in split_ddl(self.schema) if "<" in part]
-        if nested and self.source.format == "csv":
-            raise Refused(
-                f"pipeline {self.name}: CSV has no nested columns: {nested[0]}", hint="declare it as a string"
-            )
+        self.source.check_columns(self.name, split_ddl(self.schema))
         _check_outputs(self)
 
     @property

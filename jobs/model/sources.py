@@ -40,6 +40,12 @@ class Files:
         if self.max_files_a_batch < 1:
             raise Refused("Files: max_files_a_batch must be at least 1", hint="1000 is the default")
 
+    def check_columns(self, pipeline: str, columns: list[str]) -> None:
+        """Refuse declared columns (in DDL) that this format can't hold."""
+        nested = [column.strip() for column in columns if "<" in column]
+        if nested and self.format == "csv":
+            raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
+
     def layout(self) -> str:
         """How a file is cut into records and columns, in text."""
         return f"{self.format} with a header" if self.header else self.format

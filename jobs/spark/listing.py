@@ -87,6 +87,8 @@ def _accept(path: str, name: str, size: int, modified_ns: int, replaced: bool, h
     if refusal := _refusal(path, name, replaced):
         return InputFile(name, size, modified_ns, 0, refusal)
     try:
+        if packed(path) and not size:
+            raise EOFError("it is empty")
         lines, refusal = _count_lines(path), None
         if header is not None:
             lines, refusal = lines - 1, _other_header(path, header)

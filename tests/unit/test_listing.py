@@ -109,7 +109,7 @@ GZIP = gzip.compress(b"a\nb\n" * 1000)
     [
         (gzip.compress(b""), 0, None), (gzip.compress(b"a\nb"), 2, None), (gzip.compress(b"a\n") + gzip.compress(b"b"), 2, None),
         (GZIP, 2000, None), (GZIP[:-1], 0, "damaged"), (GZIP[:20], 0, "damaged"), (b"a\nb\n", 0, "damaged"),
-        (GZIP[:-6] + b"\0" + GZIP[-5:], 0, "damaged"), (GZIP + b"rubbish", 0, "damaged"),
+        (GZIP[:-6] + b"\0" + GZIP[-5:], 0, "damaged"), (GZIP + b"rubbish", 0, "damaged"), (b"", 0, "it is empty"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["a.gz", "A.JSONL.GZ"])
