@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -87,11 +87,12 @@ def lines(part: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _cut(whole: Range) -> Iterator[Range]:
-    if whole.packed or whole.skipped:
+    if whole.packed:
         yield whole
         return
     for start in range(whole.start, whole.end, RANGE):
-        yield Range(whole.path, whole.key, start, min(start + RANGE, whole.end), whole.size)
+        skipped = whole.skipped if start == whole.start else 0
+        yield replace(whole, start=start, end=min(start + RANGE, whole.end), skipped=skipped)
 
 
 def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:

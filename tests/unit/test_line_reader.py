@@ -95,6 +95,17 @@ def test_a_header_is_skipped_and_counts_in_the_places(tmp_path: Path) -> None:
         assert read([Range(str(path), 7, 0, len(content), len(content), skipped=1)]) == rest
 
 
+def test_only_the_first_part_of_a_file_has_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the parts are, each record is read once and the header by none."""
+    content = b"id,at\n" + b"".join(b"%d,x\n" % number for number in range(50))
+    path = tmp_path / "file.csv"
+    path.write_bytes(content)
+    for size in (1, 5, 6, 7, 100, 1000):
+        monkeypatch.setattr(line_reader, "RANGE", size)
+        parts = line_reader._cut(Range(str(path), 7, 0, len(content), len(content), skipped=1))
+        assert read(parts) == wanted(content)[1:], size
+
+
 def test_small_files_are_read_together_and_large_ones_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No task reads much more than a range's worth, and no byte is read by two."""
     monkeypatch.setattr(line_reader, "RANGE", 10)
