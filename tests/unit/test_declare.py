@@ -131,7 +131,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(event_time="time"), "'time' is no declared column", "schema has: id, at, cents"),
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
-    "an unknown format": (lambda: Files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
+    "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
     "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),
     "nested columns in CSV": (
         lambda: pipeline(source=Files(format="csv"), schema="id string, at timestamp, x array<long>"),
