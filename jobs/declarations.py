@@ -57,6 +57,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
     if query == "receive":
         parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
+        parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
     else:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]

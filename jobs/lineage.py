@@ -120,7 +120,7 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
     read = _records(path.parent / "files", int(row.source_to["batch_no"]), found.plan.facts)
-    if found.at_least_once:
+    if found.without_catalog:
         from jobs.spark import at_least_once
 
         at_least_once.end(database, driver, found, path, read, version)

@@ -1,4 +1,5 @@
-"""A record's id as receive computes it (`spark/parse.py`), without a JVM: two chained XXH64 hashes of the id columns as text.
+"""A record's id as receive computes it (`spark/parse.py`), without a JVM: two chained XXH64 hashes of the id columns as text,
+or of its place.
 
 Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
 whose text only Spark knows (floats, decimals, nested ones); those are asked for by their 128 bits in hexadecimal.
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import xxhash
 
+from jobs import settings
 from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused
 from jobs.model.parts import receive_parts
@@ -46,12 +50,18 @@ class Asked:
 def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
 
+    By position: the file (its path, or its name in the inbox) and the byte at which the record begins.
+
     32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
     """
+    if pipeline.by_position and not (len(given) == 1 and HEX.fullmatch(given[0])):
+        return _places(pipeline, given)
     if len(given) != 1 or not HEX.fullmatch(given[0]):
         values = _by_column(pipeline, given)
         return Asked([of_values(pipeline, values)], values)
     by_bits = from_hex(given[0])
+    if pipeline.by_position:
+        return Asked([by_bits], {})
     try:
         values = _by_column(pipeline, given)
         return Asked([by_bits, of_values(pipeline, values)], values)
@@ -69,6 +79,30 @@ def of_values(pipeline: Pipeline, values: dict[str, str]) -> RecordId:
     kinds = receive_parts(pipeline)["columns"]
     texts = [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
     return RecordId(_chained(texts), _chained([LOW, *texts]))
+
+
+def of_file(path: str) -> int:
+    """What stands for a file in the ids of its records, by position."""
+    return _chained([path.encode()])
+
+
+def of_place(file: int, position: int) -> RecordId:
+    """The id of the record that begins at a byte of a file (`of_file`)."""
+    place = [struct.pack("<q", file), struct.pack("<q", position)]
+    return RecordId(_chained(place), _chained([LOW, *place]))
+
+
+def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
+    if len(given) != 2 or not given[1].lstrip("-").isdecimal():
+        raise Refused(
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it",
+            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins; or the id "
+            "itself as 32 hexadecimal digits",
+        )
+    inbox = pipeline.source.inbox
+    folder = Path(inbox).expanduser() if inbox else settings.inbox(pipeline.name)
+    paths = dict.fromkeys([given[0], str(folder / given[0])])
+    return Asked([of_place(of_file(path), int(given[1])) for path in paths], {})
 
 
 def _chained(texts: list[bytes]) -> int:

@@ -29,6 +29,7 @@ from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused
 from jobs.model.releasing import Kind, RowSet
 from jobs.model.report import Report
+from jobs.spark.listing import packed
 
 log = structlog.get_logger()
 
@@ -38,15 +39,20 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    if pipeline.source.format != "json":
+        raise Refused(
+            f"a release writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
+            hint="correct the lines (onlyonce invalid has them) and put them into the inbox as a file of your own",
+        )
     database = Database(settings.database_url())
     migrate(database.url)
     left = run(database, lambda conn: releases.begun(conn, pipeline.name))
     sure = asked.yes and not asked.dry_run
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
-    gone = [one for one in sets if one.file and not Path(one.file).is_file()]
+    gone = [one for one in sets if one.file and (packed(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
-    warnings = [f"{one.file} is not there any more, so it can't be released" for one in gone]
+    warnings = [f"{one.file} is a gzip file or not there any more, so it can't be released" for one in gone]
     if left and not sure:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
     if not sets:

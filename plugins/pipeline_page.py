@@ -20,12 +20,18 @@ Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, t
 clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
 
 - **Source**: `{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
-- **A record** is identified by {_words(pipeline.record_id)}; it happened at `{pipeline.event_time}`
-- **A re-delivery** is recognised for {pipeline.dedup_horizon} of running time, and dropped
+- **A record** is identified by {_words(pipeline.record_id) or "its place: the file and the byte at which it begins"}; it happened at `{pipeline.event_time}`
+- **A re-delivery** {_again(pipeline)}
 - **Windows** close as time goes on in the data, with *close* in the form, and {silence}
 
 {outputs_table(pipeline)}
 """
+
+
+def _again(pipeline: Pipeline) -> str:
+    if pipeline.by_position:
+        return "in another file is another record"
+    return f"is recognised for {pipeline.dedup_horizon} of running time, and dropped"
 
 
 def outputs_table(pipeline: Pipeline) -> str:

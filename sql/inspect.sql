@@ -69,7 +69,7 @@ COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'frontier: the clock bound of
 COMMENT ON COLUMN onlyonce.batches.tide_after IS 'receive: the tide with this batch';
 COMMENT ON COLUMN onlyonce.batches.system_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
-COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began';
+COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began. Of receive also by_position: exactly once, each record known by its place in the source';
 COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL once more. An append has them twice, an upsert does not';
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
@@ -109,7 +109,7 @@ CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
-           AND (b.units_removed IS NOT NULL OR b.mode = 'at_least_once'
+           AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once'
                 OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)

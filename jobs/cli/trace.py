@@ -42,6 +42,7 @@ NEVER_SEEN = (
     "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the catalog",
 )
 NOT_THERE = "not there: never kept, or collected since"
+NOT_NEEDED = "none: a record is its place"
 IN_CATALOG_ONLY = (
     "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
     "ends it; onlyonce doctor says whether it is stuck"
@@ -66,7 +67,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     shown = [fate for _, fate, _ in judged]
     facts = {
         **wanted.values, "record id": " or ".join(map(str, wanted.ids)),
-        "catalog": ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
+        "catalog": NOT_NEEDED if pipeline.by_position else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
     }  # fmt: skip
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
     told = _told(shown, bool(known))

@@ -47,8 +47,8 @@ def begin(
 ) -> Batch:
     """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
 
-    `known` is the frontier to stamp; None takes the committed one. `landed` is asked only of a batch that was begun at
-    least once: whether it has written anything, which no unit tells. Raises Superseded, or Refused when the replay
+    `known` is the frontier to stamp; None takes the committed one. `landed` is asked only of a batch
+    without units: whether it has written anything. Raises Superseded, or Refused when the replay
     reads other data, or the declaration or an input file has changed under what is committed.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
@@ -59,7 +59,7 @@ def begin(
     if there.committed:
         return there
     committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
-    if there.at_least_once and not committed_units:
+    if there.without_catalog and not committed_units:
         committed_units = int(landed())
     anew = check_declaration(there.plan, plan, committed_units)
     if check_files(there.plan, plan, committed_units) or anew:
@@ -98,12 +98,19 @@ def end_receive(
     return total
 
 
-def end_at_least_once(
-    connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, counts: Counts
+def end_counted(
+    connection: Connection,
+    driver: Driver,
+    batch: Batch,
+    read: int,
+    delta_version: int,
+    counts: Counts,
+    *,
+    bounded: bool,
 ) -> dict[str, int]:
     """The same for a receive batch without units, by what was counted in its commit to `events`."""
     total = {name: getattr(counts, name) for name in FATES}
-    tide = to_time(batch.frontier.after_batch(to_micros(counts.largest)).tide)
+    tide = None if bounded else to_time(batch.frontier.after_batch(to_micros(counts.largest)).tide)
     _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
     return total
 

@@ -12,6 +12,8 @@ from jobs.model.frontier import Frontier
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACTLY_ONCE, AT_LEAST_ONCE = MODES
+BY_POSITION = "by_position"
+"""The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Batch:
     def at_least_once(self) -> bool:
         """Whether it began without catalog and claims; then it ends so too, whatever is declared by now."""
         return self.plan.mode == AT_LEAST_ONCE
+
+    @property
+    def without_catalog(self) -> bool:
+        """Whether receive has no ids to look up or to keep: each record is kept or invalid by itself, without units."""
+        return self.plan.mode != EXACTLY_ONCE
 
     @property
     def committed(self) -> bool:

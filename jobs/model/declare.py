@@ -110,7 +110,9 @@ class Pipeline:
     name           unique; a word in lower case
     source         where records come from
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
-    record_id      the columns that identify a record: a second one with the same values is a duplicate
+    record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
+                   place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
+                   again in another file is another record
     event_time     the column (a timestamp) that says when it happened
     outputs        what is made of it
     idle_after     close windows when the source has been silent for this long; None: never by silence
@@ -146,8 +148,11 @@ class Pipeline:
                 raise Refused(
                     f"pipeline {self.name}: {column!r} is no declared column", hint=f"schema has: {', '.join(columns)}"
                 )
-        if not self.record_id:
-            raise Refused(f"pipeline {self.name}: no record_id", hint="name the columns that identify a record")
+        if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
+            raise Refused(
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is its place has no re-delivery",
+                hint="leave dedup_horizon out, or name the columns that identify a record",
+            )
         if self.partitions < 1:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
         if self.dedup_horizon <= timedelta(0):
@@ -163,7 +168,13 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
+        self.source.check_columns(self.name, split_ddl(self.schema))
         _check_outputs(self)
+
+    @property
+    def by_position(self) -> bool:
+        """Whether a record is its place in the source, and not the values of columns."""
+        return not self.record_id
 
     def columns(self) -> list[str]:
         """The names of the declared columns, in order."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from jobs.model.batch import BY_POSITION
 from jobs.model.declare import Output, Pipeline, split_ddl, target
 
 DEFAULT = "the default"
+PLACE = "file and position"
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 
 
@@ -17,12 +19,13 @@ def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
     """What decides the fate of a record, in text."""
     return {
         "columns": dict(_column(part) for part in split_ddl(pipeline.schema)),
-        "record_id": ", ".join(pipeline.record_id),
+        "record_id": ", ".join(pipeline.record_id) or PLACE,
         "event_time": pipeline.event_time,
         "max_ahead": str(pipeline.max_ahead),
         "inbox": pipeline.source.inbox or DEFAULT,
         "max_files_a_batch": str(pipeline.source.max_files_a_batch),
-        "mode": pipeline.mode,
+        "format": pipeline.source.layout(),
+        "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
     }
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from jobs.model.errors import Refused
-from jobs.model.parts import same_code
+from jobs.model.parts import PLACE, same_code
 
 Parts = Mapping[str, Any]
 
@@ -48,6 +48,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "column removed": (Need.NOTHING, "`events` keeps the column, null from now on; its field counts as unknown"),
     "column type": (Need.NAME, "`events` holds one type for a column: give the new one another name"),
     "record_id": (Need.NOTHING, "but a re-delivery of what was kept before the change is not recognised any more"),
+    "record_id or place": (
+        Need.NAME,
+        "what is kept is known one way, what comes would be known another: declare a pipeline of another name",
+    ),
     "event_time": (
         Need.NAME,
         "tide, frontiers and closed windows are of the old column: declare a pipeline of another name",
@@ -55,6 +59,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
     "inbox": (Need.NOTHING, "but a file that was read and lies in the new folder too is a new file there"),
     "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "format": (
+        Need.NAME,
+        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
+    ),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
@@ -138,11 +146,16 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         if was != now:
             kind = "column added" if was is None else "column removed" if now is None else "column type"
             yield _change("receive", f"column {name}", was, now, kind)
+    moved = PLACE in (before["record_id"], after["record_id"])
     for part in ("record_id", "event_time", "max_ahead", "inbox", "max_files_a_batch"):
         if before[part] != after[part]:
-            yield _change("receive", part, before[part], after[part], part)
-    was, now = before.get("mode", after["mode"]), after["mode"]
+            kind = "record_id or place" if part == "record_id" and moved else part
+            yield _change("receive", part, before[part], after[part], kind)
+    was, now = before.get("format", "json"), after["format"]
     if was != now:
+        yield _change("receive", "format", was, now, "format")
+    was, now = before.get("mode", after["mode"]), after["mode"]
+    if was != now and not moved:
         yield _change("receive", "mode", was, now, f"mode to {now}")
 
 

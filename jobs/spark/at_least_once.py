@@ -1,13 +1,15 @@
-"""Receive in at-least-once mode: parse and write. No exchange, no Python beside the rows, no catalog, no units.
+"""Receive without a catalog: parse and write. No exchange, no units. At-least-once mode, and ids by position.
 
 Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so also a replayed batch is in
-`events` once. What is not told is a re-delivery: it is kept again. Counts and the largest event time are read from the
-files of the commit, whoever wrote it; so a replay whose rows are there already ends the same.
+`events` once. What is not told is a re-delivery: it is kept again. By position that is no loss: a record is its place,
+a batch is the same places at each attempt, and no two batches share one, so each is kept exactly once. Counts and the
+largest event time are read from the files of the commit, whoever wrote it; so a replay whose rows are there already ends
+the same.
 
 The control row follows in a commit of its own: without an exchange no task knows the largest event time of all.
 
 Who calls it: `receive`, and `jobs.lineage` for a batch that a lost checkpoint has left behind (without a JVM).
-Errors: those of `delta.once` and `batches.end_at_least_once`.
+Errors: those of `delta.once` and `batches.end_counted`.
 """
 
 from __future__ import annotations
@@ -51,12 +53,15 @@ def landed(path: Path, lineage: str, batch_id: int) -> bool:
     return there is not None and there >= batch_id
 
 
-def end(database: Database, driver: Driver, batch: Batch, path: Path, read: int, version: int) -> dict[str, int]:
+def end(
+    database: Database, driver: Driver, batch: Batch, path: Path, read: int, version: int, *, bounded: bool = False
+) -> dict[str, int]:
     """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate."""
     counts = counted(path, version)
-    _add_control(driver, batch, path, batch.frontier.after_batch(to_micros(counts.largest)))
+    reached = batch.frontier if bounded else batch.frontier.after_batch(to_micros(counts.largest))
+    _add_control(driver, batch, path, reached)
     passing("receive-after-control")
-    return run(database, lambda conn: batches.end_at_least_once(conn, driver, batch, read, version, counts))
+    return run(database, lambda conn: batches.end_counted(conn, driver, batch, read, version, counts, bounded=bounded))
 
 
 def counted(path: Path, version: int) -> Counts:

@@ -6,16 +6,23 @@ files, about 0.03 ms of one core and 0.5 KB each; one that is known costs a look
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
+import zlib
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 PIECE = 1 << 22
-COMPRESSED = (".gz", ".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".passthrough")
-"""Names that Spark's reader unpacks: it would find other lines than were counted."""
+MOST_HEADER = 1 << 20
+PACKED = ".gz"
+COMPRESSED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".passthrough")
+"""Names that Spark's reader would unpack, and we don't."""
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -34,15 +41,22 @@ def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int
     return sum(1 if path in unreadable else number for path, number in lines)
 
 
-def new_files(folder: Path, known: dict[str, tuple[int, int]]) -> Iterator[InputFile]:
+def packed(path: str) -> bool:
+    """Whether a file is gzip by its name."""
+    return path.lower().endswith(PACKED)
+
+
+def new_files(folder: Path, known: dict[str, tuple[int, int]], header: str | None = None) -> Iterator[InputFile]:
     """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
 
+    `header` is what the first line of each must be; it is no record.
     No error for a single file: one that can't be read has a `refusal`, one that vanishes was never there.
     """
     # Small files are counted at once: handing them to another thread takes longer than to read them.
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
-            pool.submit(_accept, *found) if found[2] > PIECE else _accept(*found) for found in _fresh(folder, known)
+            pool.submit(_accept, *found, header) if found[2] > PIECE else _accept(*found, header)
+            for found in _fresh(folder, known)
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
 
@@ -69,11 +83,19 @@ def _printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _accept(path: str, name: str, size: int, modified_ns: int, replaced: bool) -> InputFile:
+def _accept(path: str, name: str, size: int, modified_ns: int, replaced: bool, header: str | None) -> InputFile:
     if refusal := _refusal(path, name, replaced):
         return InputFile(name, size, modified_ns, 0, refusal)
     try:
-        return InputFile(name, size, modified_ns, _count_lines(path), None)
+        if packed(path) and not size:
+            raise EOFError("it is empty")
+        lines, refusal = _count_lines(path), None
+        if header is not None:
+            lines, refusal = lines - 1, _other_header(path, header)
+        return InputFile(name, size, modified_ns, 0 if refusal else lines, refusal)
+    except DAMAGED as error:
+        reason = f"the gzip file is cut short or damaged ({error}); put it in again under a new name"
+        return InputFile(name, size, modified_ns, 0, reason)
     except OSError as error:
         reason = f"the file can't be read: {error.strerror}; when it can, give it a new name"
         return InputFile(name, size, modified_ns, 0, reason)
@@ -91,11 +113,25 @@ def _refusal(path: str, name: str, replaced: bool) -> str | None:
 
 def _count_lines(path: str) -> int:
     ends, last = 0, b"\n"
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes longer than the whole of a small file
+    with _opened(path) as file:
         while piece := file.read(PIECE):
             ends += piece.count(b"\n")
             last = piece[-1:]
     return ends + (last != b"\n")
+
+
+def _opened(path: str) -> IO[bytes] | gzip.GzipFile:
+    # A Path takes longer than the whole of a small file.
+    return gzip.open(path, "rb") if packed(path) else open(path, "rb", buffering=0)  # noqa: PTH123
+
+
+def _other_header(path: str, header: str) -> str | None:
+    with _opened(path) as file:
+        first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+    names = next(csv.reader([first]), [])
+    if ",".join(name.strip() for name in names) == header:
+        return None
+    return f"the first line of the file is {first[:200]!r}, and not the header {header!r}"
 
 
 def changed(file: InputFile) -> str | None:

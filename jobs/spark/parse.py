@@ -18,8 +18,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobs.model import plain
 from jobs.model.declare import Pipeline
+from jobs.spark import parse_csv
 
-CORRUPT = "oo_corrupt"
+CORRUPT = parse_csv.CORRUPT
+PLACE = ("oo_file", "oo_position")
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
@@ -34,32 +36,47 @@ FIRST_TIME = "timestamp'0002-01-01'"
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(value, reason) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
+    """(value, reason), by position also (oo_file, oo_position) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
 
-    A row with an oo_reason is invalid: it keeps its raw line and no declared column.
+    A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
+    all the same.
     """
     schema = StructType.fromDDL(pipeline.schema)
-    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    unmarked = lines.select(_without_mark().alias("value"), "reason")
-    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
-    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
-    parsed = unmarked.select("value", "reason", is_plain.alias("plain"), record.alias("p"))
-    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
-    flat = parsed.select("value", "reason", "plain", f"p.{CORRUPT}", *columns)
+    place = [F.col(name) for name in PLACE if pipeline.by_position]
+    unmarked = lines.select(_without_mark().alias("value"), "reason", *place)
+    flat = (
+        _of_csv(unmarked, pipeline, schema) if pipeline.source.format == "csv" else _of_json(unmarked, pipeline, schema)
+    )
     judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
     valid = F.col("oo_reason").isNull()
-    identity = [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
+    identity = place or [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
+    known = F.lit(True) if place else valid
     payload = F.xxhash64("value")
     return judged.select(
         *[F.when(valid, F.col(f"`{f.name}`")).alias(f.name) for f in schema.fields],
         F.when(valid, F.col(f"`{pipeline.event_time}`").cast("timestamp")).alias("oo_event_time"),
-        F.when(valid, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
-        F.when(valid, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
+        F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
+        F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         "oo_reason",
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
         F.when(valid & ~F.col("plain"), _unknown(schema)).alias("oo_unknown"),
     )
+
+
+def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
+    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
+    parsed = lines.select("*", is_plain.alias("plain"), record.alias("p"))
+    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
+    return parsed.select(*lines.columns, "plain", f"p.{CORRUPT}", *columns)
+
+
+def _of_csv(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    # What else is looked at in a line is of JSON; it has no fields but those that are declared.
+    seen = lines.select("*", F.lit(True).alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+    return parse_csv.columns(seen, schema, pipeline.event_time)
 
 
 def _without_mark() -> Column:

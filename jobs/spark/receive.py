@@ -1,7 +1,7 @@
 """Receive: from the source to `events`. One streaming query for each pipeline.
 
 The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
-batch; what at-least-once mode does instead is in `at_least_once`.
+batch; what at-least-once mode does instead, and ids by position, is in `at_least_once`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs import catalog_rebuild
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
-from jobs.model.batch import EXACTLY_ONCE, Batch, Outcome, Plan
+from jobs.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
@@ -81,12 +81,12 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     if listed.batch_no <= query.start_from.get("after_batch_no", source_files.NO_BATCH):
         _skip(query, batch)
         return
-    lines, read = source_files.lines(context.spark, listed.files, batch.plan.facts)
+    lines, read = source_files.lines(context.spark, context.pipeline, listed.files, batch.plan.facts)
     commit = delta.Commit(
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    if batch.at_least_once:
+    if batch.without_catalog:
         rows = at_least_once.rows(context.pipeline, batch, lines)
     else:
         rows = _judged(context, query, batch, lines)
@@ -115,7 +115,7 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: source_files
         system_time=listed.seen_at,
         bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),
-        mode=context.mode,
+        mode=BY_POSITION if context.pipeline.by_position else context.mode,
         declaration_hash=context.declaration_hash("receive"),
         facts=source_files.unreadable(listed.files),
     )
@@ -177,8 +177,10 @@ def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFram
 
 def _end(context: RunContext, query: Query, batch: Batch, read: int, version: int) -> None:
     passing("receive-before-end")
-    if batch.at_least_once:
-        total = at_least_once.end(query.database, query.driver, batch, context.events, read, version)
+    if batch.without_catalog:
+        total = at_least_once.end(
+            query.database, query.driver, batch, context.events, read, version, bounded=context.bounded
+        )
     else:
         total = run(
             query.database,

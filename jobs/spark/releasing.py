@@ -48,7 +48,9 @@ def prepare(
     table = spark.read.format("delta").option("versionAsOf", version).load(str(events))
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))
-        records = parse.records(values.withColumn("reason", F.lit(None).cast("string")), pipeline, now)
+        nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come
+        values_as_read = values.withColumns({"reason": F.lit(None).cast("string"), **nowhere})
+        records = parse.records(values_as_read, pipeline, now)
         records = results.hold(held, records.select("oo_payload", "oo_high", "oo_low", "oo_reason", "oo_event_time"))
         known = records.join(_kept(table, pipeline), ["oo_high", "oo_low"], "left_semi").filter("oo_reason IS NULL")
         known = results.hold(held, known.select("oo_payload").distinct())
@@ -72,8 +74,8 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
     )
     rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
     values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("value"))
-    files = [source_files.InputFile(path, 0, 0, 0, None) for path in sorted({one.file for one in sets if one.file})]
-    return values.union(source_files.lines(spark, files, {})[0].select("value")) if files else values
+    files = sorted({one.file for one in sets if one.file})
+    return values.union(source_files.text(spark, files)) if files else values
 
 
 def _as_it_came() -> Column:
@@ -88,8 +90,8 @@ def _as_json(pipeline: Pipeline, there: StructType) -> Column:
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The ids of all kept records, by the id columns that are declared now."""
-    if not {*pipeline.record_id} <= {*table.columns}:
+    """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never one."""
+    if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
         return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
     identity = [F.col(f"`{name}`").cast("string") for name in pipeline.record_id]
     high, low = F.xxhash64(*identity), F.xxhash64(F.lit("low"), *identity)

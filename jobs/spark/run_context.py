@@ -134,7 +134,8 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     """Where a pipeline's files come in, and the registry of an instance."""
     source = pipeline.source
     folder = settings.inbox(pipeline.name, source.inbox)
-    return Inbox(instance, folder, settings.data_dir(instance) / "files", max_files or source.max_files_a_batch)
+    header = ",".join(pipeline.columns()) if source.header else None
+    return Inbox(instance, folder, settings.data_dir(instance) / "files", max_files or source.max_files_a_batch, header)
 
 
 def connection_url(variable: str | None) -> str:

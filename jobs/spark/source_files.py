@@ -1,4 +1,4 @@
-"""The inbox of JSON-lines files, by a registry of our own.
+"""The inbox of files, by a registry of our own.
 
 Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
 on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
@@ -23,13 +23,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from jobs import record_id
 from jobs.commitlog.lineages import Driver
 from jobs.model import releasing
 from jobs.model.batch import EPOCH
+from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import delta
+from jobs.spark import delta, line_reader, parse
 from jobs.spark.listing import InputFile as InputFile
-from jobs.spark.listing import changed, new_files, records
+from jobs.spark.listing import changed, new_files, packed, records
 
 SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
 PATTERN = set("{}[]*?\\")
@@ -41,6 +43,8 @@ AS_IT_IS = {
 """Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
 and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 LISTINGS = 5
+NO_PLACE = -1
+"""In the place of a position: the file as a whole."""
 NO_BATCH = -1
 """In the place of a number of the registry: nothing was registered yet."""
 
@@ -53,6 +57,7 @@ class Inbox:
     folder: Path
     table: Path
     max_files_a_batch: int
+    header: str | None = None
 
 
 def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
@@ -80,7 +85,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
     known, batches, last_seen = _known(inbox.table)
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, last_seen) if last_seen else now
-    found = list(new_files(inbox.folder, known))
+    found = list(new_files(inbox.folder, known, inbox.header))
     if not found:
         return 0
     rows = [
@@ -103,7 +108,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
 def waiting(inbox: Inbox) -> list[InputFile]:
     """What a run would register now; writes nothing."""
     known = _known(inbox.table)[0] if delta.exists(inbox.table) else {}
-    return list(new_files(inbox.folder, known))
+    return list(new_files(inbox.folder, known, inbox.header))
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
@@ -151,23 +156,38 @@ def unreadable(files: list[InputFile]) -> dict[str, str]:
     return {path: reason for path, reason in found.items() if reason}
 
 
-def lines(spark: SparkSession, files: list[InputFile], bad: dict[str, str]) -> tuple[DataFrame, int]:
-    """The lines of a batch as (value, reason), and how many there must be.
+def lines(
+    spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]
+) -> tuple[DataFrame, int]:
+    """The lines of a batch as (value, reason), and how many there must be. By position also as (oo_file, oo_position).
 
     The count comes from the registry, counted when the file was accepted: another way than Spark's reader,
     so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
-    frame = spark.createDataFrame(
-        [(path, reason) for path, reason in sorted(bad.items())], "value string, reason string"
-    )
-    if readable:
-        read = _text(spark, [f.path for f in readable]).select("value", F.lit(None).cast("string").alias("reason"))
-        frame = read.union(frame) if bad else read
+    rows = [(path, record_id.of_file(path), NO_PLACE, reason) for path, reason in sorted(bad.items())]
+    refused = spark.createDataFrame(rows, f"{line_reader.SCHEMA}, reason string")
+    columns = ["value", *(parse.PLACE if pipeline.by_position else ()), "reason"]
+    frames = [refused] if bad else []
+    # Spark's text source is the faster one; it knows no places and no headers.
+    plain = [] if pipeline.by_position or pipeline.source.header else [f.path for f in readable if not packed(f.path)]
+    if plain:
+        frames.append(text(spark, plain).withColumn("reason", F.lit(None).cast("string")))
+    if cut := [_range(pipeline, f) for f in readable if f.path not in set(plain)]:
+        frames.append(line_reader.read(spark, cut).withColumn("reason", F.lit(None).cast("string")))
+    frame = reduce(DataFrame.union, [one.select(*columns) for one in frames or [refused]])
     return frame, records(((f.path, f.lines) for f in files), bad)
 
 
-def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
+def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
+    key, skipped = record_id.of_file(file.path), int(pipeline.source.header)
+    if packed(file.path):
+        return line_reader.packed(file.path, key, skipped)
+    return line_reader.Range(file.path, key, 0, file.size, file.size, skipped=skipped)
+
+
+def text(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines of files, as Spark's text source reads them. Called also by a release, for files that could not be read."""
     # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
     # literally; one that is read alone is read once.
     reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)

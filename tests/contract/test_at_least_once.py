@@ -72,7 +72,7 @@ class Loose:
         counts = Counts(kept=kept, invalid=invalid, largest=to_time(largest))
         return run(
             self.log.database,
-            lambda conn: batches.end_at_least_once(conn, self.driver, batch, kept + invalid, 3, counts),
+            lambda conn: batches.end_counted(conn, self.driver, batch, kept + invalid, 3, counts, bounded=False),
         )
 
     def catch_up(self, **changed: Any) -> int:
@@ -136,7 +136,7 @@ def test_a_batch_that_does_not_add_up_is_not_committed(log: Log, loose: Loose) -
     batch = loose.begin(0)
     counts = Counts(kept=3, invalid=1)
     with pytest.raises(InvariantBroken, match="5 records were in the input"):
-        run(log.database, lambda conn: batches.end_at_least_once(conn, loose.driver, batch, 5, 3, counts))
+        run(log.database, lambda conn: batches.end_counted(conn, loose.driver, batch, 5, 3, counts, bounded=False))
 
     assert log.rows("SELECT state FROM onlyonce.batches") == [("begun",)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from collections import Counter
@@ -20,6 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 STALE = b"crc\0" + (512).to_bytes(4, "big") + b"\0\0\0\0"
 """A checksum file of Hadoop's form that does not fit the file beside it."""
 
+PACKED = gzip.compress(record("packed") * 99)
+FLIPPED = PACKED[:-6] + bytes([PACKED[-6] ^ 1]) + PACKED[-5:]
+
 # name → (content, the ids that must come of it)
 READ: dict[str, tuple[bytes, list[str]]] = {
     "plain.jsonl": (record("plain") + b"\n", ["plain"]),
@@ -35,10 +39,14 @@ READ: dict[str, tuple[bytes, list[str]]] = {
     "no ending": (record("ending") + b"\n", ["ending"]),
     "x" * 255: (record("long") + b"\n", ["long"]),
     "stale.jsonl": (record("stale") + b"\n", ["stale"]),
+    "packed.jsonl.gz": (gzip.compress(record("p1") + b"\n") + gzip.compress(record("p2")), ["p1", "p2"]),
 }
 # name → (content, the reason)
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "packed.jsonl.gz": (record("packed") + b"\n", "compressed"),
+    "packed.jsonl.bz2": (record("packed") + b"\n", "compressed"),
+    "no-gzip.jsonl.gz": (record("packed") + b"\n", "cut short or damaged"),
+    "cut.jsonl.gz": (gzip.compress(record("packed") * 99)[:-9], "cut short or damaged"),
+    "flipped.jsonl.gz": (FLIPPED, "cut short or damaged"),
     os.fsdecode(b"bad\xff.jsonl"): (record("name") + b"\n", "name is not UTF-8"),
     "grows.jsonl": (record("grows") + b"\n", "changed after it was listed"),
     "shrinks.jsonl": (record("shrinks") + b"\n", "changed after it was listed"),

@@ -129,7 +129,13 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(record_id=("id", "uid")), "'uid' is no declared column", "schema has: id, at, cents"),
     "an event time that is not declared": (
         lambda: pipeline(event_time="time"), "'time' is no declared column", "schema has: id, at, cents"),
-    "no record id": (lambda: pipeline(record_id=()), "no record_id", "name the columns"),
+    "a dedup horizon of places": (
+        lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
+    "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
+    "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),
+    "nested columns in CSV": (
+        lambda: pipeline(source=Files(format="csv"), schema="id string, at timestamp, x array<long>"),
+        "CSV has no nested columns: x array<long>", "as a string"),
     "no dedup horizon": (
         lambda: pipeline(dedup_horizon=timedelta(0)), "dedup_horizon 0:00:00 recognises no", "timedelta"),
     "no partitions": (lambda: pipeline(partitions=0), "partitions must be at least 1", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tempfile
@@ -100,7 +101,50 @@ def test_a_name_that_is_not_utf8_is_refused_once(inbox: Path) -> None:
     assert found(inbox, known_of(files)) == {}
 
 
-@pytest.mark.parametrize("ending", ["gz", "bz2", "deflate", "lz4", "snappy", "zst", "GZ"])
+GZIP = gzip.compress(b"a\nb\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "refusal"),
+    [
+        (gzip.compress(b""), 0, None), (gzip.compress(b"a\nb"), 2, None), (gzip.compress(b"a\n") + gzip.compress(b"b"), 2, None),
+        (GZIP, 2000, None), (GZIP[:-1], 0, "damaged"), (GZIP[:20], 0, "damaged"), (b"a\nb\n", 0, "damaged"),
+        (GZIP[:-6] + b"\0" + GZIP[-5:], 0, "damaged"), (GZIP + b"rubbish", 0, "damaged"), (b"", 0, "it is empty"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["a.gz", "A.JSONL.GZ"])
+def test_a_gzip_file_is_counted_unpacked_and_refused_when_any_of_it_is_damaged(
+    inbox: Path, content: bytes, lines: int, refusal: str | None, name: str
+) -> None:
+    """A file that is cut short gives none of its records, not the first ones."""
+    (inbox / name).write_bytes(content)
+
+    [file] = found(inbox).values()
+
+    assert file.lines == lines
+    assert (refusal in str(file.refusal)) if refusal else file.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "refusal"),
+    [
+        (b"id,at\na,b\n", 1, None), (b"id,at", 0, None), (b"\xef\xbb\xbfid,at\r\na,b\r\nc,d", 2, None), (b'"id", at\n', 0, None),
+        (b"at,id\na,b\n", 0, "'at,id'"), (b"", 0, "not the header 'id,at'"), (b"a,b\n", 0, "'a,b'"), (b"\xff\n", 0, "xff"),
+    ],
+)  # fmt: skip
+def test_a_header_is_no_record_and_must_name_the_declared_columns(
+    inbox: Path, content: bytes, lines: int, refusal: str | None
+) -> None:
+    """Other names, another order or none: the file is refused as a whole, and says what it has."""
+    (inbox / "a.csv").write_bytes(content)
+
+    [file] = new_files(inbox, {}, "id,at")
+
+    assert file.lines == lines
+    assert (refusal in str(file.refusal)) if refusal else file.refusal is None
+
+
+@pytest.mark.parametrize("ending", ["bz2", "deflate", "lz4", "snappy", "zst", "BZ2"])
 def test_a_compressed_file_is_refused(inbox: Path, ending: str) -> None:
     """Spark would unpack it by its name and find other lines than were counted."""
     (inbox / f"a.{ending}").write_bytes(b"x\n")

@@ -60,6 +60,8 @@ def of_output(before: Output, after: Output, **options: Any) -> list[tuple[str, 
         ({"schema": "cents long, id string, at timestamp, made timestamp"}, []),
         ({"schema": "id string, at timestamp, made timestamp, cents int"}, [("column cents", Need.NAME)]),
         ({"record_id": ("id", "cents")}, [("record_id", Need.NOTHING)]),
+        ({"record_id": ()}, [("record_id", Need.NAME)]),
+        ({"source": Files(format="csv", header=True)}, [("format", Need.NAME)]),
         ({"event_time": "made"}, [("event_time", Need.NAME)]),
         ({"max_ahead": MINUTE}, [("max_ahead", Need.NOTHING)]),
         ({"mode": "at_least_once"}, [("mode", Need.NOTHING)]),
@@ -238,3 +240,12 @@ def test_every_sink_is_told_apart_by_its_target() -> None:
     sinks: list[Sink] = [Delta(), Delta(path="a"), Postgres(table="a.b"), Postgres(table="a.b", connection="C")]
     targets = {parts(replace(output(), sink=sink))["outputs"]["sums"]["target"] for sink in sinks}
     assert len(targets) == len(sinks)
+
+
+def test_a_pipeline_stays_by_position_or_by_columns() -> None:
+    """From places to columns it needs another pipeline too, and what is kept of an older declaration has no format."""
+    placed, named = receive_parts(pipeline(record_id=())), receive_parts(pipeline())
+    older = {name: value for name, value in named.items() if name != "format"}
+
+    assert [(c.part, c.need) for c in changes("receive", placed, named)] == [("record_id", Need.NAME)]
+    assert changes("receive", older, named) == []

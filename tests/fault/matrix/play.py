@@ -236,7 +236,9 @@ class Events:
 # --- receive ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(spark: object, files: list[source_files.InputFile], bad: dict[str, str]) -> tuple[list[str], int]:
+def _lines(
+    spark: object, pipeline: object, files: list[source_files.InputFile], bad: dict[str, str]
+) -> tuple[list[str], int]:
     assert not bad
     texts = [line for file in files for line in Path(file.path).read_text().splitlines()]
     return texts, sum(file.lines for file in files)

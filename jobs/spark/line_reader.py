@@ -1,0 +1,148 @@
+"""Lines of files with their places: each with the byte at which it begins. Byte ranges, read in parallel.
+
+Spark's text source does not say where a line is. Here a task reads ranges of files and cuts them into lines itself, on
+whole arrays: about a megabyte at a time, more only for a line that is longer. A range has the lines that *begin* in it,
+so a file has the same lines with the same places however it is cut.
+
+Who calls it: `source_files`. Errors: OSError for a file that can't be read, which Spark tries again. Not promised: that a
+file which changes while it is read is noticed here; the count of its lines does that (conservation).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+PIECE = 1 << 20
+RANGE = 1 << 25
+"""How much of a file one task reads; small files are read together up to it."""
+MOST = 1 << 62
+NEWLINE = 10
+SCHEMA = "value string, oo_file long, oo_position long"
+ARROW = pa.schema([("value", pa.string()), ("oo_file", pa.int64()), ("oo_position", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Range:
+    """A part of a file: the lines that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
+
+    A packed file is one range, in bytes of its content; `skipped` lines at its begin are no records (a header).
+    """
+
+    path: str
+    key: int
+    start: int
+    end: int
+    size: int
+    packed: bool = False
+    skipped: int = 0
+
+
+def read(spark: SparkSession, ranges: Iterable[Range]) -> DataFrame:
+    """The lines of some ranges as (value, oo_file, oo_position)."""
+    tasks = list(_together(part for whole in ranges for part in _cut(whole)))
+
+    def of_task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for part in tasks[number]:
+                    yield from lines(part)
+
+    return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(of_task, SCHEMA)
+
+
+def packed(path: str, key: int, skipped: int = 0) -> Range:
+    """All of a gzip file. Its places are those of its content."""
+    return Range(path, key, 0, MOST, MOST, packed=True, skipped=skipped)
+
+
+def lines(part: Range) -> Iterator[pa.RecordBatch]:
+    """The lines of one range, some thousand at a time."""
+    with _opened(part) as file:
+        at = _begin(file, part)
+        begun: list[bytes] = []  # of a line that is longer than a piece
+        left = part.size - file.tell()
+        while at < part.end:
+            data = file.read(min(PIECE, left))
+            left -= len(data)
+            cut = data.rfind(b"\n") + 1
+            if not data:
+                if any(begun):
+                    yield _batch(part, b"".join(begun) + b"\n", at)
+                return
+            if not cut:
+                begun.append(data)
+                continue
+            whole = b"".join([*begun, data[:cut]])
+            begun = [data[cut:]]
+            yield _batch(part, whole, at)
+            at += len(whole)
+
+
+def _cut(whole: Range) -> Iterator[Range]:
+    if whole.packed:
+        yield whole
+        return
+    for start in range(whole.start, whole.end, RANGE):
+        skipped = whole.skipped if start == whole.start else 0
+        yield replace(whole, start=start, end=min(start + RANGE, whole.end), skipped=skipped)
+
+
+def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
+    group: list[Range] = []
+    for part in parts:
+        if group and sum(one.end - one.start for one in group) + part.end - part.start > RANGE:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def _opened(part: Range) -> IO[bytes] | gzip.GzipFile:
+    if part.packed:
+        return gzip.open(part.path, "rb")
+    return Path(part.path).open("rb", buffering=0)
+
+
+def _begin(file: IO[bytes] | gzip.GzipFile, part: Range) -> int:
+    """Go to the first line that begins in the range; gives its place."""
+    at = part.start
+    if at:
+        file.seek(at - 1)
+        at = _after_line(file, at - 1, part.size)
+    for _ in range(part.skipped):
+        at = _after_line(file, at, part.size)
+    file.seek(at)
+    return at
+
+
+def _after_line(file: IO[bytes] | gzip.GzipFile, at: int, size: int) -> int:
+    """The place after the line feed that comes next; the file's end when there is none."""
+    file.seek(at)
+    while at < size and (data := file.read(1 << 16)):
+        found = data.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(data)
+    return size
+
+
+def _batch(part: Range, whole: bytes, at: int) -> pa.RecordBatch:
+    """The lines of a piece that begin before the range ends; the piece ends with a line feed."""
+    ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
+    begins = np.concatenate([[0], ends + 1])
+    count = int(np.searchsorted(begins[:-1], part.end - at))
+    # Without its line feeds a piece is the texts one after the other, as Arrow has them.
+    texts = whole[: begins[count]].replace(b"\n", b"")
+    offsets = (begins[: count + 1] - np.arange(count + 1)).astype(np.int32)
+    values = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
+    places = pa.array(begins[:count] + at, pa.int64())
+    return pa.RecordBatch.from_arrays([values, pa.repeat(pa.scalar(part.key, pa.int64()), count), places], schema=ARROW)

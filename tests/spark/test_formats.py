@@ -1,0 +1,108 @@
+"""Files of each format become records on Spark: CSV with and without a header, gzip, by position and by columns."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.model.declare import Files, Pipeline
+from jobs.record_id import of_file, of_place, of_values
+from jobs.spark import parse, source_files
+from jobs.spark.listing import new_files
+from tests.support.shop import SHOP
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+HEADER = "id,shop,at,cents,weight"
+CSV: dict[str, str | None] = {
+    # line → what its reason holds; None: it is kept
+    "a,x,2026-01-01T00:00:00Z,7,0.5": None,
+    'b,"x, ""y""",2026-01-01 00:00:00,7,': None,
+    "c,,2026-01-01T00:00:00Z,,": None,
+    " d , x ,2026-01-01T00:00:00.123456Z, 7 ,1e3": None,
+    "e,x,2026-01-01T00:00:00Z,7,0.5\r": None,
+    "": "blank", "  ": "blank", "f,x,2026-01-01T00:00:00Z,7": "5 columns", "f,x,2026-01-01T00:00:00Z,7,1,2": "5 columns",
+    'f,"x,2026-01-01T00:00:00Z,7,1': "a quote is open", 'f,x,2026-01-01T00:00:00Z,7,"1': "a quote is open",
+    "f,x,2026-01-01T00:00:00Z,seven,1": "column cents is no bigint", "f,x,2026-01-01T00:00:00Z,7.5,1": "column cents is no bigint",
+    "f,x,2026-01-01T00:00:00Z,7,much": "column weight is no double", "f,x,yesterday,7,1": "column at is no timestamp",
+    "f,x,12:00,7,1": "time of day", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the system time",
+    "f,x\0,2026-01-01T00:00:00Z,7,1": "U+0000", HEADER: "column at is no timestamp",
+}  # fmt: skip
+
+
+def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any], int]:
+    """The records of all that is in a folder, and how many there must be."""
+    header = ",".join(pipeline.columns()) if pipeline.source.header else None
+    files = list(new_files(inbox, {}, header))
+    lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
+    return parse.records(lines, pipeline, NOW).collect(), count
+
+
+def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tmp_path: Path) -> None:
+    """Each kind of line, plain and packed, with a header and without; its id is its place, its raw content as it came."""
+    content = "\n".join(CSV).encode()
+    top = f"{HEADER}\n".encode()
+    for header in (False, True):
+        inbox = tmp_path / str(header)
+        inbox.mkdir()
+        whole = top + content if header else content
+        (inbox / "a.csv").write_bytes(whole)
+        (inbox / "b.csv.gz").write_bytes(gzip.compress(whole))
+        pipeline = replace(SHOP, record_id=(), source=Files(format="csv", header=header))
+
+        found, count = read(spark, pipeline, inbox)
+
+        assert count == 2 * len(CSV)
+        by_id = {(row.oo_high, row.oo_low): row for row in found}
+        assert len(by_id) == len(found) == count
+        for name in ("a.csv", "b.csv.gz"):
+            at = len(top) if header else 0
+            for line, reason in CSV.items():
+                place = of_place(of_file(str(inbox / name)), at)
+                row = by_id[place.high, place.low]
+                assert (reason in str(row.oo_reason)) if reason else row.oo_reason is None, (line, row)
+                assert row.oo_raw == (line if reason else None)
+                at += len(line.encode()) + 1
+        values = {row.id: (row.shop, row.cents, row.weight) for row in found if row.oo_reason is None}
+        assert values == {
+            "a": ("x", 7, 0.5), "b": ('x, "y"', 7, None), "c": (None, None, None), " d ": (" x ", 7, 1000.0), "e": ("x", 7, 0.5),
+        }  # fmt: skip
+
+
+def test_damaged_files_and_other_headers_are_one_invalid_record_each(spark: SparkSession, tmp_path: Path) -> None:
+    """Beside a file that is right, whose records are known by their columns."""
+    right = f"{HEADER}\na,x,2026-01-01T00:00:00Z,7,0.5\n".encode()
+    for name, content in {
+        "right.csv": right, "other.csv": right.replace(b"id,shop", b"shop,id"), "cut.csv.gz": gzip.compress(right * 99)[:-9],
+        "empty.csv": b"",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+
+    found, count = read(spark, replace(SHOP, source=Files(format="csv", header=True)), tmp_path)
+
+    assert count == len(found) == 4
+    reasons = {Path(row.oo_raw).name: row.oo_reason for row in found if row.oo_reason}
+    assert reasons.keys() == {"other.csv", "cut.csv.gz", "empty.csv"}
+    [kept] = [row for row in found if row.oo_reason is None]
+    wanted = of_values(SHOP, {"id": "a"})
+    assert (kept.oo_high, kept.oo_low) == (wanted.high, wanted.low)
+
+
+def test_packed_json_lines_are_read_beside_plain_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """By columns and by position alike."""
+    line = b'{"id": "%s", "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": 7, "weight": 0.5}\n'
+    (tmp_path / "a.jsonl").write_bytes(line % b"a" + line % b"b")
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line % b"c"))
+
+    for pipeline in (SHOP, replace(SHOP, record_id=())):
+        found, count = read(spark, pipeline, tmp_path)
+        assert count == 3
+        assert sorted(row.id for row in found) == ["a", "b", "c"]
+        assert len({row.oo_high for row in found}) == 3

@@ -1,0 +1,129 @@
+"""Lines with their places: whatever the ranges and the pieces, a file has the same ones, and each of them once."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from jobs.spark import line_reader
+from jobs.spark.line_reader import Range, lines
+
+Lines = list[tuple[int, bytes]]
+CONTENTS = {
+    "empty": b"", "a line feed": b"\n", "no last line feed": b"a\nbc", "blank lines": b"\n\na\n\n\n", "carriage returns": b"a\r\nb\r\n",
+    "a mark": b"\xef\xbb\xbfa\nb\n", "no UTF-8": b"\xff\xfe\n\x00\n", "a long line": b"a\n" + b"x" * 100 + b"\nb\n",
+    "one long line": b"y" * 50, "emoji": "🛒\nü\n".encode() * 5,
+}  # fmt: skip
+
+
+def wanted(content: bytes) -> Lines:
+    """(place, line) by the plainest way there is."""
+    found, at = [], 0
+    for line in (
+        content.splitlines(keepends=True)
+        if b"\r" not in content
+        else content.replace(b"\r", b"\x01").splitlines(keepends=True)
+    ):
+        found.append((at, line.removesuffix(b"\n").replace(b"\x01", b"\r")))
+        at += len(line)
+    return found
+
+
+def read(ranges: Iterable[Range]) -> Lines:
+    """What the reader gives, as bytes."""
+    found: Lines = []
+    for part in ranges:
+        for batch in lines(part):
+            values = batch.column("value").cast("binary").to_pylist()
+            found += zip(batch.column("oo_position").to_pylist(), values, strict=True)
+            assert set(batch.column("oo_file").to_pylist()) <= {part.key}
+    return found
+
+
+def cut(path: Path, *at: int) -> list[Range]:
+    """The file in ranges that begin there."""
+    size = path.stat().st_size
+    bounds = [0, *at, size]
+    return [Range(str(path), 7, start, end, size) for start, end in itertools.pairwise(bounds)]
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
+def test_every_cut_of_a_file_gives_the_same_lines_and_places(
+    content: bytes, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One range, each cut in two, and many random cuts: all lines once, each with the byte at which it begins."""
+    monkeypatch.setattr(line_reader, "PIECE", piece)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    chance = random.Random(len(content))
+    cuts: list[list[int]] = [[], *[[at] for at in range(len(content))]]
+    cuts += [sorted(chance.sample(range(len(content)), min(4, len(content)))) for _ in range(10)]
+
+    for one in cuts:
+        assert read(cut(path, *one)) == wanted(content), one
+
+
+def test_nothing_past_the_known_size_is_read(tmp_path: Path) -> None:
+    """A file that has grown since it was looked at gives what it had, also in its last line."""
+    path = tmp_path / "file"
+    path.write_bytes(b"a\nbc")
+    before = cut(path)
+    path.write_bytes(b"a\nbcdef\ng\n")
+
+    assert read(before) == [(0, b"a"), (2, b"bc")]
+
+
+def test_a_packed_file_has_the_places_of_its_content(tmp_path: Path) -> None:
+    """And so has one of several members."""
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(b"a\nbc\n") + gzip.compress(b"d"))
+
+    assert read([line_reader.packed(str(path), 7)]) == [(0, b"a"), (2, b"bc"), (5, b"d")]
+
+
+def test_a_header_is_skipped_and_counts_in_the_places(tmp_path: Path) -> None:
+    """The first record begins where the header ends; a file of a header alone has none."""
+    path = tmp_path / "file.csv"
+    for content, rest in ((b"id,at\na,b\nc,d", [(6, b"a,b"), (10, b"c,d")]), (b"id,at\n", []), (b"id,at", [])):
+        path.write_bytes(content)
+        assert read([Range(str(path), 7, 0, len(content), len(content), skipped=1)]) == rest
+
+
+def test_only_the_first_part_of_a_file_has_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the parts are, each record is read once and the header by none."""
+    content = b"id,at\n" + b"".join(b"%d,x\n" % number for number in range(50))
+    path = tmp_path / "file.csv"
+    path.write_bytes(content)
+    for size in (1, 5, 6, 7, 100, 1000):
+        monkeypatch.setattr(line_reader, "RANGE", size)
+        parts = line_reader._cut(Range(str(path), 7, 0, len(content), len(content), skipped=1))
+        assert read(parts) == wanted(content)[1:], size
+
+
+def test_small_files_are_read_together_and_large_ones_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task reads much more than a range's worth, and no byte is read by two."""
+    monkeypatch.setattr(line_reader, "RANGE", 10)
+    whole = [Range(str(tmp_path), n, 0, size, size) for n, size in enumerate((3, 4, 3, 25, 1, 0, 12))]
+
+    tasks = list(line_reader._together(part for one in whole for part in line_reader._cut(one)))
+
+    assert all(sum(part.end - part.start for part in task) <= 10 for task in tasks)
+    found = [(part.key, part.start, part.end) for task in tasks for part in task]
+    assert found == [
+        (0, 0, 3),
+        (1, 0, 4),
+        (2, 0, 3),
+        (3, 0, 10),
+        (3, 10, 20),
+        (3, 20, 25),
+        (4, 0, 1),
+        (6, 0, 10),
+        (6, 10, 12),
+    ]
+    assert len(tasks) == 6
