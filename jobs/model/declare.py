@@ -98,7 +98,7 @@ class Output:
             raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
         if self.panes == "early" and self.sink.write != "upsert":
             raise Refused(
-                f"output {self.name}: early panes give the same window again, which {self.sink.write} would repeat",
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
                 hint="give the sink write='upsert' and keys",
             )
         if self.panes == "early" and isinstance(self.window, Session):

@@ -58,7 +58,7 @@ class Answer:
 
 def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> Answer:
     """The answer of an HTTP endpoint to one row."""
-    text = f"{status} {' '.join(body.split())}"[:ANSWER_LENGTH].strip()
+    text = told(f"{status} {body}")
     pause = asked_pause(headers.get("retry-after", ""), now)
     if 200 <= status < 300:
         return Answer("delivered", text)
@@ -68,6 +68,11 @@ def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> 
         return Answer("not now", text, held="wrong")
     # A 5xx may come from a proxy, after the endpoint behind it has done its work.
     return Answer("unknown", text, pause) if status >= 500 else Answer("no", text)
+
+
+def told(answer: str) -> str:
+    """What the log keeps of an answer: its beginning, on one line. PostgreSQL takes no NUL."""
+    return " ".join(answer.replace("\0", "").split())[:ANSWER_LENGTH]
 
 
 def next_state(answer: Answer, attempts: int, most: int) -> str:
