@@ -68,7 +68,9 @@ def main(argv: list[str]) -> Report:
 def arguments(argv: list[str]) -> argparse.Namespace:
     """What a delivery is asked for."""
     parser = argparse.ArgumentParser(prog="jobs.deliver", description=__doc__)
-    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, or a bounded run of it; by default all pipelines")
+    parser.add_argument(
+        "pipeline", nargs="?", help="a declared pipeline, or a bounded run of it; by default all pipelines"
+    )
     parser.add_argument("--output", help="only this output")
     parser.add_argument("--retry-dead", action="store_true", help="send dead letters and rejected rows again too")
     parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
@@ -119,7 +121,9 @@ def _report(
 
     left = about("left_over")
     given_up, uncertain = about("given_up", n=GIVEN_UP_SHOWN), about("uncertain")
-    count = {state: sum(row["rows"] for row in left if row["state"] == state) for state in ("waiting", "dead", "invalid")}
+    count = {
+        state: sum(row["rows"] for row in left if row["state"] == state) for state in ("waiting", "dead", "invalid")
+    }
     warnings = [f"{name}: another deliverer is at work; it was left to it" for name in busy]
     warnings += _undeclared(chosen, left)
     if given_up:
@@ -128,7 +132,9 @@ def _report(
             "onlyonce deliver --retry-dead sends them again"
         )
     if uncertain:
-        warnings.append(f"{sum(row['rows'] for row in uncertain)} row(s) may be at their target twice: see the table uncertain")
+        warnings.append(
+            f"{sum(row['rows'] for row in uncertain)} row(s) may be at their target twice: see the table uncertain"
+        )
     shown = {"not delivered": left, "given up": given_up, "uncertain": uncertain}
     title = "deliver: all is delivered" if not left else "deliver: some rows are not delivered"
     return Report(title, f"deliver__{started:%Y-%m-%dT%H:%M:%S}", dict(count), shown, warnings)

@@ -71,7 +71,9 @@ def take_over(database: Database, instance: str, output: str, policy: Policy) ->
     return run(database, work)
 
 
-def next_rows(database: Database, deliverer: Deliverer, after: int, most: int, *, ordered: bool) -> list[tuple[Row, bool]]:
+def next_rows(
+    database: Database, deliverer: Deliverer, after: int, most: int, *, ordered: bool
+) -> list[tuple[Row, bool]]:
     """The next waiting rows after a place, and whether each may be sent now. One that may not has no payload here."""
 
     def work(connection: Connection) -> list[tuple[Row, bool]]:

@@ -99,7 +99,7 @@ def opened(sink: BigQuery) -> Iterator[BigQuerySender]:
     # The emulator's variable is Google's own; anonymous credentials are for nobody else.
     credentials = AnonymousCredentials() if os.environ.get("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
     try:
-        client = bigquery.Client(project=sink.table.split(".")[0], credentials=credentials)
+        client = bigquery.Client(project=sink.table.rsplit(".", 2)[0], credentials=credentials)
     except DefaultCredentialsError as error:
         raise Refused(
             f"no credentials for BigQuery: {told(str(error))}",
