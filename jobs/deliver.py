@@ -94,6 +94,8 @@ def _chosen(asked: argparse.Namespace) -> list[tuple[str, Pipeline]]:
 def deliver(database: Database, instance: str, output: Output) -> bool:
     """Send what waits of one output; gives False when another deliverer is at it. Raises as `main`."""
     assert isinstance(output.sink, Sent)
+    if not run(database, lambda conn: outbox.waits(conn, instance, output.name)):
+        return True  # no target is asked, and no secret needed, for nothing
     policy = Policy(output.sink.attempts, output.sink.remembers)
     with outbox.alone(database, Deliverer(instance, output.name)) as ours:
         if not ours:

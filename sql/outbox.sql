@@ -3,10 +3,10 @@
 SELECT set_config('idle_in_transaction_session_timeout', '0', true),
        pg_try_advisory_xact_lock(hashtextextended('onlyonce deliver ' || :deliverer, 0)) AS ours
 
--- outputs --
--- The outputs of an instance with rows to send.
-SELECT DISTINCT output FROM onlyonce_private.outbox
-WHERE instance = :instance AND state IN ('waiting', 'sending') ORDER BY output
+-- waits --
+-- Whether an output has rows that are to be sent.
+SELECT EXISTS (SELECT 1 FROM onlyonce_private.outbox
+               WHERE instance = :instance AND output = :output AND state IN ('waiting', 'sending')) AS waits
 
 -- recover --
 -- Attempts of deliverers that ended: sent or not, nobody knows. They are due again.

@@ -131,9 +131,9 @@ def retry_dead(connection: Connection, instance: str, outputs: Sequence[str]) ->
     return do(connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
 
 
-def outputs(connection: Connection, instance: str) -> list[str]:
-    """The outputs of an instance with rows to send."""
-    return [row.output for row in ask(connection, "outbox", "outputs", instance=instance)]
+def waits(connection: Connection, instance: str, output: str) -> bool:
+    """Whether an output has rows that are to be sent."""
+    return bool(ask(connection, "outbox", "waits", instance=instance, output=output)[0].waits)
 
 
 def rows_about(connection: Connection, query: str, instance: str, **parameters: Any) -> list[dict[str, Any]]:
