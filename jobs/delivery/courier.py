@@ -115,7 +115,7 @@ class Courier:
         attempts = Retrying(
             retry=retry_if_exception_type(Unsent),
             stop=stop_after_attempt(CONNECTS),
-            wait=wait_exponential_jitter(0.1, 2, jitter=0.1),
+            wait=wait_exponential_jitter(multiplier=0.1, max=2, jitter=0.1),
             reraise=True,
         )
         try:
@@ -129,7 +129,8 @@ class Courier:
         first = self.sink.pause.total_seconds()
         state = RetryCallState(Retrying(), None, (), {})
         state.attempt_number = row.attempts + 1
-        return float(wait_exponential_jitter(first, max(LONGEST_PAUSE_SECONDS, first), jitter=first)(state))
+        longest = max(LONGEST_PAUSE_SECONDS, first)
+        return float(wait_exponential_jitter(multiplier=first, max=longest, jitter=first)(state))
 
     def _stop_where_held(self, answers: Iterable[Answer]) -> None:
         held = next((answer for answer in answers if answer.held), None)
