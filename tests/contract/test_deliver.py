@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 
 from jobs import deliver
-from jobs.commitlog import outbox
+from jobs.commitlog import outbox, retention
 from jobs.commitlog.connect import run
 from jobs.delivery import courier
 from jobs.model.declare import Webhook
@@ -388,6 +388,23 @@ def test_rows_of_a_bounded_run_are_sent_only_when_it_is_named(box: Outbox, decla
     deliver.main(["shop@1"])
 
     assert declared.ids() == ids(rows)
+
+
+def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
+    """What waits, was given up, or may be at its target twice stays, however old."""
+    box.put(sales(6))
+    old = "committed_at = now() - interval '40 days', answered_at = now() - interval '31 days'"
+    for seq, change in enumerate([
+        f"state = 'delivered', attempts = 1, {old}", "state = 'delivered', attempts = 1, answered_at = now()", old,
+        f"state = 'dead', {old}", f"state = 'delivered', attempts = 2, unanswered = 1, first_unanswered_at = now(), uncertain = true, {old}",
+        f"state = 'delivered', attempts = 2, unanswered = 1, first_unanswered_at = now(), {old}",
+    ]):  # fmt: skip
+        box.log.rows(f"UPDATE onlyonce_private.outbox SET {change} WHERE seq = {seq}")
+
+    gone = [run(box.log.database, lambda conn: retention.remove_delivered(conn, days)) for days in (32, 30, 30)]
+
+    assert gone == [0, 2, 0]
+    assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])
 
 
 def test_a_setting_that_is_missing_is_refused_by_name(

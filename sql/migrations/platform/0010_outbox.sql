@@ -36,3 +36,5 @@ CREATE INDEX outbox_open_by_key ON onlyonce_private.outbox (instance, output, ke
 CREATE INDEX outbox_due ON onlyonce_private.outbox (instance, output, due_at) WHERE state = 'waiting' AND attempts > 0;
 CREATE INDEX outbox_given_up ON onlyonce_private.outbox (instance, output, row_no) WHERE state IN ('dead', 'invalid');
 CREATE INDEX outbox_uncertain ON onlyonce_private.outbox (unit) WHERE uncertain;
+-- Rows come in the order of their time, so a few blocks of this tell where the old ones are.
+CREATE INDEX outbox_age ON onlyonce_private.outbox USING brin (committed_at);
