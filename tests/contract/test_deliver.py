@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from jobs import deliver
 from jobs.commitlog import outbox, retention
 from jobs.commitlog.connect import run
-from jobs.delivery import courier
 from jobs.model.declare import Webhook
 from jobs.model.errors import Refused, Retryable, Superseded
 from tests.contract.conftest import Log
@@ -337,7 +337,7 @@ def test_two_statements_for_each_wave_and_none_for_a_row(box: Outbox, monkeypatc
         waves.append(len(rows))
         return begin(database, deliverer, rows)
 
-    monkeypatch.setattr(courier.outbox, "begin", counted)
+    monkeypatch.setattr(outbox, "begin", counted)
     with Endpoint() as endpoint:
         box.deliver(hook(endpoint, keys=(), at_once=8))
 
@@ -401,7 +401,9 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
     ]):  # fmt: skip
         box.log.rows(f"UPDATE onlyonce_private.outbox SET {change} WHERE seq = {seq}")
 
-    gone = [run(box.log.database, lambda conn: retention.remove_delivered(conn, days)) for days in (32, 30, 30)]
+    gone = []
+    for days in (32, 30, 30):
+        gone.append(run(box.log.database, partial(retention.remove_delivered, keep_days=days)))
 
     assert gone == [0, 2, 0]
     assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])

@@ -23,8 +23,8 @@ def test_what_a_stream_commits_is_sent_once_in_order_and_as_it_was(
     rejects are invalid; each row is in the unit that the commit log names."""
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/sending.py")
     files = shop_oracle.sales(80, 2)
-    for number, records in enumerate(files):
-        platform.put("shop", f"{number}.jsonl", records)
+    for number, rows in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", rows)
     with Endpoint() as endpoint, BigQueryServer() as server:
         monkeypatch.setenv("TEST_ENDPOINT", endpoint.url)
         monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", server.url)
@@ -52,8 +52,8 @@ def test_what_a_stream_commits_is_sent_once_in_order_and_as_it_was(
     good = {i for i, record in records.items() if record["shop"] != "shop-3"}
     assert server.ids() == Counter(good)
     assert report.facts == {"waiting": 0, "dead": 0, "invalid": len(records) - len(good)}
-    units = platform.sql(
+    counts = platform.sql(
         "SELECT c.rows AS told, count(o.seq) AS there FROM onlyonce.commits c LEFT JOIN onlyonce.outbox o ON o.unit = c.unique_id "
         "WHERE c.sink IN ('notify', 'rows') GROUP BY c.unique_id, c.rows"
     )
-    assert list(units["told"]) == list(units["there"])
+    assert list(counts["told"]) == list(counts["there"])
