@@ -50,15 +50,25 @@ class WebhookSender:
 def opened(sink: Webhook) -> Iterator[WebhookSender]:
     """A sender with its connections. Raises Refused."""
     url = sink.url or variable(str(sink.connection))
+    if not _is_address(url):
+        raise Refused(
+            f"the environment variable {sink.connection} of a Webhook holds no http:// or https:// address",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="write it as https://host/path",
+        )
     headers = {"Authorization": variable(sink.authorization)} if sink.authorization else {}
     limits = httpx.Limits(max_connections=sink.at_once, max_keepalive_connections=sink.at_once)
-    try:
-        client = httpx.Client(headers=headers, timeout=sink.timeout.total_seconds(), limits=limits)
-        httpx.URL(url)
-    except (httpx.InvalidURL, UnicodeError) as error:
-        raise Refused(f"Webhook: the address is no URL: {error}", data="nothing was sent") from error
+    client = httpx.Client(headers=headers, timeout=sink.timeout.total_seconds(), limits=limits)
     with client:
         yield WebhookSender(sink, url, client)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, UnicodeError):
+        return False
+    return url.scheme in ("http", "https") and bool(url.host)
 
 
 def variable(name: str) -> str:
@@ -69,4 +79,4 @@ def variable(name: str) -> str:
             data="nothing was sent; its rows wait in the outbox",
             hint=f"set {name} where `onlyonce deliver` runs",
         )
-    return os.environ[name]
+    return os.environ[name].strip()

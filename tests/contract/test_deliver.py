@@ -409,13 +409,14 @@ def test_delivered_rows_go_when_they_are_old_and_no_others(box: Outbox) -> None:
     assert box.log.multiset("SELECT seq FROM onlyonce.outbox") == Counter([(1,), (2,), (3,), (4,)])
 
 
-def test_a_setting_that_is_missing_is_refused_by_name(
-    box: Outbox, declared: Endpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("value", ["", "example.org/mail", "https://"])
+def test_a_setting_that_is_missing_or_no_address_is_refused_by_name(
+    box: Outbox, declared: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """The rows wait."""
+    """The rows wait; no attempt is counted, and no secret is told."""
     box.put(sales(1))
-    monkeypatch.delenv("TEST_ENDPOINT")
+    monkeypatch.setenv("TEST_ENDPOINT", value)
     with pytest.raises(Refused, match="TEST_ENDPOINT"):
         deliver.main(["shop", "--output", "notify"])
 
-    assert box.states() == Counter({("waiting",): 1})
+    assert box.log.multiset("SELECT state, attempts FROM onlyonce.outbox") == Counter({("waiting", 0): 1})
