@@ -14,6 +14,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable
 
 from plugins.declared import loadable
+from plugins.deliver_task import deliver, sends
 from plugins.pipeline_page import form, page
 from plugins.stream_job import StreamOperator
 
@@ -32,4 +33,6 @@ for pipeline in loadable():
         tags=["onlyonce", "stream"],
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ):
-        StreamOperator(task_id="drain", pipeline=pipeline.name)
+        drain = StreamOperator(task_id="drain", pipeline=pipeline.name)
+        if sends(pipeline):
+            drain >> deliver(pipeline.name)

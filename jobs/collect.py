@@ -126,16 +126,18 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
 
 def _retain(database: Database) -> dict[str, Any]:
     """Units and staged rows that are kept long enough; of all pipelines, declared or not."""
-    days, units = settings.keep_units_days(), 0
+    days, units, delivered = settings.keep_units_days(), 0, 0
     while True:
         batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
         passing("retention-after-units")
         units += removed
         if not batches:
             break
+    while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
+        delivered += rows
     files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
     return {
-        "units kept (days)": days, "units removed": units,
+        "units kept (days)": days, "units removed": units, "delivered rows removed": delivered,
         "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
     }  # fmt: skip
 

@@ -108,6 +108,14 @@ UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon
 FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
 RETURNING b.units_removed
 
+-- remove_delivered --
+-- Rows of the outbox that were delivered long ago. Not those that may be at their target twice.
+DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
+    SELECT o.row_no FROM onlyonce_private.outbox o
+    WHERE o.committed_at < clock_timestamp() - make_interval(days => :keep_days) AND o.state = 'delivered'
+      AND NOT o.uncertain AND o.answered_at < clock_timestamp() - make_interval(days => :keep_days)
+    LIMIT :at_once FOR UPDATE SKIP LOCKED))
+
 -- settled --
 -- For each output's lineage the last batch of which it and all before it were committed so long ago.
 SELECT l.instance, l.query, l.lineage, max(b.batch_id) AS upto

@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -80,7 +80,8 @@ COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 CREATE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
-       coalesce(b.run_id, f.run_id) AS run_id, u.authority
+       coalesce(b.run_id, f.run_id) AS run_id, u.authority,
+       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
@@ -104,6 +105,7 @@ COMMENT ON COLUMN onlyonce.commits.committed_at IS 'when the unit committed';
 COMMENT ON COLUMN onlyonce.commits.batch_state IS 'begun, committed; of a backfill also replaced (done again from the start)';
 COMMENT ON COLUMN onlyonce.commits.run_id IS 'the run of its batch';
 COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of the database in which it committed';
+COMMENT ON COLUMN onlyonce.commits.uncertain IS 'how many of its rows a webhook or BigQuery may have twice: an answer was lost, and the row was sent again when the target may have forgotten it';
 
 CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
@@ -327,22 +329,30 @@ known AS (
             ORDER BY b.delta_version DESC LIMIT 1) x
         WHERE l.instance = stage.instance AND l.query = 'receive') t),
 aged AS (
-    SELECT known.*, CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest FROM known)
+    SELECT pipeline, instance, query, lineage, begun, last_batch, last_committed_at, tide,
+           CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest,
+           CASE WHEN query = 'receive' THEN begun ELSE waiting END AS batches_waiting,
+           CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END AS records_waiting
+    FROM known
+    UNION ALL
+    SELECT p.pipeline, o.instance, o.output || '/deliver', o.instance || '/' || o.output || '/deliver', 0, NULL, NULL, NULL,
+           min(o.committed_at), NULL, count(*)
+    FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output)
 SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
-       CASE WHEN query = 'receive' THEN begun ELSE waiting END AS batches_waiting,
-       coalesce(CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END, 0)::bigint AS records_waiting,
+       batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
        begun AS batches_begun, last_batch, last_committed_at, tide, clock_timestamp() - tide AS freshness
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
-COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive and for each output that has run. It tells the slow stage.';
+COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
-COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, or the output';
-COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered';
+COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver';
 COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
 COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest of all stages of the pipeline';
 COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
-COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept';
+COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept; of a delivery the rows that are not sent';
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
 COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
@@ -435,6 +445,32 @@ COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where 
 COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
 COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';
 COMMENT ON COLUMN onlyonce.alerts.told_at IS 'when the hook was told; none while it has failed, or there is none';
+
+
+CREATE VIEW onlyonce.outbox AS
+SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
+       o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key, o.insert_id,
+       o.committed_at, o.due_at, o.begun_at, o.answered_at
+FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
+COMMENT ON COLUMN onlyonce.outbox.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.outbox.instance IS 'the pipeline on its stream, or one bounded run of it, whose rows are sent only when it is named';
+COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';
+COMMENT ON COLUMN onlyonce.outbox.unit IS 'the unit that committed it: unique_id of commits';
+COMMENT ON COLUMN onlyonce.outbox.seq IS 'its number in the unit';
+COMMENT ON COLUMN onlyonce.outbox.key IS 'rows of one key are sent in order. BigQuery: one of 50 keys';
+COMMENT ON COLUMN onlyonce.outbox.state IS 'waiting, sending (an attempt is begun), delivered, dead (given up: onlyonce deliver --retry-dead), invalid (the server rejects it)';
+COMMENT ON COLUMN onlyonce.outbox.attempts IS 'how often it was sent, or was about to be; starts again with --retry-dead';
+COMMENT ON COLUMN onlyonce.outbox.unanswered IS 'how many attempts had no answer that tells whether the target has it';
+COMMENT ON COLUMN onlyonce.outbox.uncertain IS 'the target may have it twice: sent again after an answer was lost, when it may have forgotten the key';
+COMMENT ON COLUMN onlyonce.outbox.answer IS 'what came back last';
+COMMENT ON COLUMN onlyonce.outbox.payload IS 'what is sent, as JSON';
+COMMENT ON COLUMN onlyonce.outbox.idempotency_key IS 'a webhook''s key: unit, number, and an id of the lineage. The same at each attempt';
+COMMENT ON COLUMN onlyonce.outbox.insert_id IS 'BigQuery''s insert id. The same at each attempt';
+COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its unit';
+COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
+COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
+COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';
 
 DO $$
 BEGIN

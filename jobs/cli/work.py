@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, backfill, audit, collect, lineage."""
+"""The commands that do something to the data, or judge it: run, deliver, backfill, audit, collect, lineage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, backfill, audit, collect):
+    for command in (run, deliver, backfill, audit, collect):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -57,6 +57,30 @@ def run(
     from jobs import stream  # with it comes Spark, which no other command needs
 
     give(stream.main(argv), as_json)
+
+
+def deliver(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline, or a bounded run of it; by default all.")
+    ] = None,
+    output: Annotated[str | None, typer.Option(help="Only this output.")] = None,
+    retry_dead: Annotated[
+        bool, typer.Option("--retry-dead", help="Send dead letters and rejected rows again too.")
+    ] = False,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG stream_PIPELINE does."""
+    there(settings.database_url)
+    argv = [pipeline] if pipeline else []
+    argv += ["--retry-dead"] if retry_dead else []
+    argv += [f"--output={output}"] if output else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+
+    from jobs import deliver as job  # with it comes the database's driver, which help and completion do without
+
+    give(job.main(argv), as_json)
 
 
 def backfill(

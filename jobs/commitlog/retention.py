@@ -5,6 +5,7 @@
 | `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
 | `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
 | `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
+| `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
 | `catalog_chunks`                  | the dedup horizon, in lived time              | `jobs/model/collecting.py`                 |
 
 Who calls it: `jobs.collect`. The clock that decides here is the database's; nothing that must be right depends on it.
@@ -17,10 +18,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from jobs.commitlog.connect import ask
+from jobs.commitlog.connect import ask, do
 
 AT_ONCE = 500
 """Batches for each transaction: short locks, also on a log that was never cleaned."""
+ROWS_AT_ONCE = 5000
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:
     """
     rows = ask(connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
     return len(rows), sum(row.units_removed for row in rows)
+
+
+def remove_delivered(connection: Connection, keep_days: int) -> int:
+    """Remove rows of the outbox that were delivered so long ago, some at a time; gives their number. Again until 0."""
+    return do(connection, "collect", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
 
 
 def settled(connection: Connection, keep_days: int) -> list[Settled]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobs.model.batch import to_micros, to_time
-from jobs.model.declare import Output
+from jobs.model.declare import Output, Sent
 from jobs.model.errors import Refused, Retryable
 from jobs.model.windows import Fixed, Micros, Session, micros
 
@@ -108,6 +108,8 @@ def what_to_do(output: Output) -> str:
     the keys.
     """
     sink = output.sink
+    if isinstance(sink, Sent):
+        return _of_sent(output)
     carried = {"append": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
     if carried.get(sink.write, "window_start" in sink.keys):
         return "replace"
@@ -122,6 +124,17 @@ def what_to_do(output: Output) -> str:
                 if sink.write == "upsert"
                 else ", 'correct' (for a new table) keeps what each window added and adds the difference"
             ),
+        )
+    return output.on_backfill
+
+
+def _of_sent(output: Output) -> str:
+    """What was sent is out of reach."""
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            data="nothing was written or sent",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream",
         )
     return output.on_backfill
 

@@ -12,19 +12,22 @@ from typing import Literal
 
 from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
-from jobs.model.sinks import Delta, Postgres, Sink
+from jobs.model.sinks import BigQuery, Delta, Postgres, Sent, Sink, Webhook
 from jobs.model.sources import Files, Source
 from jobs.model.windows import Session, Window
 
 __all__ = [
     "MODES",
     "PREFIX",
+    "BigQuery",
     "Delta",
     "Files",
     "Output",
     "Pipeline",
     "Postgres",
+    "Sent",
     "Sink",
+    "Webhook",
     "split_ddl",
     "target",
     "unknown",
@@ -72,8 +75,9 @@ class Output:
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and self.sink.write != "upsert":
             raise Refused(
-                f"output {self.name}: resending would write rows a second time that are in an {self.sink.write} already",
-                hint="'resend' is for upserts; an append is replaced by itself, an increment can 'skip' or 'correct'",
+                f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
+                hint="'resend' is for upserts; an append is replaced by itself, an increment can 'skip' or 'correct', a "
+                "Webhook or BigQuery 'skip'",
             )
         if self.on_backfill == "correct" and (
             self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
@@ -226,6 +230,12 @@ def _check_outputs(pipeline: Pipeline) -> None:
             f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
             "twice would be added twice",
             hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
+        )
+    for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is written "
+            "twice would be sent twice, under two keys",
+            hint="mode='exactly_once'",
         )
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made)

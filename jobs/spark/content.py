@@ -51,12 +51,12 @@ def of_groups(schema: StructType, groups: Iterable[Any]) -> Content:
 
 
 class Tally:
-    """Adds up the content of Arrow batches that carry their `row_hash` in a column."""
+    """Adds up the content of Arrow batches that carry their `row_hash` in a column. `floats`: column → what it is called."""
 
-    def __init__(self, hash_column: str, floats: list[str]) -> None:
-        self._hash_column = hash_column
+    def __init__(self, hash_column: str, floats: dict[str, str]) -> None:
+        self._hash_column, self._names = hash_column, floats
         self._rows, self._total, self._xor = 0, 0, 0
-        self._floats = dict.fromkeys(floats, 0.0)
+        self._floats = dict.fromkeys(floats.values(), 0.0)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch in."""
@@ -64,8 +64,8 @@ class Tally:
         self._rows += batch.num_rows
         self._total += (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())
         self._xor ^= int(np.bitwise_xor.reduce(hashes)) if len(hashes) else 0
-        for name in self._floats:
-            self._floats[name] += pc.sum(batch.column(name)).as_py() or 0.0
+        for column, name in self._names.items():
+            self._floats[name] += pc.sum(batch.column(column)).as_py() or 0.0
 
     def content(self) -> Content:
         """What was counted so far."""

@@ -40,7 +40,7 @@ UPDATES = {
 @dataclass(frozen=True)
 class Work:
     """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
-    kept by window too."""
+    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted."""
 
     database: Database
     unit: UnitId
@@ -52,6 +52,7 @@ class Work:
     floats: tuple[str, ...]
     windows: tuple[str, ...] | None = None
     by_window: bool = False
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -63,7 +64,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
-        tally = Tally(HASH, list(work.floats))
+        tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
         counted = _counted(here, batches, tally)
         try:
             _commit(here, counted, tally)
@@ -87,7 +88,7 @@ def _counted(work: Work, batches: Batches, tally: Tally) -> Batches:
                 hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
             )
         tally.add(batch)
-        yield batch.drop_columns([HASH, PARTITION])
+        yield batch.drop_columns([HASH, PARTITION, *(column for column, _ in work.beside)])
 
 
 def _commit(work: Work, batches: Batches, tally: Tally) -> None:

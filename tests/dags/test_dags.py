@@ -133,3 +133,18 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     [message] = bag.import_errors.values()
     assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message
+
+
+SENDING = GOOD.replace("Delta,", "Webhook,").replace("sink=Delta()", "sink=Webhook(url='https://example.org')")
+
+
+def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a task of its own, retried by itself; one that sends nothing has no such task."""
+    (tmp_path / "mine.py").write_text(SENDING)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
+    bag = DagBag(str(DAGS / "stream.py"))
+    assert bag.import_errors == {}
+    deliver = bag.dags["stream_mine"].get_task("deliver")
+    assert deliver.upstream_task_ids == {"drain"}
+    assert deliver.retries == 2
+    assert [task.task_id for task in bag.dags["stream_flights"].tasks] == ["drain"]

@@ -1,0 +1,29 @@
+"""A pipeline whose outputs are sent: each sale to a webhook, in order for each shop, and to BigQuery."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from jobs.model.declare import BigQuery, Files, Output, Pipeline, Webhook
+
+ME = "tests.support.sending_transforms"
+
+PIPELINES = [
+    Pipeline(
+        name="shop",
+        source=Files(max_files_a_batch=1),
+        schema="id string, shop string, at timestamp, cents long, weight double",
+        record_id=("id",),
+        event_time="at",
+        outputs=(
+            Output(
+                name="notify",
+                transform=f"{ME}:sale",
+                sink=Webhook(
+                    connection="TEST_ENDPOINT", keys=("shop",), order_by=("at",), pause=timedelta(milliseconds=20),
+                ),
+            ),
+            Output(name="rows", transform=f"{ME}:numbered", sink=BigQuery(table="p.d.t", pause=timedelta(milliseconds=20))),
+        ),
+    )
+]  # fmt: skip
