@@ -17,7 +17,7 @@ from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late", "lineages",
+    "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "invalid", "lag", "late", "lineages",
     "releases", "remnant", "windows",
 }  # fmt: skip
 
