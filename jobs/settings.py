@@ -15,6 +15,7 @@
 | ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
 | ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
 | ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
+| ONLYONCE_KEEP_TEMPORARIES_HOURS | how long temporaries of sharded files stay that nobody can want | 24 |
 | ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
@@ -44,6 +45,11 @@ def data_dir(instance: str) -> Path:
 def tables_dir() -> Path:
     """The folder of the Delta tables that outputs write and people read."""
     return home() / "tables"
+
+
+def files_dir() -> Path:
+    """The folder of the files that sharded outputs write and people read."""
+    return home() / "files"
 
 
 def database_url() -> str:
@@ -102,6 +108,11 @@ def keep_units_days() -> int:
 def keep_staged_days() -> int:
     """How long the staged rows of committed batches stay."""
     return int(os.environ.get("ONLYONCE_KEEP_STAGED_DAYS", "1"))
+
+
+def keep_temporaries_hours() -> float:
+    """How long temporaries of sharded files stay, once no attempt can want them any more."""
+    return float(os.environ.get("ONLYONCE_KEEP_TEMPORARIES_HOURS", "24"))
 
 
 def archive() -> Path | None:

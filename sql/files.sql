@@ -18,14 +18,15 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND parti
 -- give_panes --
 -- The panes of a batch's windows, in the transaction that ends the batch. Nothing happens when they are given already.
 WITH mine AS (
-    SELECT DISTINCT instance, output, window_start, window_end FROM onlyonce_private.files
-    WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND pane IS NULL),
+    SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
+    FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
+    WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
 next AS (
     SELECT m.*, coalesce(max(f.pane) + 1, 0) AS pane,
-           CASE WHEN :backfill THEN coalesce(max(f.generation), 0) + 1 ELSE 0 END AS generation
+           CASE WHEN m.kind = 'backfill' THEN coalesce(max(f.generation), 0) + 1 ELSE 0 END AS generation
     FROM mine m LEFT JOIN onlyonce_private.files f ON f.pane IS NOT NULL AND (f.instance, f.output) = (m.instance, m.output)
         AND f.window_start IS NOT DISTINCT FROM m.window_start AND f.window_end IS NOT DISTINCT FROM m.window_end
-    GROUP BY m.instance, m.output, m.window_start, m.window_end)
+    GROUP BY m.instance, m.output, m.window_start, m.window_end, m.kind)
 UPDATE onlyonce_private.files f
 SET pane = next.pane, generation = next.generation, name = replace(f.name, '{pane}', next.pane::text)
 FROM next

@@ -8,57 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
 from jobs.commitlog.connect import ask, do
 from jobs.model.backfill import Span
-from jobs.model.shards import Standing, Temporary
+from jobs.model.shards import Standing, Temporary, Winner, Written
 from jobs.model.units import UnitId
-
-
-@dataclass(frozen=True)
-class Written:
-    """A file that an attempt has written under a temporary name. `name` is its final one, but for the pane."""
-
-    window_start: datetime | None
-    window_end: datetime | None
-    shard: int
-    temporary: str
-    name: str
-    rows: int
-    bytes: int
-    checksum: str
-
-
-@dataclass(frozen=True)
-class Winner:
-    """A file that counts, with its pane."""
-
-    file_no: int
-    instance: str
-    output: str
-    window_start: datetime | None
-    window_end: datetime | None
-    generation: int
-    pane: int
-    shard: int
-    shards: int
-    place: str
-    temporary: str
-    name: str
-    rows: int
-    bytes: int
-    checksum: str
-    finalized_at: datetime | None
-
-    @property
-    def of_pane(self) -> tuple[Any, ...]:
-        """What the files of one pane have in common."""
-        return self.instance, self.output, self.window_start, self.window_end, self.pane
 
 
 def record(connection: Connection, unit: UnitId, place: str, shards: int, files: Iterable[Written]) -> None:
@@ -80,12 +38,12 @@ def of_unit(connection: Connection, unit: UnitId) -> set[str]:
     return {row.temporary for row in rows}
 
 
-def give_panes(connection: Connection, lineage: str, batch_id: int, output: str, *, backfill: bool) -> None:
+def give_panes(connection: Connection, lineage: str, batch_id: int, output: str) -> None:
     """Number the panes of a batch's windows, in the transaction that ends it. May be repeated.
 
     Each batch that writes a window makes its next pane; a backfill also its next generation.
     """
-    do(connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output, backfill=backfill)
+    do(connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
 
 
 def windows_in(connection: Connection, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:

@@ -10,6 +10,7 @@ import re
 import string
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from jobs.model.errors import Refused
 
@@ -37,6 +38,47 @@ class Shard:
     window_end: datetime | None
     shard: int
     shards: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that an attempt has written under a temporary name. `name` is its final one, but for the pane."""
+
+    window_start: datetime | None
+    window_end: datetime | None
+    shard: int
+    temporary: str
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A file that counts, with its pane."""
+
+    file_no: int
+    instance: str
+    output: str
+    window_start: datetime | None
+    window_end: datetime | None
+    generation: int
+    pane: int
+    shard: int
+    shards: int
+    place: str
+    temporary: str
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+    finalized_at: datetime | None
+
+    @property
+    def of_pane(self) -> tuple[Any, ...]:
+        """What the files of one pane have in common."""
+        return self.instance, self.output, self.window_start, self.window_end, self.pane
 
 
 @dataclass(frozen=True)

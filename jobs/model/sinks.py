@@ -65,8 +65,8 @@ class FileSink:
 
     path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store (s3://bucket/folder)
     format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
-                'module:function': it gets a binary file and a pyarrow schema, and gives an object with
-                write(record batch) and close()
+                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
+                may be none
     shards      how many files each window has
     keys        rows of the same values are in the same shard; by default the hash of the whole row decides
     naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}

@@ -23,7 +23,7 @@ from jobs.model.declare import Output
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import Session, micros
-from jobs.spark import checkpoint, delta, events, results, staging, windowing
+from jobs.spark import checkpoint, delta, events, raw_windows, results, staging, windowing
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
@@ -44,13 +44,16 @@ def drain(context: RunContext, root: Output) -> None:
     if query.start_from:
         rows = _without_final(context, query, root, rows)
     result = _not_written(context, query, root, results.applied(context, root, rows))
+    stateless = results.is_stateless(result)
+    raw = raw_windows.are_of(context, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
-    facts = {"stateless": results.is_stateless(result)}
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
-        plan = replace(plan, facts=facts)
+        plan = replace(plan, facts={"stateless": stateless})
+        if raw:
+            frame = _closing(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, plan, versions)
 
     try:
@@ -69,6 +72,15 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     steps = results.steps_of(context, query, root, result)
     plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
     _batch(context, query, steps, result, plan, Versions(-1, upto))
+
+
+def _closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
+    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
+    anew = bool(query.start_from) and batch_id == 0
+    rows = raw_windows.closed_by(context, root, None if anew else versions.after, versions.upto)
+    if query.start_from:
+        rows = _without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
 
 
 def _without_final(context: RunContext, query: Query, root: Output, rows: DataFrame) -> DataFrame:

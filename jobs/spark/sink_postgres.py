@@ -20,8 +20,9 @@ from jobs.failpoints import passing
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Output, Postgres
-from jobs.model.units import Content, UnitId, compare
+from jobs.model.units import Content, UnitId
 from jobs.spark import content, postgres_plain, postgres_unit
+from jobs.spark.pinned import HASH, PARTITION, check_replay, commit_nothing, pin
 from jobs.spark.postgres_table import SinkTable
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext, connection_url
@@ -50,7 +51,9 @@ class PostgresWriter:
         if batch.at_least_once:
             return self._plainly(batch, rows, content_of_rows.rows)
         if content_of_rows.rows == 0:
-            self._commit_nothing(batch.plan, content_of_rows)
+            passing("postgres-before-units")
+            commit_nothing(self._database, self._query.driver, batch, self._output.name, content_of_rows)
+            passing("postgres-after-units")
             return 0
         self._commit(batch, rows, self._sink.write, None)
         return 0
@@ -68,13 +71,10 @@ class PostgresWriter:
         rows = rows.select(*[f"`{f.name}`" for f in self._table.stored(rows.schema).fields])
         plan, schema = batch.plan, rows.schema
         key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
-        hashed = rows.withColumn(postgres_unit.HASH, content.row_hash(schema))
-        target = F.pmod(key, F.lit(plan.partitions)).cast("int")
-        pinned = hashed.withColumn(postgres_unit.PARTITION, target).repartitionById(
-            plan.partitions, F.col(postgres_unit.PARTITION)
-        )
-        self._check_replay(batch, pinned, schema)
-        exported = pinned.select(*[_export(f) for f in schema.fields], postgres_unit.HASH, postgres_unit.PARTITION)
+        pinned = pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
+        if batch.replayed:
+            check_replay(self._database, plan, self._output.name, pinned, schema)
+        exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
         floats = tuple(f.name for f in content.float_fields(schema))
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
@@ -84,35 +84,6 @@ class PostgresWriter:
         passing("postgres-before-units")
         exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
-
-    def _commit_nothing(self, plan: Plan, nothing: Content) -> None:
-        """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
-
-        def work(connection: Connection) -> None:
-            for partition in range(plan.partitions):
-                unit = UnitId(plan.lineage, plan.batch_id, self._output.name, partition)
-                there = units.claim(connection, units.Claim(unit, self._query.driver.epoch, "driver", "data"))
-                if there is None:
-                    units.fill(connection, unit, nothing)
-                else:
-                    compare(unit, there, nothing)
-
-        passing("postgres-before-units")
-        run(self._database, work)
-        passing("postgres-after-units")
-
-    def _check_replay(self, batch: Batch, pinned: DataFrame, schema: StructType) -> None:
-        """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
-        if not batch.replayed:
-            return
-        plan = batch.plan
-        there = run(self._database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, self._output.name))
-        if not there:
-            return
-        groups = pinned.groupBy(postgres_unit.PARTITION).agg(*content.aggregates(schema)).collect()
-        for unit, found in there.items():
-            mine = [group for group in groups if group[postgres_unit.PARTITION] == unit.partition]
-            compare(unit, found, content.of_groups(schema, mine))
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         schema = self._table.stored(rows.schema)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
-from jobs.model.declare import Delta, Output
+from jobs.model.declare import Delta, FileSink, Output, Postgres
 from jobs.model.units import Content
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -41,7 +41,9 @@ class SinkWriter(Protocol):
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     """The writer of an output's declared sink."""
     from jobs.spark.sink_delta import DeltaWriter
+    from jobs.spark.sink_files import FilesWriter
     from jobs.spark.sink_postgres import PostgresWriter
 
-    kind = DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter
-    return kind(context, query, output)
+    kinds = {Delta: DeltaWriter, FileSink: FilesWriter, Postgres: PostgresWriter}
+    kind: type[SinkWriter] = kinds[type(output.sink)]
+    return kind(context, query, output)  # type: ignore[call-arg]
