@@ -105,6 +105,11 @@ class FileSink:
         """Where the rows go, as text, like `Delta.target`."""
         return f"files:{self.path or default}"
 
+    def place(self, target: str, suffix: str) -> str:
+        """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
+        folder, mark, options = target.removeprefix("files:").partition("?")
+        return folder + suffix + mark + options
+
     def name(self, output: str, shard: model.Shard) -> str:
         """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
         extension = self.extension or model.EXTENSIONS[self.format]

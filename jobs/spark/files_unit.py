@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -192,7 +192,7 @@ def _pieces(work: Work, batches: Batches) -> Iterator[tuple[Key, pa.RecordBatch]
         cuts = [0, *(np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1).tolist(), batch.num_rows]
         body = batch.select(work.schema.names).cast(work.schema)
         windowed = batch.column(START).null_count == 0
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in pairwise(cuts):
             start, end, shard = keys[:, first].tolist()
             yield ((start, end) if windowed else (None, None), shard), body.slice(first, last - first)
 

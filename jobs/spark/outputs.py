@@ -52,7 +52,7 @@ def drain(context: RunContext, root: Output) -> None:
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
         plan = replace(plan, facts={"stateless": stateless})
-        if raw:
+        if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = _closing(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, plan, versions)
 

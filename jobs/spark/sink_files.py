@@ -38,8 +38,7 @@ class FilesWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, FileSink)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        folder, mark, options = target(context.pipeline, output).split(":", 1)[1].partition("?")
-        self.place = folder + context.target_suffix() + mark + options
+        self.place = self._sink.place(target(context.pipeline, output), context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
         """See that the format can hold the columns and that there is such a writer. Raises Refused."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
-from jobs.model.declare import Delta, FileSink, Output, Postgres
+from jobs.model.declare import Delta, FileSink, Output
 from jobs.model.units import Content
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -44,6 +44,6 @@ def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     from jobs.spark.sink_files import FilesWriter
     from jobs.spark.sink_postgres import PostgresWriter
 
-    kinds = {Delta: DeltaWriter, FileSink: FilesWriter, Postgres: PostgresWriter}
-    kind: type[SinkWriter] = kinds[type(output.sink)]
-    return kind(context, query, output)  # type: ignore[call-arg]
+    if isinstance(output.sink, FileSink):
+        return FilesWriter(context, query, output)
+    return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)
