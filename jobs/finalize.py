@@ -33,6 +33,7 @@ from jobs.shards.stores import store_of
 
 log = structlog.get_logger()
 
+Pane = tuple[Any, ...]
 AT_ONCE = 100
 """Panes for each look into the log."""
 
@@ -44,19 +45,12 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     instances = None if asked.pipeline is None else _instances(database, asked.pipeline, asked.pipelines)
     done: dict[tuple[str, str], dict[str, Any]] = {}
-    broken: dict[tuple[Any, ...], OnlyonceError] = {}
-    while panes := _waiting(database, instances, len(broken)):
-        fresh = [pane for pane in panes if pane[0].of_pane not in broken]
-        if not fresh:
-            break
-        for pane in fresh:
-            try:
-                count = _finalize(database, pane)
-            except InvariantBroken as error:
-                broken[pane[0].of_pane] = error
-                log.error("not final", output=pane[0].output, pane=pane[0].pane, what=error.what)
-                continue
-            _add_up(done, pane[0], count)
+    broken: dict[Pane, InvariantBroken] = {}
+    while panes := _waiting(database, instances, broken):
+        whole = [pane for pane in panes if _published(pane, broken)]
+        _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None])
+        for pane in whole:
+            _add_up(done, pane)
     if broken:
         first = next(iter(broken.values()))
         more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
@@ -81,34 +75,48 @@ def _instances(database: Database, name: str, pipelines: list[Path] | None) -> l
     return [instance for instance, pipeline in known if pipeline == name]
 
 
-def _waiting(database: Database, instances: list[str] | None, skipped: int) -> list[list[Winner]]:
-    """Some panes that wait, each with all of its files; `skipped` are known to be broken and come again."""
-    found = run(database, lambda conn: files.waiting(conn, instances, AT_ONCE + skipped))
-    return [list(pane) for _, pane in groupby(found, key=lambda winner: winner.of_pane)]
+def _waiting(
+    database: Database, instances: list[str] | None, broken: dict[Pane, InvariantBroken]
+) -> list[list[Winner]]:
+    """Some panes that wait, each with all of its files; those that are known to be broken wait for a person."""
+    found = run(database, lambda conn: files.waiting(conn, instances, AT_ONCE + len(broken)))
+    panes = groupby(found, key=lambda winner: winner.of_pane)
+    return [list(pane) for key, pane in panes if key not in broken]
 
 
-def _finalize(database: Database, pane: list[Winner]) -> int:
-    place = pane[0].place
+def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken]) -> bool:
+    """Make a pane final; one where that would overwrite or lose something is put among the broken."""
+    first = pane[0]
     try:
-        store_of(place).publish(pane)
+        store_of(first.place).publish(pane)
+    except InvariantBroken as error:
+        broken[first.of_pane] = error
+        log.error("not final", output=first.output, window=first.window_start, pane=first.pane, what=error.what)
     except OSError as error:
         raise Retryable(
-            f"{place}: {error}",
+            f"{first.place}: {error}",
             data="what got its final name has it; the rest waits, and nothing is half done",
             hint="see that the folder or store can be reached and written, then: onlyonce finalize",
         ) from error
+    return first.of_pane not in broken
+
+
+def _mark(database: Database, winners: list[Winner]) -> None:
+    by_place = groupby(sorted(winners, key=lambda winner: winner.place), key=lambda winner: winner.place)
+    for place, some in by_place:
+        store_of(place).published(list(some))
     passing("finalize-before-mark")
-    numbers = [winner.file_no for winner in pane if winner.finalized_at is None]
-    count = run(database, lambda conn: files.finalized(conn, numbers))
+    numbers = [winner.file_no for winner in winners]
+    run(database, lambda conn: files.finalized(conn, numbers))
     passing("finalize-after-mark")
-    return count
 
 
-def _add_up(done: dict[tuple[str, str], dict[str, Any]], of_pane: Winner, count: int) -> None:
-    empty = {"instance": of_pane.instance, "output": of_pane.output, "panes": 0, "files": 0, "place": of_pane.place}
-    row = done.setdefault((of_pane.instance, of_pane.output), empty)
+def _add_up(done: dict[tuple[str, str], dict[str, Any]], pane: list[Winner]) -> None:
+    first = pane[0]
+    empty = {"instance": first.instance, "output": first.output, "panes": 0, "files": 0, "place": first.place}
+    row = done.setdefault((first.instance, first.output), empty)
     row["panes"] += 1
-    row["files"] += count
+    row["files"] += sum(winner.finalized_at is None for winner in pane)
 
 
 def _report(rows: list[dict[str, Any]]) -> Report:

@@ -42,7 +42,7 @@ class ObjectStore:
         yield Counted(stream)
         stream.close()  # not after an error: what is not closed never shows
 
-    def settle(self) -> None:
+    def settle(self, temporaries: list[str]) -> None:
         """A store's answer is for good."""
 
     def remove(self, temporary: str) -> None:
@@ -73,6 +73,9 @@ class ObjectStore:
                     data="the pane is not final; nothing was overwritten",
                     hint="compare it with onlyonce.files; move it away if it is not the platform's, then: onlyonce finalize",
                 )
+
+    def published(self, winners: list[Winner]) -> None:
+        """A store's answer is for good."""
 
     def read(self, winner: Winner) -> bytes:
         """The bytes of a final file."""

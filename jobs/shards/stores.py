@@ -24,10 +24,10 @@ class Store(Protocol):
     """One place. It travels to Spark's workers inside closures."""
 
     def create(self, temporary: str) -> AbstractContextManager[Counted]:
-        """A new temporary, which must not be there yet; stored for good when the block has ended."""
+        """A new temporary, which must not be there yet; whole when the block has ended."""
 
-    def settle(self) -> None:
-        """What was created is there after a power cut too. Before the unit that names it commits."""
+    def settle(self, temporaries: list[str]) -> None:
+        """These are there after a power cut too. Asked before the unit that names them commits."""
 
     def remove(self, temporary: str) -> None:
         """Take a temporary away. No error when it is gone."""
@@ -37,6 +37,9 @@ class Store(Protocol):
 
         Raises InvariantBroken for a file that is missing, or a final name that other content has.
         """
+
+    def published(self, winners: list[Winner]) -> None:
+        """Their final names are there after a power cut too. Asked before the log says that they are final."""
 
     def read(self, winner: Winner) -> bytes:
         """The bytes of a file that is final."""

@@ -93,7 +93,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
     try:
         made = list(_write(work, attempt, batches, begun))
         _check_whole(work, made, tally)
-        work.store.settle()
+        work.store.settle(begun)
     except BaseException:
         _discard(work, begun)
         raise

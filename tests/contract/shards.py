@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +25,6 @@ from jobs.spark import files_unit
 from jobs.spark.pinned import HASH, PARTITION
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.task import Context, hash_of
-from tests.support.platform import ROOT
 
 MINUTE = timedelta(minutes=1)
 LINE = pa.schema([("oo_line", pa.string())])
@@ -148,17 +144,3 @@ def name_of(minute: int, shard: int, shards: int = 4, pane: int = 0) -> str:
     start = NOON + minute * MINUTE
     times = "-".join(f"{time:%Y%m%dT%H%M%S}Z" for time in (start, start + MINUTE))
     return f"sales-{times}-pane-{pane}-{shard:05}-of-{shards:05}.jsonl"
-
-
-def job(log: Log, module: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """An entry point in a process and session of its own."""
-    mine = os.environ | {"ONLYONCE_DATABASE_URL": log.url} | environment
-    return subprocess.Popen(
-        [sys.executable, "-m", f"jobs.{module}", *arguments, "--json"], cwd=ROOT, env=mine, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-
-
-def moment(text_of: str) -> datetime:
-    """A time in UTC."""
-    return datetime.fromisoformat(text_of).replace(tzinfo=UTC)
