@@ -13,6 +13,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable
 
 from plugins.declared import loadable
+from plugins.finalize_files import finalize, has_files
 from plugins.pipeline_page import form, page
 from plugins.spark_job import SparkJobOperator
 
@@ -31,4 +32,6 @@ for pipeline in loadable():
         tags=["onlyonce", "stream"],
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ):
-        SparkJobOperator(task_id="drain", pipeline=pipeline.name)
+        drain = SparkJobOperator(task_id="drain", pipeline=pipeline.name)
+        if has_files(pipeline):
+            drain >> finalize(pipeline.name)

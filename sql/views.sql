@@ -43,6 +43,12 @@ FROM onlyonce.commits WHERE instance = :instance ORDER BY committed_at DESC, uni
 SELECT lineage, batch_id AS batch, state, epoch, "in", kept, duplicate, invalid, remnant, in_time, late, committed_at
 FROM onlyonce.batches WHERE instance = :instance ORDER BY begun_at DESC, lineage DESC, batch_id DESC LIMIT :n
 
+-- files_of --
+-- The last files of a pipeline or bounded run, those of the newest window first.
+SELECT output, window_start, generation, pane, shard, shards, state, rows, bytes, place, name, finalized_at
+FROM onlyonce.files WHERE instance = :instance
+ORDER BY window_start DESC NULLS FIRST, output, pane DESC NULLS FIRST, shard LIMIT :n
+
 -- lineages --
 -- Each life of each query.
 SELECT lineage, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id
