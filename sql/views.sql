@@ -49,6 +49,22 @@ SELECT output, window_start, generation, pane, shard, shards, state, rows, bytes
 FROM onlyonce.files WHERE instance = :instance
 ORDER BY window_start DESC NULLS FIRST, output, pane DESC NULLS FIRST, shard LIMIT :n
 
+-- files_by_state --
+-- How many files of an output are final, and how many are not.
+SELECT state, count(*) AS files, sum(rows)::bigint AS rows FROM onlyonce.files
+WHERE instance = :instance AND output = :output GROUP BY state ORDER BY state
+
+-- largest_files --
+-- The final files of an output with the most rows.
+SELECT name, rows, bytes, left(checksum, 12) AS sha256, finalized_at FROM onlyonce.files
+WHERE instance = :instance AND output = :output AND state = 'final' ORDER BY rows DESC, name LIMIT :n
+
+-- files_waiting --
+-- Files of committed batches without their final names, by output, and for how long.
+SELECT instance, output, count(*) AS files, min(recorded_at) AS since,
+       extract(epoch FROM clock_timestamp() - min(recorded_at))::float AS seconds
+FROM onlyonce.files WHERE state = 'waiting' GROUP BY instance, output ORDER BY instance, output
+
 -- lineages --
 -- Each life of each query.
 SELECT lineage, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id

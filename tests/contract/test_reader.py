@@ -93,7 +93,7 @@ def test_the_reader_sees_what_the_writer_sees(log: Log, view: str) -> None:
 @pytest.mark.parametrize("query", sorted(queries("views")))
 def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -> None:
     """The command line asks as the reader; no question needs a private table."""
-    values = {"run_id": "run", "pipeline": "shop", "instance": "shop", "instances": ["shop"], "n": 5}
+    values = {"run_id": "run", "pipeline": "shop", "instance": "shop", "instances": ["shop"], "n": 5, "output": "sales"}
     database = Database(log.server.url("reader", log.name))
 
     found = run(database, lambda conn: views.rows(conn, query, **values))

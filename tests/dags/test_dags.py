@@ -71,10 +71,16 @@ def test_one_run_at_a_time_and_none_made_up_for(bag: DagBag) -> None:
 
 
 def test_a_cleared_run_runs_again_and_a_failed_one_is_retried(bag: DagBag) -> None:
-    [drain] = bag.dags["stream_flights"].tasks
-    assert drain.task_id == "drain"
+    drain = bag.dags["stream_flights"].get_task("drain")
     assert drain.durable is False
     assert drain.retries == 2
+
+
+def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(bag: DagBag) -> None:
+    for dag, first in (("stream_flights", "drain"), ("backfill_flights", "recompute")):
+        assert bag.dags[dag].get_task(first).downstream_task_ids == {"finalize"}
+    assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["finalize"].tasks] == ["finalize"]
 
 
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:
