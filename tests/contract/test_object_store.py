@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,30 +13,38 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from jobs import finalize, sweep
+from jobs.local.processes import wait_until
 from jobs.model.errors import InvariantBroken
 from jobs.shards.object_store import _open
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, sales, wanted
+from tests.support.platform import free_port
 
 ALL = sales(5) + sales(3, minute=1)
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """The address of an S3 server on this machine."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+    """The address of an S3 server on this machine, in a process of its own: pyarrow may hold this one while it waits."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        yield f"{host}:{port}"
-    server.stop()
+        wait_until(lambda: _answers(port), 120, "the S3 server")
+        yield f"127.0.0.1:{port}"
+    server.terminate()
+    server.wait(30)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(params=["s3", "memory"])
