@@ -14,6 +14,7 @@ from airflow.sdk import DAG
 from plugins.backfill_job import BackfillOperator
 from plugins.backfill_page import form, has_windows, page
 from plugins.declared import loadable
+from plugins.finalize_files import finalize, has_files
 from plugins.intervals_by_hand import IntervalsByHand
 
 INTERVAL = os.environ.get("ONLYONCE_BACKFILL_INTERVAL") or "0 0 * * *"
@@ -34,4 +35,6 @@ for pipeline in filter(has_windows, loadable()):
         # Where slots are short the stream comes first: it waits for one interval, not for all of a range.
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10), "priority_weight": 0},
     ):
-        BackfillOperator(task_id="recompute", pipeline=pipeline.name)
+        recompute = BackfillOperator(task_id="recompute", pipeline=pipeline.name)
+        if has_files(pipeline):
+            recompute >> finalize(pipeline.name)

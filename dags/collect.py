@@ -16,14 +16,15 @@ Drops the record ids that are older than each pipeline's dedup horizon, by whole
 horizon follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe
 beside running streams. What a bucket's drop could not get at is left for the next hour, with a warning.
 Small chunks of ids are merged; units and staged rows of long committed batches go; with `ONLYONCE_ARCHIVE` input files
-that every pipeline has committed are moved there. The task's log says what went.
+that every pipeline has committed are moved there. Temporaries of sharded files that no attempt can want any more are listed,
+and removed when they are a day old. The task's log says what went.
 """
 
 log = logging.getLogger(__name__)
 
 with DAG(
     "collect",
-    description="Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input",
+    description="Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans",
     doc_md=DOC,
     # Not on the hour, when the audit and most streams begin.
     schedule=CronTriggerTimetable("25 * * * *", timezone="UTC"),

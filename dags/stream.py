@@ -15,6 +15,7 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from plugins.declared import loadable
 from plugins.deliver_task import deliver, sends
+from plugins.finalize_files import finalize, has_files
 from plugins.pipeline_page import form, page
 from plugins.stream_job import StreamOperator
 
@@ -36,3 +37,5 @@ for pipeline in loadable():
         drain = StreamOperator(task_id="drain", pipeline=pipeline.name)
         if sends(pipeline):
             drain >> deliver(pipeline.name)
+        if has_files(pipeline):
+            drain >> finalize(pipeline.name)

@@ -1,8 +1,8 @@
 """Entry point: check the commit log against itself. No Spark. What the DAG `audit` and `onlyonce audit` do.
 
-Four questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
+Five questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
 output read all that receive committed; is what an output read, in (record, window) pairs, what receive
-kept. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
+kept; has each committed file got its final name. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
 given no sign of life for a while (`--grace`).
 
 With `--data` the tables are counted too (`jobs.audit_data`): slower, since it reads a few columns of every row.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +34,8 @@ log = structlog.get_logger()
 Row = Mapping[str, Any]
 
 GRACE_MINUTES = 15
+FILES_WAIT_SECONDS = 3600
+"""The DAG `finalize` runs twice an hour."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Evidence:
     begun_batches: list[dict[str, Any]]
     outputs_and_receive: list[dict[str, Any]]
     signs_of_life: list[dict[str, Any]]
+    files_waiting: list[dict[str, Any]] = field(default_factory=list)
 
 
 def main(argv: list[str]) -> Report:
@@ -125,6 +128,12 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
     for instance in seen.signs_of_life:
         if instance["instance"] in at_rest:
             yield from _never_ran(instance, declared)
+    for waiting in seen.files_waiting:
+        if waiting["seconds"] >= FILES_WAIT_SECONDS:
+            yield (
+                f"{waiting['instance']}: {waiting['files']} files of output {waiting['output']} are committed since "
+                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.files"
+            )
 
 
 def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:

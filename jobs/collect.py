@@ -2,7 +2,7 @@
 
 For each pipeline and bounded run: raise its floor (`jobs.model.collecting` decides, without a clock), drop the
 buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
-that is asked for (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
+that is asked for, and sweep orphans of sharded files (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
 and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs import archive, declarations, logs, settings, staged_rows, tables
+from jobs import archive, declarations, logs, settings, staged_rows, sweep, tables
 from jobs.commitlog import collector, merging, retention
 from jobs.commitlog.connect import Database, run, transaction
 from jobs.failpoints import passing
@@ -51,7 +51,10 @@ def main(argv: list[str]) -> Report:
     warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
     kept = _retain(database)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
-    return _report(rows, warnings, kept | archived)
+    swept = sweep.sweep(database, declared, settings.keep_temporaries_hours())
+    warnings += swept.warnings
+    temporaries = {"orphans of files": swept.facts["orphans"], "orphans removed": swept.facts["removed"]}
+    return _report(rows, warnings, kept | archived | temporaries, swept.tables["orphans"])
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -161,11 +164,13 @@ def _too_near(row: dict[str, Any]) -> str:
     )
 
 
-def _report(rows: list[dict[str, Any]], warnings: list[str], more: dict[str, Any]) -> Report:
+def _report(
+    rows: list[dict[str, Any]], warnings: list[str], more: dict[str, Any], orphans: list[dict[str, Any]]
+) -> Report:
     names = ("buckets", "chunks", "ids", "bytes", "merged", "into")
     facts: dict[str, Any] = {name: sum(row[name] for row in rows) for name in names} | more
     title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
-    shown = {"by pipeline": rows}
+    shown = {"by pipeline": rows} | ({"orphans of files": orphans} if orphans else {})
     return Report(title, f"collect__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from jobs.model.declare import Delta, Files, FileSink, Output, Pipeline, Postgres
 from jobs.model.windows import Fixed
 
 HOUR = Fixed(timedelta(hours=1))
@@ -28,6 +28,13 @@ FLIGHTS = Pipeline(
             window=HOUR,
             lateness=timedelta(hours=2),
             sink=Delta(),
+        ),
+        Output(
+            name="carrier_files",
+            transform="jobs.transforms:as_they_are",
+            from_output="per_carrier",
+            # A window has some fifteen carriers; the default is ten shards.
+            sink=FileSink(shards=2, keys=("carrier",)),
         ),
         Output(
             name="per_hour",

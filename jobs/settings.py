@@ -18,6 +18,7 @@
 | ONLYONCE_HEARTBEAT      | seconds between two heartbeats of a long run     | 5                            |
 | ONLYONCE_ALERT_HOOK     | 'module:function' or a webhook's URL             | none: alerts are only kept   |
 | ONLYONCE_ALERT_LAG_MINUTES | input that waits for longer is an alert       | 60                           |
+| ONLYONCE_KEEP_TEMPORARIES_HOURS | how long temporaries of sharded files stay that nobody can want | 24 |
 | ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
 """
 
@@ -47,6 +48,11 @@ def data_dir(instance: str) -> Path:
 def tables_dir() -> Path:
     """The folder of the Delta tables that outputs write and people read."""
     return home() / "tables"
+
+
+def files_dir() -> Path:
+    """The folder of the files that sharded outputs write and people read."""
+    return home() / "files"
 
 
 def database_url() -> str:
@@ -120,6 +126,11 @@ def alert_hook() -> str | None:
 def alert_lag_minutes() -> float:
     """How long input may wait for a stage before it is an alert."""
     return float(os.environ.get("ONLYONCE_ALERT_LAG_MINUTES", "60"))
+
+
+def keep_temporaries_hours() -> float:
+    """How long temporaries of sharded files stay, once no attempt can want them any more."""
+    return float(os.environ.get("ONLYONCE_KEEP_TEMPORARIES_HOURS", "24"))
 
 
 def archive() -> Path | None:

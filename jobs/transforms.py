@@ -20,6 +20,11 @@ def flights_per_carrier(flights: DataFrame) -> DataFrame:
     return flights.groupBy("oo_window", "carrier").agg(*_flights_and_delay())
 
 
+def as_they_are(rows: DataFrame) -> DataFrame:
+    """Another output's rows, for one more sink."""
+    return rows
+
+
 def flights_per_hour(flights: DataFrame) -> DataFrame:
     """Flights and mean delay over all carriers in each window, which the declaration makes an hour."""
     return flights.groupBy("oo_window").agg(*_flights_and_delay())

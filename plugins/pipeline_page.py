@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
-from jobs.model.declare import Output, Pipeline, target
+from jobs.model.declare import FileSink, Output, Pipeline, target
 from jobs.model.windows import Window
 
 
@@ -76,8 +76,13 @@ def _row(pipeline: Pipeline, output: Output) -> str:
     made_by = f"`{output.transform}`" + (f" from `{root.name}`" if output.from_output else "")
     lateness = str(root.lateness) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
-    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({output.sink.write})"
+    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
     return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {lateness} | {sink} |"
+
+
+def _how(output: Output) -> str:
+    sink = output.sink
+    return f"{sink.shards} a window, {sink.format}" if isinstance(sink, FileSink) else sink.write
 
 
 def _windows(window: Window | None) -> str:

@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -471,6 +471,43 @@ COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its
 COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
 COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';
+
+
+CREATE VIEW onlyonce.files AS
+SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
+       CASE WHEN b.state = 'replaced' THEN 'given up' WHEN f.pane IS NULL THEN 'begun'
+            WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.generation < newest.generation THEN 'replaced' ELSE 'final' END AS state,
+       f.place, CASE WHEN f.finalized_at IS NOT NULL THEN f.name END AS name, f.rows, f.bytes, f.checksum,
+       f.lineage || '/' || f.batch_id || '/' || f.output || '/' || f.partition AS unique_id, f.lineage, f.batch_id AS batch,
+       f.temporary, f.recorded_at, f.finalized_at
+FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.backfills b ON (b.lineage, b.batch_id) = (f.lineage, f.batch_id)
+LEFT JOIN LATERAL (
+    SELECT max(x.generation) AS generation FROM onlyonce_private.files x
+    WHERE x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
+      AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
+COMMENT ON VIEW onlyonce.files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
+COMMENT ON COLUMN onlyonce.files.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.files.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.files.output IS 'the output';
+COMMENT ON COLUMN onlyonce.files.window_start IS 'the window; none for an output without windows';
+COMMENT ON COLUMN onlyonce.files.window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.files.generation IS '0: written by the stream; then one for each backfill. A window is all files of its newest generation';
+COMMENT ON COLUMN onlyonce.files.pane IS 'counts the panes of the window; none while its batch is not committed';
+COMMENT ON COLUMN onlyonce.files.shard IS 'which of the shards, from 0';
+COMMENT ON COLUMN onlyonce.files.shards IS 'how many each window has';
+COMMENT ON COLUMN onlyonce.files.state IS 'begun: its batch is not committed. waiting: for finalize. final: to be read. replaced: final, but a backfill has made the window anew. given up: of a backfill that was begun again';
+COMMENT ON COLUMN onlyonce.files.place IS 'the folder or URL; one that is neither absolute nor a URL is in the folder files of the platform';
+COMMENT ON COLUMN onlyonce.files.name IS 'the final name in that place, once it has it; in an object store the name is in the manifest''s list, and the object is the temporary';
+COMMENT ON COLUMN onlyonce.files.rows IS 'how many rows';
+COMMENT ON COLUMN onlyonce.files.bytes IS 'its size';
+COMMENT ON COLUMN onlyonce.files.checksum IS 'sha256 of its bytes, in hexadecimal';
+COMMENT ON COLUMN onlyonce.files.unique_id IS 'the unit that it was committed with';
+COMMENT ON COLUMN onlyonce.files.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.files.batch IS 'the batch that wrote it';
+COMMENT ON COLUMN onlyonce.files.temporary IS 'the name under which the winning attempt wrote it';
+COMMENT ON COLUMN onlyonce.files.recorded_at IS 'when its unit committed';
+COMMENT ON COLUMN onlyonce.files.finalized_at IS 'when it got its final name';
 
 DO $$
 BEGIN

@@ -45,6 +45,28 @@ FROM onlyonce.commits WHERE instance = :instance ORDER BY committed_at DESC, uni
 SELECT lineage, batch_id AS batch, state, epoch, "in", kept, duplicate, invalid, remnant, in_time, late, committed_at
 FROM onlyonce.batches WHERE instance = :instance ORDER BY begun_at DESC, lineage DESC, batch_id DESC LIMIT :n
 
+-- files_of --
+-- The last files of a pipeline or bounded run, those of the newest window first.
+SELECT output, window_start, generation, pane, shard, shards, state, rows, bytes, place, name, finalized_at
+FROM onlyonce.files WHERE instance = :instance
+ORDER BY window_start DESC NULLS FIRST, output, pane DESC NULLS FIRST, shard LIMIT :n
+
+-- files_by_state --
+-- How many files of an output are final, and how many are not.
+SELECT state, count(*) AS files, sum(rows)::bigint AS rows FROM onlyonce.files
+WHERE instance = :instance AND output = :output GROUP BY state ORDER BY state
+
+-- largest_files --
+-- The final files of an output with the most rows.
+SELECT name, rows, bytes, left(checksum, 12) AS sha256, finalized_at FROM onlyonce.files
+WHERE instance = :instance AND output = :output AND state = 'final' ORDER BY rows DESC, name LIMIT :n
+
+-- files_waiting --
+-- Files of committed batches without their final names, by output, and for how long.
+SELECT instance, output, count(*) AS files, min(recorded_at) AS since,
+       extract(epoch FROM clock_timestamp() - min(recorded_at))::float AS seconds
+FROM onlyonce.files WHERE state = 'waiting' GROUP BY instance, output ORDER BY instance, output
+
 -- lineages --
 -- Each life of each query.
 SELECT lineage, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id

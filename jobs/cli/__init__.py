@@ -1,6 +1,6 @@
 """The command line `onlyonce`: one command for each thing that a person asks of the platform.
 
-`app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, audit,
+`app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
 lineage), `crash` (crashtest), `change` (plan, release), `operate` (doctor, pause,
 resume) and `look` (everything that only reads). Errors of the platform are printed as
 their three lines on standard error, and the process ends with the error's exit code; `jobs/model/errors.py` lists them.

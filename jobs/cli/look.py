@@ -25,7 +25,7 @@ PANEL = "Look"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (status, lag, sql, commits, batches, trace, late, invalid, remnant):
+    for command in (status, lag, sql, commits, batches, files, trace, late, invalid, remnant):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -60,6 +60,11 @@ def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) ->
 def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
     """The last batches of each query, newest first, with what became of their records."""
     give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
+
+
+def files(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last files of each sharded output, newest first: window, pane, shard, and whether it has its final name."""
+    give(rows_of(pipeline, "files_of", n=limit), as_json, empty="no files are written yet")
 
 
 def trace(

@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, deliver, backfill, audit, collect, lineage."""
+"""The commands that do something to the data, or judge it: run, deliver, backfill, finalize, audit, collect, sweep, lineage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, deliver, backfill, audit, collect):
+    for command in (run, deliver, backfill, finalize, audit, collect, sweep):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -150,6 +150,42 @@ def collect(
     with progress("lets go what is kept long enough"):
         report = collector.main([pipeline] if pipeline else [])
     give(report, as_json)
+
+
+def finalize(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline with its bounded runs; by default all.")
+    ] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Give the files of committed batches their final names: what the DAG finalize and the streams' own task do."""
+    from jobs import finalize as finalizer
+
+    there(settings.database_url)
+    argv = [pipeline] if pipeline else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+    give(finalizer.main(argv), as_json)
+
+
+def sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; remove nothing.")] = False,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="HOURS", help="By default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.")
+    ] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """List the temporaries of sharded files that no attempt can want any more, and remove the old ones."""
+    from jobs import sweep as sweeper
+
+    there(settings.database_url)
+    argv = ["--dry-run"] if dry_run else []
+    argv += [f"--older-than={older_than}"] if older_than is not None else []
+    for file in pipelines or []:
+        argv += ["--pipelines", str(file.resolve())]
+    give(sweeper.main(argv), as_json)
 
 
 @lineage_app.command("list")

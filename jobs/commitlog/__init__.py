@@ -14,6 +14,7 @@ Every function takes a connection and never commits it: the caller owns the tran
 | collector | which ids may go, and their drop                                       |
 | merging   | the small chunks of a closed bucket made into large ones               |
 | retention | what else goes, and when                                               |
+| files     | the files of sharded sinks: winners, panes, final names                |
 | backfills | begin and end of a backfill, and how far its output has come           |
 | declared  | what each query ran under                                              |
 | releases  | invalid and remnant rows that go in again                              |

@@ -18,7 +18,8 @@ from sqlalchemy import literal_column, select, table
 from jobs import declarations, settings, tables
 from jobs.commitlog import views
 from jobs.commitlog.connect import Database, run
-from jobs.model.declare import Output, Pipeline, Postgres, target
+from jobs.model.declare import FileSink, Output, Pipeline, Postgres, target
+from jobs.shards.stores import folder_of
 
 ROWS = 5
 
@@ -26,6 +27,7 @@ LOOK_FURTHER = (
     "status",
     "audit",
     "late flights",
+    "files flights",
     'sql "select * from onlyonce.conservation order by lineage, batch"',
     'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
     'sql "select * from results.flights_per_hour order by window_start limit 10"',
@@ -63,6 +65,9 @@ def largest(rows: list[tables.Row], count: int) -> tuple[str, list[tables.Row]]:
 
 
 def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
+    if isinstance(output.sink, FileSink):
+        _show_files(database, pipeline, output, out)
+        return
     if isinstance(output.sink, Postgres):
         where, rows = output.sink.table, _postgres_rows(database, output.sink.table)
     else:
@@ -78,6 +83,18 @@ def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Co
         f"\n[bold]{pipeline.name}.{output.name}[/bold] in {where}: {len(rows):,} rows{span}. Those with the most {by}:"
     )
     tables.show_rows([_without(row, "window_date") for row in top], out)
+
+
+def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
+    mine = {"instance": pipeline.name, "output": output.name, "n": ROWS}
+    total = run(database, lambda conn: views.rows(conn, "files_by_state", **mine))
+    if not total:
+        out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no files yet")
+        return
+    place = _shown_path(folder_of(target(pipeline, output).removeprefix("files:")))
+    counts = ", ".join(f"{row['files']:,} {row['state']}" for row in total)
+    out.print(f"\n[bold]{pipeline.name}.{output.name}[/bold] in {place}: files {counts}. Those with the most rows:")
+    tables.show_rows(run(database, lambda conn: views.rows(conn, "largest_files", **mine)), out)
 
 
 def _delta_rows(path: Path) -> list[tables.Row]:

@@ -110,7 +110,7 @@ def what_to_do(output: Output) -> str:
     sink = output.sink
     if isinstance(sink, Sent):
         return _of_sent(output)
-    carried = {"append": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
+    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
     if carried.get(sink.write, "window_start" in sink.keys):
         return "replace"
     if output.on_backfill == "refuse":

@@ -12,7 +12,7 @@ from typing import Literal
 
 from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
-from jobs.model.sinks import BigQuery, Delta, Postgres, Sent, Sink, Webhook
+from jobs.model.sinks import BigQuery, Delta, FileSink, Postgres, Sent, Sink, Webhook
 from jobs.model.sources import Files, Source
 from jobs.model.windows import Session, Window
 
@@ -21,6 +21,7 @@ __all__ = [
     "PREFIX",
     "BigQuery",
     "Delta",
+    "FileSink",
     "Files",
     "Output",
     "Pipeline",
@@ -48,7 +49,8 @@ class Output:
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
-    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert)
+    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed)
     from_output   make this output from the closed panes of that one, in the same batch
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
@@ -96,7 +98,7 @@ class Output:
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
         if self.panes not in ("on_time", "early"):
             raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
-        if self.panes == "early" and self.sink.write != "upsert":
+        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
             raise Refused(
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
                 hint="give the sink write='upsert' and keys",

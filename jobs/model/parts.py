@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from jobs.model.batch import BY_POSITION
-from jobs.model.declare import Output, Pipeline, split_ddl, target
+from jobs.model.declare import FileSink, Output, Pipeline, split_ddl, target
 
 DEFAULT = "the default"
 PLACE = "file and position"
@@ -46,7 +46,8 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
     return {
         "transform": output.transform, "source": source, "window": described(output.window),
         "lateness": str(output.lateness), "panes": output.panes, "from_output": output.from_output or "events",
-        "target": target(pipeline, output), "write": sink.write, "keys": ", ".join(sink.keys),
+        "target": target(pipeline, output), "write": described(sink) if isinstance(sink, FileSink) else sink.write,
+        "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Literal
 
+from jobs.model import shards as model
 from jobs.model.declaration import check_one_of, declaration
 from jobs.model.errors import Refused
 
@@ -58,6 +59,63 @@ class Postgres:
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
         return f"postgres:{self.connection or ''}:{self.table}"
+
+
+@declaration
+class FileSink:
+    """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
+
+    path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store (s3://bucket/folder)
+    format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
+                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
+                may be none
+    shards      how many files each window has
+    keys        rows of the same values are in the same shard; by default the hash of the whole row decides
+    naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}
+                and {ext}. It may have folders
+    prefix      what stands for {prefix}; by default the output's name
+    extension   what stands for {ext}; by default the format's own
+    skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
+    """
+
+    path: str | None = None
+    format: str = "jsonl"
+    shards: int = 10
+    keys: tuple[str, ...] = ()
+    naming: str = model.NAMING
+    prefix: str | None = None
+    extension: str | None = None
+    skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
+            raise Refused(f"FileSink: format {self.format!r} is no 'module:function'")
+        if ":" not in self.format:
+            check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
+        elif self.extension is None:
+            raise Refused("FileSink: a writer of your own needs an extension", hint="extension='bin', for example")
+        if not 1 <= self.shards <= model.MOST:
+            raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {model.MOST}; 10 is the default")
+        model.check_naming(self.naming, self.prefix, self.extension)
+
+    @property
+    def write(self) -> Literal["files"]:
+        """How rows get there, as the other sinks say it: each pane is files of its own, and nothing is replaced."""
+        return "files"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"files:{self.path or default}"
+
+    def place(self, target: str, suffix: str) -> str:
+        """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
+        folder, mark, options = target.removeprefix("files:").partition("?")
+        return folder + suffix + mark + options
+
+    def name(self, output: str, shard: model.Shard) -> str:
+        """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
+        extension = self.extension or model.EXTENSIONS[self.format]
+        return model.name(self.naming, self.prefix or output, extension, shard)
 
 
 @declaration
@@ -145,7 +203,7 @@ class BigQuery:
         return f"bigquery:{self.table}"
 
 
-Sink = Delta | Postgres | Webhook | BigQuery
+Sink = Delta | Postgres | FileSink | Webhook | BigQuery
 Sent = Webhook | BigQuery
 """The sinks behind the outbox: what was sent there can't be taken back."""
 

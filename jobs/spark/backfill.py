@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from sqlalchemy import Connection
 
 from jobs.commitlog import backfills
 from jobs.commitlog.backfills import AskedBy, Counts, Reach, Request
@@ -26,6 +27,7 @@ from jobs.model.windows import Session, Sliding
 from jobs.spark import results, staging, windowing
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
+from jobs.spark.sinks import SinkWriter
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,18 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
         if made.span != span:
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
         batch = _batch(context, query, number, request, reach)
-        panes = _written(context, query, chain, todo, batch, made, held)
+        panes, writers = _written(context, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it: to count again is to read all rows once more.
         met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
         counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
         passing("backfill-before-end")
-        run(query.database, lambda conn: backfills.end(conn, driver, request, number, made.span, panes, counts))
+
+        def end(conn: Connection) -> None:
+            for writer in writers:
+                writer.end(conn, batch)
+            backfills.end(conn, driver, request, number, made.span, panes, counts)
+
+        run(query.database, end)
     query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
     passing("backfill-after-end")
 
@@ -124,11 +132,12 @@ def _written(
     batch: Batch,
     made: Recomputed,
     held: ExitStack,
-) -> dict[str, list[dict[str, Any]]]:
+) -> tuple[dict[str, list[dict[str, Any]]], list[SinkWriter]]:
+    """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
     rows = results.hold(held, made.rows)
     if chain[0].stable_input:
         rows = staging.staged(context, query, chain[0], batch, rows)
-    panes = {}
+    panes, writers = {}, []
     for step in results.steps_of(context, query, chain[0], made.rows):
         mine = rows if step.output is chain[0] else results.hold(held, results.made(step.output, rows))
         found = results.measured(mine)
@@ -137,8 +146,8 @@ def _written(
         elif todo[step.output.name] == "resend":
             step.writer.write(batch, found.rows, found.content)
         if todo[step.output.name] != "skip":
-            run(query.database, lambda conn, step=step: step.writer.end(conn, batch))  # type: ignore[misc]
+            writers.append(step.writer)
         unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
         panes[step.output.name] = found.windows if todo[step.output.name] != "skip" else []
-    return panes
+    return panes, writers

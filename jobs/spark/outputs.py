@@ -16,15 +16,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.commitlog import backfills, batches, lineages
+from jobs.commitlog import batches, lineages
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
 from jobs.model.batch import Batch, Outcome, Plan, check_output, read_upto, to_micros, to_time
 from jobs.model.declare import Output
 from jobs.model.errors import InvariantBroken, Refused
-from jobs.model.frontier import Frontier, closed_until
-from jobs.model.windows import Session, micros
-from jobs.spark import checkpoint, delta, events, results, staging, windowing
+from jobs.model.frontier import Frontier
+from jobs.spark import checkpoint, delta, events, new_life, raw_windows, results, staging, windowing
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
@@ -43,15 +42,18 @@ def drain(context: RunContext, root: Output) -> None:
     start = int(query.start_from.get("version", 0))
     rows = windowing.in_stream(events.stream(context.spark, context.events, start), root)
     if query.start_from:
-        rows = _without_final(context, query, root, rows)
-    result = _not_written(context, query, root, results.applied(context, root, rows))
+        rows = new_life.without_final(context, query, root, rows)
+    result = new_life.not_written(context, query, root, results.applied(context, root, rows))
+    stateless = results.is_stateless(result)
+    raw = raw_windows.are_of(context, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
-    facts = {"stateless": results.is_stateless(result)}
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
-        plan = replace(plan, facts=facts)
+        plan = replace(plan, facts={"stateless": stateless})
+        if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
+            frame = _closing(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, plan, versions)
 
     try:
@@ -72,30 +74,13 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 
-def _without_final(context: RunContext, query: Query, root: Output, rows: DataFrame) -> DataFrame:
-    """A new life reads again what its oldest open window needs; windows that are final by the log stay out."""
-    if root.window is None or isinstance(root.window, Session):
-        return rows
-    final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, query.lineage))
-    if query.first_window is not None:
-        rows = rows.filter(F.col("oo_window.start") >= F.timestamp_micros(F.lit(query.first_window)))
-    schema = "oo_window struct<start: timestamp, end: timestamp>"
-    known = context.spark.createDataFrame([((w.window_start, w.window_end),) for w in final], schema)
-    return rows.join(F.broadcast(known), "oo_window", "left_anti")
-
-
-def _not_written(context: RunContext, query: Query, root: Output, result: DataFrame) -> DataFrame:
-    """A new life makes all sessions again, since a record alone has no window; those that were written stay out."""
-    if "closed_by" not in query.start_from or not isinstance(root.window, Session):
-        return result
-    version = int(query.start_from["closed_by"])
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
-    closed = closed_until(known, root.window, micros(root.lateness))
-    if closed is None:
-        return result
-    # Spark pushes a plain filter of a session's end below the merge, where each record has a session of its own.
-    stays = F.when(F.spark_partition_id() >= 0, F.col("oo_window.end") > F.timestamp_micros(F.lit(closed)))
-    return result.filter(F.coalesce(stays, F.lit(False)))
+def _closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
+    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
+    anew = bool(query.start_from) and batch_id == 0
+    rows = raw_windows.closed_by(context, root, None if anew else versions.after, versions.upto)
+    if query.start_from:
+        rows = new_life.without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
 
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tuple[Versions, Plan]:

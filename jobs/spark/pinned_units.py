@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
-from jobs.commitlog import units
-from jobs.commitlog.connect import Database, run
+from jobs.commitlog.connect import Database
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, Plan
-from jobs.model.units import Content, UnitId, compare
-from jobs.spark import content, postgres_unit
+from jobs.model.batch import Batch
+from jobs.model.units import Content
+from jobs.spark import content, pinned, postgres_unit
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,10 @@ class PinnedUnits:
         """The rows with their hash, in the partitions that the hash `key` names. Raises InvariantBroken for a replay that
         means other data."""
         plan, schema = batch.plan, rows.schema
-        hashed = rows.withColumn(postgres_unit.HASH, content.row_hash(schema))
-        target = F.pmod(key, F.lit(plan.partitions)).cast("int")
-        pinned = hashed.withColumn(postgres_unit.PARTITION, target).repartitionById(
-            plan.partitions, F.col(postgres_unit.PARTITION)
-        )
-        self._check_replay(batch, pinned, schema)
-        return pinned
+        found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
+        if batch.replayed:
+            pinned.check_replay(self.database, plan, self.sink, found, schema)
+        return found
 
     def commit(self, exported: DataFrame, work: postgres_unit.Work) -> None:
         """Commit pinned rows, in the form that the table takes."""
@@ -46,34 +41,11 @@ class PinnedUnits:
         exported.mapInArrow(postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
 
-    def commit_nothing(self, plan: Plan, nothing: Content) -> None:
-        """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
-
-        def work(connection: Connection) -> None:
-            for partition in range(plan.partitions):
-                unit = UnitId(plan.lineage, plan.batch_id, self.sink, partition)
-                there = units.claim(connection, units.Claim(unit, self.epoch, "driver", "data"))
-                if there is None:
-                    units.fill(connection, unit, nothing)
-                else:
-                    compare(unit, there, nothing)
-
+    def commit_nothing(self, batch: Batch, nothing: Content) -> None:
+        """All units of a batch without rows."""
         passing("postgres-before-units")
-        run(self.database, work)
+        pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
         passing("postgres-after-units")
-
-    def _check_replay(self, batch: Batch, pinned: DataFrame, schema: StructType) -> None:
-        """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
-        if not batch.replayed:
-            return
-        plan = batch.plan
-        there = run(self.database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, self.sink))
-        if not there:
-            return
-        groups = pinned.groupBy(postgres_unit.PARTITION).agg(*content.aggregates(schema)).collect()
-        for unit, found in there.items():
-            mine = [group for group in groups if group[postgres_unit.PARTITION] == unit.partition]
-            compare(unit, found, content.of_groups(schema, mine))
 
 
 def floats(schema: StructType) -> tuple[str, ...]:

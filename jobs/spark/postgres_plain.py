@@ -20,7 +20,8 @@ from jobs.commitlog import lineages, units
 from jobs.commitlog.connect import transaction
 from jobs.failpoints import passing
 from jobs.spark import postgres_unit
-from jobs.spark.postgres_unit import Batches, Work
+from jobs.spark.pinned import Batches
+from jobs.spark.postgres_unit import Work
 from jobs.spark.receive_unit import attempt_name
 
 

@@ -25,9 +25,9 @@ from jobs.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retr
 from jobs.model.units import UnitId, compare
 from jobs.spark import postgres_sums
 from jobs.spark.content import Tally
+from jobs.spark.pinned import HASH, PARTITION, Batches, counted
 from jobs.spark.receive_unit import attempt_name
 
-HASH, PARTITION = "oo_hash", "oo_target"
 RESULT = "partition int, rows long"
 QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
@@ -55,9 +55,6 @@ class Work:
     beside: tuple[tuple[str, str], ...] = ()
 
 
-Batches = Iterator[pa.RecordBatch]
-
-
 def write_unit(work: Work) -> Callable[[Batches], Batches]:
     """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
 
@@ -65,9 +62,10 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
         tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
-        counted = _counted(here, batches, tally)
+        not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
+        rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))
         try:
-            _commit(here, counted, tally)
+            _commit(here, rows, tally)
         except CommitStateUnknown:
             _settle(here, tally)
         passing("postgres-unit-after-commit")
@@ -76,19 +74,6 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
         )
 
     return run_task
-
-
-def _counted(work: Work, batches: Batches, tally: Tally) -> Batches:
-    for batch in batches:
-        targets = batch.column(PARTITION).unique().to_pylist()
-        if targets not in ([], [work.unit.partition]):
-            raise InvariantBroken(
-                f"unit {work.unit} has rows of the partitions {targets}",
-                data="nothing of this attempt was committed",
-                hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
-            )
-        tally.add(batch)
-        yield batch.drop_columns([HASH, PARTITION, *(column for column, _ in work.beside)])
 
 
 def _commit(work: Work, batches: Batches, tally: Tally) -> None:

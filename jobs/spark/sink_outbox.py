@@ -20,6 +20,7 @@ from jobs.model.declare import Output, Sent, Webhook
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId
 from jobs.spark import content, postgres_unit
+from jobs.spark.pinned import HASH, PARTITION
 from jobs.spark.pinned_units import PinnedUnits, floats
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -58,7 +59,7 @@ class OutboxWriter:
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """One task and one transaction for each pinned partition. Never of an at-least-once batch: that is refused."""
         if content_of_rows.rows == 0:
-            self._units.commit_nothing(batch.plan, content_of_rows)
+            self._units.commit_nothing(batch, content_of_rows)
             return 0
         schema, keys = rows.schema, self._sink.keys
         pinned = self._units.pinned(batch, rows, F.xxhash64(*map(_column, keys)) if keys else content.row_hash(schema))
@@ -67,14 +68,14 @@ class OutboxWriter:
         exported = self._in_order(pinned).select(
             F.lit(self._instance).alias("instance"),
             F.lit(self._output.name).alias("output"),
-            F.concat(F.lit(str(unit).removesuffix("0")), F.col(postgres_unit.PARTITION).cast("string")).alias("unit"),
+            F.concat(F.lit(str(unit).removesuffix("0")), F.col(PARTITION).cast("string")).alias("unit"),
             _number().alias("seq"),
             F.lit(self._life).alias("life"),
             self._key().alias("key"),
             F.to_json(F.struct(*map(_column, schema.names)), JSON).alias("payload"),
             *[_column(name).alias(column) for column, name in beside],
-            postgres_unit.HASH,
-            postgres_unit.PARTITION,
+            HASH,
+            PARTITION,
         )
         work = postgres_unit.Work(
             self._database, unit, self._epoch, "onlyonce_private", "outbox", "append", (), (), beside=beside
@@ -102,7 +103,7 @@ class OutboxWriter:
     def _in_order(self, pinned: DataFrame) -> DataFrame:
         """By key, window and what is declared; the hash makes it one order, so that a row has one number."""
         window = [name for name in ("window_start", "window_end") if name in pinned.columns]
-        order = (*self._sink.keys, *window, *self._order_by(), postgres_unit.HASH)
+        order = (*self._sink.keys, *window, *self._order_by(), HASH)
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
 
     def _key(self) -> Column:

@@ -22,6 +22,7 @@ from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Output, Postgres
 from jobs.model.units import Content, UnitId
 from jobs.spark import content, postgres_plain, postgres_unit
+from jobs.spark.pinned import HASH, PARTITION
 from jobs.spark.pinned_units import PinnedUnits, floats
 from jobs.spark.postgres_table import SinkTable
 from jobs.spark.query import Query
@@ -52,7 +53,7 @@ class PostgresWriter:
         if batch.at_least_once:
             return self._plainly(batch, rows, content_of_rows.rows)
         if content_of_rows.rows == 0:
-            self._units.commit_nothing(batch.plan, content_of_rows)
+            self._units.commit_nothing(batch, content_of_rows)
             return 0
         self._commit(batch, rows, self._sink.write, None)
         return 0
@@ -71,7 +72,7 @@ class PostgresWriter:
         schema = rows.schema
         key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
         pinned = self._units.pinned(batch, rows, key)
-        exported = pinned.select(*[_export(f) for f in schema.fields], postgres_unit.HASH, postgres_unit.PARTITION)
+        exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,

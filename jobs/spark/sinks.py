@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
-from jobs.model.declare import Delta, Output, Sent
+from jobs.model.declare import Delta, FileSink, Output, Sent
 from jobs.model.units import Content
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -41,10 +41,12 @@ class SinkWriter(Protocol):
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     """The writer of an output's declared sink."""
     from jobs.spark.sink_delta import DeltaWriter
+    from jobs.spark.sink_files import FilesWriter
     from jobs.spark.sink_outbox import OutboxWriter
     from jobs.spark.sink_postgres import PostgresWriter
 
     if isinstance(output.sink, Sent):
         return OutboxWriter(context, query, output)
-    kind = DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter
-    return kind(context, query, output)
+    if isinstance(output.sink, FileSink):
+        return FilesWriter(context, query, output)
+    return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)

@@ -104,7 +104,7 @@ def test_a_cleared_run_really_runs_again_and_changes_nothing(
     seen, done = results(platform), recomputed(platform)
     api.clear(BACKFILL, runs[DAYS[0]])
     finished(api, BACKFILL, runs[DAYS[0]])
-    [task] = api.tasks(BACKFILL, runs[DAYS[0]])
+    task = job_of(api, BACKFILL, runs[DAYS[0]])
     assert task["try_number"] == 2
     assert recomputed(platform) - done == Counter(
         {(runs[DAYS[0]], out, *day(0)): 1 for out in ("per_carrier", "per_hour")}
@@ -147,6 +147,15 @@ def test_a_run_by_hand_takes_the_windows_of_its_form(api: AirflowApi, platform: 
     assert results(platform) == seen
 
 
+def test_the_files_of_stream_and_backfill_are_final(api: AirflowApi, platform: Platform, runs: dict[str, str]) -> None:
+    """By a task of their own, after the stream's and the backfill's; none waits, and each is where the log says."""
+    there = platform.sql("SELECT state, place, name FROM onlyonce.files WHERE output = 'carrier_files'")
+    assert {"final", "replaced"} == set(there["state"])
+    assert all(
+        (settings.files_dir() / place / name).is_file() for place, name in zip(there.place, there.name, strict=True)
+    )
+
+
 def test_a_run_by_hand_without_windows_fails_and_says_what_to_do(api: AirflowApi, platform: Platform) -> None:
     """Once, with the time of the click as its logical date, as the form sends it: yesterday is not guessed."""
     done = recomputed(platform)
@@ -156,7 +165,7 @@ def test_a_run_by_hand_without_windows_fails_and_says_what_to_do(api: AirflowApi
     log = api.task_log(BACKFILL, run, TASK)
     assert "neither a data interval nor window_start and window_end" in log
     assert "choose Backfill in the trigger form" in log
-    assert [task["try_number"] for task in api.tasks(BACKFILL, run)] == [1]
+    assert job_of(api, BACKFILL, run)["try_number"] == 1
     assert recomputed(platform) == done
 
 
@@ -218,13 +227,19 @@ def dag_runs(api: AirflowApi) -> list[dict[str, Any]]:
 def finished(api: AirflowApi, dag: str, run: str) -> None:
     """The run ends well."""
     state = api.wait_for_run(dag, run, PATIENCE)
-    task = "drain" if dag == STREAM else TASK
-    assert state == "success", api.task_log(dag, run, task, api.tasks(dag, run)[0]["try_number"])[-4000:]
+    task = job_of(api, dag, run)
+    assert state == "success", api.task_log(dag, run, task["task_id"], task["try_number"])[-4000:]
+
+
+def job_of(api: AirflowApi, dag: str, run: str) -> dict[str, Any]:
+    """The task of a run that is a Spark job; the files are finalized by another."""
+    [task] = [task for task in api.tasks(dag, run) if task["task_id"] in ("drain", TASK)]
+    return task
 
 
 def span_of(api: AirflowApi, dag: str, run: str) -> tuple[str, str]:
     """When the task of a run began and ended."""
-    [task] = api.tasks(dag, run)
+    task = job_of(api, dag, run)
     return task["start_date"], task["end_date"]
 
 

@@ -17,6 +17,7 @@ from jobs.commitlog.connect import Database
 from jobs.commitlog.lineages import Driver
 from jobs.model.units import UnitId
 from jobs.spark import postgres_unit
+from jobs.spark.pinned import HASH, PARTITION
 from tests.contract.conftest import Log
 
 
@@ -99,8 +100,8 @@ def hashed(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
     exact = [c for c in batch.schema.names if not pa.types.is_floating(batch.schema.field(c).type)]
     hashes = [hash_of(row) for row in batch.select(exact).to_pylist()]
     columns = {name: batch.column(name) for name in batch.schema.names}
-    columns[postgres_unit.HASH] = pa.array(np.array(hashes, dtype=np.int64))
-    columns[postgres_unit.PARTITION] = pc.cast(pa.repeat(partition, batch.num_rows), pa.int32())
+    columns[HASH] = pa.array(np.array(hashes, dtype=np.int64))
+    columns[PARTITION] = pc.cast(pa.repeat(partition, batch.num_rows), pa.int32())
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -17,8 +17,8 @@ from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late",
-    "lineages", "long_runs", "outbox", "releases", "remnant", "windows",
+    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "invalid", "lag",
+    "late", "lineages", "long_runs", "outbox", "releases", "remnant", "windows",
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
         "instance": "shop",
         "instances": ["shop"],
         "n": 5,
-        "output": "x",
+        "output": "sales",
         "query": "x",
     }
     database = Database(log.server.url("reader", log.name))

@@ -94,7 +94,7 @@ def test_a_pipeline_without_windows_has_no_backfill(monkeypatch: pytest.MonkeyPa
 
 def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
     """Not durable; and of less weight than a drain."""
-    [recompute] = dag.tasks
+    recompute = dag.get_task("recompute")
     assert (recompute.durable, recompute.retries) == (False, 2)
     assert recompute.priority_weight < 1 < dag.max_active_runs
 

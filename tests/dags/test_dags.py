@@ -55,7 +55,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "audit", "collect", "stream_flights", "stream_user_counts", "backfill_flights", "backfill_user_counts"
+        "audit", "collect", "finalize", "stream_flights", "stream_user_counts", "backfill_flights", "backfill_user_counts"
     }  # fmt: skip
 
 
@@ -71,10 +71,16 @@ def test_one_run_at_a_time_and_none_made_up_for(bag: DagBag) -> None:
 
 
 def test_a_cleared_run_runs_again_and_a_failed_one_is_retried(bag: DagBag) -> None:
-    [drain] = bag.dags["stream_flights"].tasks
-    assert drain.task_id == "drain"
+    drain = bag.dags["stream_flights"].get_task("drain")
     assert drain.durable is False
     assert drain.retries == 2
+
+
+def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(bag: DagBag) -> None:
+    for dag, first in (("stream_flights", "drain"), ("backfill_flights", "recompute")):
+        assert bag.dags[dag].get_task(first).downstream_task_ids == {"finalize"}
+    assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["finalize"].tasks] == ["finalize"]
 
 
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:
@@ -129,7 +135,7 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     (tmp_path / "broken.py").write_text(BROKEN)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'broken.py'}:{tmp_path / 'good.py'}")
     bag = DagBag(str(DAGS))
-    assert set(bag.dags) == {"audit", "collect", "stream_mine"}
+    assert set(bag.dags) == {"audit", "collect", "finalize", "stream_mine"}
     [message] = bag.import_errors.values()
     assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message

@@ -91,8 +91,8 @@ _ALL = (
         (RECEIVE + "test_a_partition_with_nothing_but_its_seed_has_its_unit", SAMPLE),
     ),
     Mutant(
-        "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "jobs/spark/postgres_unit.py",
-        (("        if targets not in ([], [work.unit.partition]):", "        if False:"),),
+        "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "jobs/spark/pinned.py",
+        (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
     ),
     Mutant(

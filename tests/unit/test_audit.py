@@ -156,3 +156,21 @@ def test_the_entry_point_gives_the_report_when_all_is_well(monkeypatch: pytest.M
     monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
 
     assert audit.main([]) is report
+
+
+@pytest.mark.parametrize("seconds, found", [(3599, 0), (3600, 1)])
+def test_files_that_wait_for_their_names_for_an_hour_are_named(seconds: int, found: int) -> None:
+    """The message says what to run; a stream that has just written them is no finding."""
+    waiting = {
+        "instance": "shop",
+        "output": "totals",
+        "files": 30,
+        "since": datetime(2026, 3, 1, tzinfo=UTC),
+        "seconds": seconds,
+    }
+    seen = Evidence([], [], [], [], files_waiting=[waiting])
+
+    told = list(audit.findings(seen, {"shop": SHOP}, 15))
+
+    assert len(told) == found
+    assert all("onlyonce finalize" in finding and "30 files" in finding for finding in told)

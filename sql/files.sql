@@ -1,0 +1,81 @@
+-- record --
+-- The files of one unit, in the unit's transaction.
+INSERT INTO onlyonce_private.files
+    (instance, output, lineage, batch_id, partition, window_start, window_end, shard, shards, place, temporary, name, rows,
+     bytes, checksum)
+SELECT l.instance, :output, l.lineage, :batch_id, :partition, f.window_start, f.window_end, f.shard, :shards, :place,
+       f.temporary, f.name, f.rows, f.bytes, f.checksum
+FROM onlyonce_private.lineages l,
+     jsonb_to_recordset(CAST(:files AS jsonb)) AS f (window_start timestamptz, window_end timestamptz, shard int,
+                                                     temporary text, name text, rows bigint, bytes bigint, checksum text)
+WHERE l.lineage = :lineage
+
+-- of_unit --
+-- The temporaries that count of a unit.
+SELECT temporary FROM onlyonce_private.files
+WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND partition = :partition
+
+-- give_panes --
+-- The panes of a batch's windows, in the transaction that ends the batch. Nothing happens when they are given already.
+WITH mine AS (
+    SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
+    FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
+    WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
+next AS (
+    SELECT m.*, coalesce(max(f.pane) + 1, 0) AS pane,
+           CASE WHEN m.kind = 'backfill' THEN coalesce(max(f.generation), 0) + 1 ELSE 0 END AS generation
+    FROM mine m LEFT JOIN onlyonce_private.files f ON f.pane IS NOT NULL AND (f.instance, f.output) = (m.instance, m.output)
+        AND f.window_start IS NOT DISTINCT FROM m.window_start AND f.window_end IS NOT DISTINCT FROM m.window_end
+    GROUP BY m.instance, m.output, m.window_start, m.window_end, m.kind)
+UPDATE onlyonce_private.files f
+SET pane = next.pane, generation = next.generation, name = replace(f.name, '{pane}', next.pane::text)
+FROM next
+WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL
+  AND f.window_start IS NOT DISTINCT FROM next.window_start AND f.window_end IS NOT DISTINCT FROM next.window_end
+
+-- windows_in --
+-- The windows of an output that have files and start in a span: what a backfill finds empty now must be told so.
+SELECT DISTINCT window_start, window_end FROM onlyonce_private.files
+WHERE instance = :instance AND output = :output AND pane IS NOT NULL
+  AND window_start >= :window_from AND window_start < :window_to
+
+-- waiting --
+-- The panes, oldest first, with files that have no final name yet, and all files of each. A pane is known only when
+-- its batch is committed.
+WITH next AS (
+    SELECT DISTINCT instance, output, window_start, window_end, pane FROM onlyonce_private.files
+    WHERE pane IS NOT NULL AND finalized_at IS NULL AND (instance = ANY(:instances) OR :everything)
+    ORDER BY instance, output, window_start, pane LIMIT :panes)
+SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
+       f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
+FROM onlyonce_private.files f JOIN next ON (f.instance, f.output, f.pane) = (next.instance, next.output, next.pane)
+    AND f.window_start IS NOT DISTINCT FROM next.window_start AND f.window_end IS NOT DISTINCT FROM next.window_end
+ORDER BY f.instance, f.output, f.window_start, f.window_end, f.pane, f.shard
+
+-- finalized --
+-- These files have their final names.
+UPDATE onlyonce_private.files SET finalized_at = clock_timestamp()
+WHERE file_no = ANY(:numbers) AND finalized_at IS NULL
+
+-- places --
+-- Where the log has files.
+SELECT DISTINCT place FROM onlyonce_private.files
+
+-- standings --
+-- What the log says of temporaries: whether one is the winner of a batch that was not given up, whether its unit or batch
+-- is committed, and the highest epoch of its lineage. One statement, so of one moment.
+SELECT t.temporary,
+       EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
+               AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b
+                               WHERE (b.lineage, b.batch_id) = (f.lineage, f.batch_id) AND b.state = 'replaced')) AS winner,
+       EXISTS (SELECT 1 FROM onlyonce_private.units u
+               WHERE u.unique_id = l.lineage || '/' || t.batch_id || '/' || t.output || '/' || t.partition)
+           OR EXISTS (SELECT 1 FROM onlyonce_private.batches b
+                      WHERE (b.lineage, b.batch_id) = (l.lineage, t.batch_id) AND b.state = 'committed')
+           OR EXISTS (SELECT 1 FROM onlyonce_private.backfills b
+                      WHERE (b.lineage, b.batch_id) = (l.lineage, t.batch_id) AND b.state <> 'begun')
+           OR l.state = 'closed' AS settled,
+       e.epoch
+FROM jsonb_to_recordset(CAST(:temporaries AS jsonb)) AS t (temporary text, lineage_no int, batch_id bigint, output text,
+                                                           partition int)
+LEFT JOIN onlyonce_private.lineages l USING (lineage_no) LEFT JOIN onlyonce_private.epochs e USING (lineage)

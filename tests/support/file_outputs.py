@@ -1,0 +1,40 @@
+"""The pipeline user_counts with sharded files: counts of each user, of all users, and the records themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from jobs.model.declare import Files, FileSink, Output
+from jobs.pipelines import MINUTE, USER_COUNTS
+
+LATENESS = timedelta(minutes=1)
+
+
+def records(events: DataFrame) -> DataFrame:
+    """Each event as it is, with its window."""
+    return events.select("oo_window", "event_id", "user")
+
+
+PIPELINES = [
+    replace(
+        USER_COUNTS,
+        source=Files(max_files_a_batch=1),
+        outputs=(
+            Output(
+                name="per_user", transform="jobs.transforms:counts_per_user", window=MINUTE, lateness=LATENESS,
+                sink=FileSink(),
+            ),
+            Output(
+                name="of_all", transform="jobs.transforms:count_of_all", from_output="per_user",
+                sink=FileSink(format="parquet", shards=2),
+            ),
+            Output(
+                name="records", transform="tests.support.file_outputs:records", window=MINUTE, lateness=LATENESS,
+                sink=FileSink(format="csv", shards=3, keys=("user",)),
+            ),
+        ),
+    )
+]  # fmt: skip
