@@ -13,7 +13,7 @@ from typing import Literal
 from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
 from jobs.model.sinks import Delta, Postgres, Sink
-from jobs.model.sources import Files, Source
+from jobs.model.sources import Files, PubSub, Source
 from jobs.model.windows import Session, Window
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Postgres",
+    "PubSub",
     "Sink",
     "split_ddl",
     "target",
@@ -110,7 +111,8 @@ class Pipeline:
     name           unique; a word in lower case
     source         where records come from
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
-    record_id      the columns that identify a record: a second one with the same values is a duplicate
+    record_id      the columns that identify a record: a second one with the same values is a duplicate. Of PubSub
+                   ('message_id',), or its record_id_attribute: a declared column of type string
     event_time     the column (a timestamp) that says when it happened
     outputs        what is made of it
     idle_after     close windows when the source has been silent for this long; None: never by silence
@@ -163,6 +165,8 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
+        if isinstance(self.source, PubSub):
+            self.source.check_record_id(self.name, self.record_id, split_ddl(self.schema))
         _check_outputs(self)
 
     def columns(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from jobs.model.declare import Output, Pipeline, split_ddl, target
+from jobs.model.declare import Output, Pipeline, PubSub, split_ddl, target
 
 DEFAULT = "the default"
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
@@ -23,6 +23,7 @@ def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
         "inbox": pipeline.source.inbox or DEFAULT,
         "max_files_a_batch": str(pipeline.source.max_files_a_batch),
         "mode": pipeline.mode,
+        **({"subscription": pipeline.source.subscription} if isinstance(pipeline.source, PubSub) else {}),
     }
 
 

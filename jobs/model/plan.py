@@ -55,6 +55,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
     "inbox": (Need.NOTHING, "but a file that was read and lies in the new folder too is a new file there"),
     "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
@@ -141,6 +142,8 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
     for part in ("record_id", "event_time", "max_ahead", "inbox", "max_files_a_batch"):
         if before[part] != after[part]:
             yield _change("receive", part, before[part], after[part], part)
+    if before.get("subscription") != after.get("subscription"):
+        yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
     was, now = before.get("mode", after["mode"]), after["mode"]
     if was != now:
         yield _change("receive", "mode", was, now, f"mode to {now}")
