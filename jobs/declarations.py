@@ -53,6 +53,12 @@ def transform(output: Output) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def inbox(pipeline: Pipeline) -> Path:
+    """The folder that a pipeline's files come in, or its messages are landed in."""
+    named = pipeline.source.inbox
+    return Path(named).expanduser() if named else settings.inbox(pipeline.name)
+
+
 def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
     if query == "receive":

@@ -29,6 +29,7 @@ STALE_SECONDS = 3600
 """A hidden file that nobody has touched for so long was left by a process that is dead."""
 LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
 LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
+LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
@@ -121,7 +122,8 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     if pipeline and instance == pipeline.name:
         named = pipeline.source.inbox
         inbox = Path(named).expanduser() if named else settings.inbox(pipeline.name)
-        found += _left_in(inbox, LEFT_BY_RELEASE, deep=False)
+        for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+            found += _left_in(inbox, left, deep=False)
         if archive := settings.archive():
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)

@@ -1,8 +1,11 @@
 module onlyonce/tests/pubsub_fake
 
-go 1.26.8
+go 1.25.0
 
-require cloud.google.com/go/pubsub/v2 v2.6.0
+require (
+	cloud.google.com/go/pubsub/v2 v2.6.0
+	google.golang.org/grpc v1.80.0
+)
 
 require (
 	cloud.google.com/go v0.123.0 // indirect
@@ -33,6 +36,5 @@ require (
 	google.golang.org/api v0.274.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260401024825-9d38bb4040a9 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260401001100-f93e5f3e9f0f // indirect
-	google.golang.org/grpc v1.80.0 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 )
