@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline, PubSub
-from jobs.model.errors import Refused
+from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.landing import Flow, Message, line
 from jobs.model.report import Report
 from jobs.pubsub import Facts, Subscription, TooLarge
@@ -91,26 +92,30 @@ class _Lander:
         self.flow = Flow.of(source)
 
     def land(self) -> Landed:
-        """Until no message has come for a while, or the time is over."""
+        """Until a pull comes back empty after a while without messages, or the time is over."""
         _make_durable(self.inbox)
         now, silence = time.monotonic(), self.source.drained_after.total_seconds()
         deadline = self.facts.deadline.total_seconds()
         end, quiet = now + self.source.land_for.total_seconds(), now + silence
-        while (now := time.monotonic()) < min(end, quiet):
-            patience = max(SHORTEST_PULL, min(end - now, quiet - now, deadline / 3))
+        while now < end:
             try:
-                messages = self.subscription.pull(self.flow.want, patience)
+                messages = self.subscription.pull(
+                    self.flow.want, max(SHORTEST_PULL, min(end - now, quiet - now, deadline / 3))
+                )
             except TooLarge:
                 # They come again after their deadline, and this landing waits for them: it takes fewer now.
                 self.flow = self.flow.overflowed()
                 quiet = time.monotonic() + deadline + silence
                 log.warning("answer too large, taking fewer", messages_at_most=self.flow.want)
-                continue
+                messages = []
             if messages:
                 self._take(messages, now)
                 self.flow = self.flow.after([message.size for message in messages])
                 quiet = max(quiet, time.monotonic() + silence)
-        self.landed.drained = now >= quiet
+            elif time.monotonic() >= quiet:
+                self.landed.drained = True
+                break
+            now = time.monotonic()
         return self.landed
 
     def _take(self, messages: list[Message], pulled_at: float) -> None:
@@ -177,3 +182,17 @@ def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, wai
     }  # fmt: skip
     warnings = [f"{landed.unsure} messages may be delivered again: {landed.reasons[-1]}"] if landed.unsure else []
     return Report(f"{pipeline.name}: landed", run_id, facts, {}, warnings)
+
+
+def cli() -> None:
+    """The process of a landing: tells the report to the log, ends with the error's exit code."""
+    try:
+        found = main(sys.argv[1:])
+    except OnlyonceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    logs.tell(found)
+
+
+if __name__ == "__main__":
+    cli()
