@@ -58,7 +58,8 @@ class PubSub:
         _check_files(self)
         if not SUBSCRIPTION.fullmatch(self.subscription):
             raise Refused(
-                f"PubSub: subscription {self.subscription!r}", hint="its whole name: projects/PROJECT/subscriptions/NAME"
+                f"PubSub: subscription {self.subscription!r}",
+                hint="its whole name: projects/PROJECT/subscriptions/NAME",
             )
         if self.record_id_attribute == "":
             raise Refused("PubSub: record_id_attribute is empty", hint="leave it out: then the message id is the id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from jobs.model.declare import Delta, Output, Pipeline, PubSub
+from jobs.model.sources import LARGEST_MESSAGE
 from jobs.model.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)
@@ -29,4 +30,9 @@ ORDERS = _pipeline(
 )
 THIEF = _pipeline("thief", PubSub(subscription="projects/test/subscriptions/sales", drained_after=AT_ONCE))
 
-PIPELINES = [SALES, ORDERS, THIEF]
+LARGE = _pipeline(
+    "large",
+    PubSub(subscription="projects/test/subscriptions/large", max_bytes=2 * LARGEST_MESSAGE, drained_after=AT_ONCE),
+)
+
+PIPELINES = [SALES, ORDERS, THIEF, LARGE]
