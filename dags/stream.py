@@ -1,4 +1,4 @@
-"""The DAG `stream_<pipeline>` for each declared pipeline: drain what is there, then stop.
+"""The DAG `stream_<pipeline>` for each declared pipeline: land messages (of Pub/Sub), drain what is there, then stop.
 
 ONLYONCE_SCHEDULE says when they run: a cron expression in UTC, by default every ten minutes, or `none` for
 runs by hand only. Set it before the platform starts. A file of ONLYONCE_PIPELINES that can't be loaded
@@ -12,7 +12,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
+from jobs.model.declare import PubSub
 from plugins.declared import loadable
+from plugins.land_job import land
 from plugins.pipeline_page import form, page
 from plugins.spark_job import SparkJobOperator
 
@@ -31,4 +33,6 @@ for pipeline in loadable():
         tags=["onlyonce", "stream"],
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ):
-        SparkJobOperator(task_id="drain", pipeline=pipeline.name)
+        drain = SparkJobOperator(task_id="drain", pipeline=pipeline.name)
+        if isinstance(pipeline.source, PubSub):
+            land(pipeline.name) >> drain

@@ -96,12 +96,26 @@ class Subscription:
         return None
 
 
-def publisher() -> Any:
-    """Google's client for publishing. Called by `jobs.feed.publish`. Raises Refused without the package or credentials."""
-    with _set_up():
-        from google.cloud import pubsub_v1
+@contextmanager
+def publishing() -> Iterator[Any]:
+    """Google's plain client for publishing: each call is one request, answered when it is stored. For `jobs.feed.publish`.
 
-        return pubsub_v1.PublisherClient()
+    Raises Refused without the package or credentials, Retryable when the service does not answer.
+    """
+    with _set_up():
+        from google.api_core.exceptions import GoogleAPIError
+        from google.pubsub_v1 import PublisherClient
+
+        client = PublisherClient()
+    try:
+        with client:
+            yield client
+    except GoogleAPIError as error:
+        raise Retryable(
+            f"Pub/Sub did not take the messages: {error}",
+            data="those that were sent before are published",
+            hint="run the same command again; its messages get new ids, and the same attributes",
+        ) from error
 
 
 def _subscriber(max_bytes: int) -> Any:
