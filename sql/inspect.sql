@@ -4,7 +4,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.subscriptions CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -399,6 +399,21 @@ COMMENT ON COLUMN onlyonce.catalog.bucket_start IS 'the ten minutes of system ti
 COMMENT ON COLUMN onlyonce.catalog.chunks IS 'in how many chunks, each with a Bloom filter';
 COMMENT ON COLUMN onlyonce.catalog.ids IS 'record ids';
 COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
+
+CREATE VIEW onlyonce.subscriptions AS
+SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
+       min(u.landed_at) AS oldest_landed_at, to_timestamp(min(u.bucket) * 600) AS holds_from, max(u.lapses_at) AS lapses_at
+FROM onlyonce_private.subscriptions s
+LEFT JOIN onlyonce_private.unacknowledged u ON u.subscription = s.subscription AND u.lapses_at > clock_timestamp()
+GROUP BY s.pipeline, s.subscription, s.registered_at;
+COMMENT ON VIEW onlyonce.subscriptions IS 'Whose each Pub/Sub subscription is, and which landed messages it may deliver again.';
+COMMENT ON COLUMN onlyonce.subscriptions.pipeline IS 'the declared pipeline; no other one may land from it';
+COMMENT ON COLUMN onlyonce.subscriptions.subscription IS 'its whole name';
+COMMENT ON COLUMN onlyonce.subscriptions.registered_at IS 'when the pipeline first landed from it';
+COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are landed and not known to be acknowledged; a message that is landed twice counts twice';
+COMMENT ON COLUMN onlyonce.subscriptions.oldest_landed_at IS 'when the oldest of them was landed';
+COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
+COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
 DO $$
 BEGIN

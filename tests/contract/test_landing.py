@@ -12,13 +12,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from jobs import land, settings
+from jobs import land, pubsub, settings
 from jobs.commitlog import collector, subscriptions
 from jobs.commitlog.connect import run
+from jobs.feed import deliver, publish
 from jobs.model.errors import Refused
-from jobs.model.landing import NO_OBJECT
+from jobs.model.landing import NO_OBJECT, Flow, Message
 from jobs.model.report import Report
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -215,6 +217,47 @@ def test_memory_is_bounded_by_the_declared_bytes(landing: Landing) -> None:
     assert code == 0
     assert landing.ids("large") == Counter(small) + Counter(large)
     assert (used - before) * 1024 < 5 * MESSAGES["large"].source.max_bytes < len(LARGE) * len(large)
+
+
+def test_an_answer_that_is_too_large_is_not_read_and_its_messages_are_landed_later(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes leap after small messages: the landing takes fewer at a time and waits for those that it threw away."""
+    landing.fake.subscribe("large", ack_deadline_seconds=10)
+    large = [landing.fake.publish(LARGE)[0] for _ in range(8)]
+    overflows = []
+    monkeypatch.setattr(Flow, "of", lambda source: Flow(1000, source.max_bytes, want=1000))
+    pull = pubsub.Subscription.pull
+
+    def watched(subscription: pubsub.Subscription, want: int, patience: float) -> list[Message]:
+        try:
+            return pull(subscription, want, patience)
+        except pubsub.TooLarge:
+            overflows.append(want)
+            landing.fake.tell("advance 11s")
+            raise
+
+    monkeypatch.setattr(pubsub.Subscription, "pull", watched)
+    report = landing.land("large")
+
+    assert overflows == [1000]
+    assert landing.ids("large") == Counter(large)
+    assert report.facts["drained"]
+
+
+def test_a_feed_publishes_the_same_records_for_the_same_seed(landing: Landing) -> None:
+    """In the schedule's order and number, re-deliveries under new message ids; each has its record's id as attribute."""
+    source = MESSAGES["orders"].source
+    sent = publish.feed("user_counts", source, duplicates=0.2, seed=3, files=None, records=300)
+    landing.land("orders")
+
+    arrivals, parts = deliver.delivered("user_counts", duplicates=0.2, seed=3, files=None, records=300)
+    meant = Counter(arrivals["event_id"].iloc[np.concatenate(parts)])
+    assert (sent.messages, sent.distinct, sent.duplicates) == (360, 300, 60)
+    assert landing.ids("orders", "order") == meant
+    assert {json.loads(one)["event_id"] == json.loads(one)["order"] for one in landed(settings.inbox("orders"))} == {
+        True
+    }
 
 
 def test_a_missing_subscription_is_refused_with_the_command_that_makes_it(landing: Landing) -> None:

@@ -18,7 +18,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "invalid", "lag", "late", "lineages",
-    "releases", "remnant", "windows",
+    "releases", "remnant", "subscriptions", "windows",
 }  # fmt: skip
 
 

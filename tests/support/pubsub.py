@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,8 @@ class Fake:
         """Make a subscription, and its topic if it is not there."""
         from google.api_core.exceptions import AlreadyExists
 
-        try:
+        with suppress(AlreadyExists):
             self.publisher.create_topic(name=topic)
-        except AlreadyExists:
-            pass
         made = self.subscriber.create_subscription(
             request={"name": f"{PROJECT}/subscriptions/{name}", "topic": topic, "ack_deadline_seconds": 60, **options}
         )
