@@ -27,7 +27,7 @@ from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline, PubSub
-from jobs.model.errors import OnlyonceError, Refused
+from jobs.model.errors import OnlyonceError, Refused, Retryable
 from jobs.model.landing import Flow, Message, line
 from jobs.model.report import Report
 from jobs.pubsub import Facts, Subscription, TooLarge
@@ -90,10 +90,12 @@ class _Lander:
         self.inbox = declarations.inbox(pipeline)
         self.landed = Landed()
         self.flow = Flow.of(source)
+        self.bucket = 0
 
     def land(self) -> Landed:
         """Until a pull comes back empty after a while without messages, or the time is over."""
         _make_durable(self.inbox)
+        self.bucket = run(self.database, lambda conn: subscriptions.newest_bucket(conn, self.pipeline.name))
         now, silence = time.monotonic(), self.source.drained_after.total_seconds()
         deadline = self.facts.deadline.total_seconds()
         end, quiet = now + self.source.land_for.total_seconds(), now + silence
@@ -126,10 +128,11 @@ class _Lander:
         _write(hidden, messages, self.source)
         passing("land-after-write")
         source, ids = self.source.subscription, sorted({message.message_id for message in messages})
-        run(
-            self.database,
-            lambda conn: subscriptions.note(conn, str(path), source, self.pipeline.name, ids, self.facts.retention),
-        )
+        try:
+            self._note(path, ids)
+        except Retryable:
+            hidden.unlink()
+            raise
         passing("land-after-note")
         hidden.rename(path)
         _sync(self.inbox)
@@ -148,6 +151,13 @@ class _Lander:
         run(self.database, lambda conn: subscriptions.settle(conn, source, ids))
         passing("land-after-settle")
         log.info("landed", path=str(path), messages=len(messages))
+
+    def _note(self, path: Path, ids: list[str]) -> None:
+        name, subscription, retention = self.pipeline.name, self.source.subscription, self.facts.retention
+        run(
+            self.database,
+            lambda conn: subscriptions.note(conn, str(path), subscription, name, self.bucket, ids, retention),
+        )
 
 
 def _write(hidden: Path, messages: list[Message], source: PubSub) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from jobs.commitlog import lineages
 from jobs.commitlog.connect import ask, do
-from jobs.model.errors import Refused
+from jobs.model.errors import Refused, Retryable
 
 
 def register(connection: Connection, subscription: str, pipeline: str) -> None:
@@ -31,18 +31,30 @@ def register(connection: Connection, subscription: str, pipeline: str) -> None:
     do(connection, "pubsub", "forget_lapsed", subscription=subscription)
 
 
+def newest_bucket(connection: Connection, pipeline: str) -> int:
+    """The bucket of the newest receive batch, or the floor. What is pulled from now on has none below it."""
+    floor = ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor
+    return max(int(floor), int(ask(connection, "pubsub", "newest_bucket", pipeline=pipeline)[0].bucket))
+
+
 def note(
-    connection: Connection, path: str, subscription: str, pipeline: str, message_ids: list[str], retention: timedelta
-) -> None:
+    connection: Connection, path: str, subscription: str, pipeline: str, bucket: int, message_ids: list[str], retention: timedelta
+) -> None:  # fmt: skip
     """Before a file is landed: its messages, which the subscription may deliver again within its retention.
 
-    The floor is read FOR SHARE, as by a batch that begins: no collection comes between the look and the note.
+    `bucket` was the newest before they were pulled, so nobody has landed them in a lower one. The floor is read FOR
+    SHARE, as by a batch that begins: no collection comes between. Raises Retryable when the floor has passed the bucket:
+    this landing has slept, others may have landed its messages, and what they were known by may be collected.
     """
-    floor = ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor
-    newest = ask(connection, "pubsub", "newest_bucket", pipeline=pipeline)[0].bucket
+    if ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
+        raise Retryable(
+            f"this landing of {pipeline} slept for longer than its dedup horizon",
+            data="its last messages were not landed by it; they come again, or another landing has them",
+            hint="run the same command again",
+        )
     do(
-        connection, "pubsub", "note", path=path, subscription=subscription, pipeline=pipeline,
-        bucket=max(floor, newest), message_ids=message_ids, retention=retention.total_seconds(),
+        connection, "pubsub", "note", path=path, subscription=subscription, pipeline=pipeline, bucket=bucket,
+        message_ids=message_ids, retention=retention.total_seconds(),
     )  # fmt: skip
 
 

@@ -331,6 +331,25 @@ def test_the_oldest_unacknowledged_message_holds_the_floor(landing: Landing) -> 
     assert floor(landing.log, horizon=2) == 104
 
 
+def test_a_landing_that_slept_through_the_horizon_lands_nothing(landing: Landing) -> None:
+    """Another one had its messages meanwhile, and their ids are collected: landed again, they would be kept again."""
+    stream = Receive(landing.log, "sales", partitions=1)
+    batches(stream, 100, 101)
+    sent = Counter(landing.fake.publish(*map(sale, range(3))))
+    slow = landing.start("land-after-write", "stop")
+    landing.landers.wait_stopped(slow)
+    landing.deadlines_pass()
+    landing.land()
+    batches(stream, 102, 103, 104, 105, 106)
+    assert floor(landing.log, horizon=2) == 104
+    os.kill(slow, signal.SIGCONT)
+
+    assert landing.landers.wait(slow)[0] == 75
+    assert landing.ids() == sent
+    assert [path.name for path in settings.inbox("sales").iterdir() if path.name.startswith(".")] == []
+    assert landing.open() == []
+
+
 def test_what_the_subscription_has_thrown_away_holds_nothing(landing: Landing) -> None:
     """Acknowledged, but killed before that was noted: it never comes again, and after the retention the floor moves on."""
     stream = Receive(landing.log, "sales", partitions=1)
@@ -357,7 +376,7 @@ def test_a_message_is_settled_in_every_file_that_has_it(log: Log) -> None:
             subscriptions.register(connection, name, pipeline)
         for path, name, ids in (("a", one, "123"), ("b", one, "34"), ("c", one, "5"), ("d", other, "34")):
             pipeline = "sales" if name == one else "orders"
-            subscriptions.note(connection, path, name, pipeline, list(ids), timedelta(days=7))
+            subscriptions.note(connection, path, name, pipeline, 0, list(ids), timedelta(days=7))
         subscriptions.settle(connection, one, ["3", "4"])
 
     run(log.database, work)

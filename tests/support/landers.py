@@ -15,6 +15,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from jobs.model.errors import OnlyonceError
 from tests.support.platform import ROOT
 
 
@@ -74,6 +75,8 @@ def _start(pipeline: str, environment: dict[str, str]) -> int:
     importlib.reload(failpoints)  # it reads the environment when it is imported
     try:
         land.main([pipeline])
+    except OnlyonceError as error:
+        os._exit(error.exit_code)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
