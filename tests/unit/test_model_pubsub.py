@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.feed.publish import paced
@@ -33,7 +33,7 @@ def message(data: bytes, **attributes: str) -> Message:
     return Message("ack", "17", attributes, data, len(data))
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.booleans())
 def test_an_object_keeps_its_fields_and_gets_the_id(fields: dict[str, Any], indent: int | None, escaped: bool) -> None:
     """On one line, however it was laid out; a field of the id's name comes before it, so that the id wins."""
@@ -47,7 +47,7 @@ def test_an_object_keeps_its_fields_and_gets_the_id(fields: dict[str, Any], inde
         assert any("\ud800" <= sign <= "\udfff" for sign in str(fields)), "only half a surrogate pair is no UTF-8"
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=50))
 def test_any_bytes_become_one_line(data: bytes) -> None:
     """Nothing raises, and what is no object says so."""
@@ -71,7 +71,7 @@ def test_the_id_is_the_attribute_that_is_named() -> None:
     assert line(message(numbers, order="o1"), BY_ORDER) == numbers.decode()[:-1] + ',"order":"o1"}'
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(1, LARGEST_MESSAGE), min_size=1, max_size=5), max_size=20))
 def test_a_pull_asks_for_at_least_one_and_never_for_more_than_twice_as_many(answers: list[list[int]]) -> None:
     """And never for more than would fit by the largest that came last."""
