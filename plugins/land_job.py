@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @task(task_id="land")
-def land(pipeline: str, params: Mapping[str, Any] | None = None, run_id: str = "") -> None:
+def land(pipeline: str, params: Mapping[str, Any] | None = None, run_id: str | None = None) -> None:
     """Land until the subscription is drained, or the declared time is over. A dry run lands nothing."""
     if params and params.get("dry_run"):
         log.info("a dry run lands nothing")
