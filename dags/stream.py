@@ -1,5 +1,5 @@
-"""The DAG `stream_<pipeline>` for each declared pipeline: drain what is there, then stop; or, by the Param mode, keep a
-long run at work.
+"""The DAG `stream_<pipeline>` for each declared pipeline: land messages (of Pub/Sub), drain what is there, then stop; or, by
+the Param mode, keep a long run at work.
 
 ONLYONCE_SCHEDULE says when they run: a cron expression in UTC, by default every ten minutes, or `none` for
 runs by hand only. Set it before the platform starts. A file of ONLYONCE_PIPELINES that can't be loaded
@@ -13,9 +13,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
+from jobs.model.declare import PubSub
 from plugins.declared import loadable
 from plugins.deliver_task import deliver, sends
 from plugins.finalize_files import finalize, has_files
+from plugins.land_job import land
 from plugins.pipeline_page import form, page
 from plugins.stream_job import StreamOperator
 
@@ -35,6 +37,8 @@ for pipeline in loadable():
         default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
     ):
         drain = StreamOperator(task_id="drain", pipeline=pipeline.name)
+        if isinstance(pipeline.source, PubSub):
+            land(pipeline.name) >> drain
         if sends(pipeline):
             drain >> deliver(pipeline.name)
         if has_files(pipeline):

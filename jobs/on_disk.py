@@ -29,6 +29,7 @@ STALE_SECONDS = 3600
 """A hidden file that nobody has touched for so long was left by a process that is dead."""
 LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
 LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
+LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
@@ -121,7 +122,9 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     """Hidden files that killed processes left half written, of our own names only."""
     found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
     if pipeline and instance == pipeline.name:
-        found += _left_in(settings.inbox(pipeline.name, pipeline.source.inbox), LEFT_BY_RELEASE, deep=False)
+        inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+        for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+            found += _left_in(inbox, left, deep=False)
         if archive := settings.archive():
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
-from jobs.model.declare import FileSink, Output, Pipeline, target
+from jobs.model.declare import FileSink, Output, Pipeline, PubSub, target
 from jobs.model.windows import Window
 
 
@@ -19,7 +19,7 @@ def page(pipeline: Pipeline) -> str:
 Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, takes in what comes. Running it again, or
 clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
 
-- **Source**: `{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
+- **Source**: {_source(pipeline)}`{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
 - **A record** is identified by {_words(pipeline.record_id) or "its place: the file and the byte at which it begins"}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
 - **Windows** close as time goes on in the data, with *close* in the form, and {silence}
@@ -69,6 +69,11 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
             False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
         ),
     }  # fmt: skip
+
+
+def _source(pipeline: Pipeline) -> str:
+    source = pipeline.source
+    return f"Pub/Sub, `{source.subscription}`, landed in " if isinstance(source, PubSub) else ""
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:

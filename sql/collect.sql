@@ -13,6 +13,12 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND (b.bucket >= :floor OR b.state = 'begun')
 GROUP BY b.bucket, b.state
 
+-- held --
+-- The lowest bucket of landed messages that Pub/Sub may deliver again; NULL when there are none.
+SELECT min(u.bucket) AS bucket
+FROM onlyonce_private.unacknowledged u JOIN onlyonce_private.pipelines p USING (pipeline)
+WHERE p.instance = :instance AND u.lapses_at > clock_timestamp()
+
 -- raise_floor --
 -- It never moves back, whoever else collects.
 UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instance AND gc_floor < :floor

@@ -4,7 +4,8 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
-    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files CASCADE;
+    onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
+    onlyonce.subscriptions CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -436,7 +437,6 @@ COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
 COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
 COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
 
-
 CREATE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
@@ -445,7 +445,6 @@ COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where 
 COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
 COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';
 COMMENT ON COLUMN onlyonce.alerts.told_at IS 'when the hook was told; none while it has failed, or there is none';
-
 
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
@@ -471,7 +470,6 @@ COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its
 COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
 COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';
-
 
 CREATE VIEW onlyonce.files AS
 SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
@@ -508,6 +506,21 @@ COMMENT ON COLUMN onlyonce.files.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.files.temporary IS 'the name under which the winning attempt wrote it';
 COMMENT ON COLUMN onlyonce.files.recorded_at IS 'when its unit committed';
 COMMENT ON COLUMN onlyonce.files.finalized_at IS 'when it got its final name';
+
+CREATE VIEW onlyonce.subscriptions AS
+SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
+       min(u.landed_at) AS oldest_landed_at, to_timestamp(min(u.bucket) * 600) AS holds_from, max(u.lapses_at) AS lapses_at
+FROM onlyonce_private.subscriptions s
+LEFT JOIN onlyonce_private.unacknowledged u ON u.subscription = s.subscription AND u.lapses_at > clock_timestamp()
+GROUP BY s.pipeline, s.subscription, s.registered_at;
+COMMENT ON VIEW onlyonce.subscriptions IS 'Whose each Pub/Sub subscription is, and which landed messages it may deliver again.';
+COMMENT ON COLUMN onlyonce.subscriptions.pipeline IS 'the declared pipeline; no other one may land from it';
+COMMENT ON COLUMN onlyonce.subscriptions.subscription IS 'its whole name';
+COMMENT ON COLUMN onlyonce.subscriptions.registered_at IS 'when the pipeline first landed from it';
+COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are landed and not known to be acknowledged; a message that is landed twice counts twice';
+COMMENT ON COLUMN onlyonce.subscriptions.oldest_landed_at IS 'when the oldest of them was landed';
+COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
+COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
 DO $$
 BEGIN

@@ -9,6 +9,7 @@ import typer
 from jobs import tables
 from jobs.cli.shell import Json, PipelineName, give
 from jobs.model.report import Report
+from jobs.model.sources import PubSub
 
 PANEL = "The platform"
 
@@ -49,16 +50,28 @@ def feed(
     seed: Annotated[int, typer.Option(help="Which re-deliveries (and which made-up events).")] = 1,
     files: Annotated[int | None, typer.Option(help="How many files; by default the data set's own number.")] = None,
     records: Annotated[int | None, typer.Option(help="How many records at most; by default all.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Pub/Sub: messages a second; by default as fast as it goes.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put a data set into a pipeline's inbox, in arrival order with re-deliveries. The same call again adds nothing."""
+    """Put a data set into a pipeline's source, in arrival order with re-deliveries: files, or messages of Pub/Sub.
+
+    Into an inbox the same call again adds nothing; a topic gets all of it again, under new message ids.
+    """
     from dataclasses import asdict
 
     from jobs import declarations, settings
-    from jobs.feed import deliver
+    from jobs.feed import deliver, publish
 
-    # The folder that the declaration names, or the default; `feed` itself refuses a name without data.
     declared = declarations.load().get(pipeline)
+    if declared and isinstance(declared.source, PubSub):
+        sent = publish.feed(
+            pipeline, declared.source, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
+        )
+        give(Report(f"{pipeline}: published", "", asdict(sent)), as_json)
+        return
+    # The folder that the declaration names, or the default; `feed` itself refuses a name without data.
     inbox = settings.inbox(pipeline, declared.source.inbox if declared else None)
     fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
     give(Report(f"{pipeline}: in the inbox", "", {**asdict(fed), "inbox": str(inbox)}), as_json)

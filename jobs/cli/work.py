@@ -1,13 +1,16 @@
-"""The commands that do something to the data, or judge it: run, deliver, backfill, finalize, audit, collect, sweep, lineage."""
+"""The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect, sweep, lineage."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jobs import settings, tables
 from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, progress, read, there
+from jobs.model.report import Report
+from jobs.model.sources import PubSub
 
 PANEL = "Work"
 
@@ -16,7 +19,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, deliver, backfill, finalize, audit, collect, sweep):
+    for command in (run, land, deliver, backfill, finalize, audit, collect, sweep):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -42,9 +45,14 @@ def run(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Take in what is in the inbox and write what is due, exactly once: what the DAG stream_PIPELINE does."""
-    declared(pipeline, pipelines)  # a wrong name is refused before Spark starts
+    """Take in what is there and write what is due, exactly once: what the DAG stream_PIPELINE does.
+
+    Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
+    """
+    known = declared(pipeline, pipelines)  # a wrong name is refused before Spark starts
     there(settings.database_url)
+    if isinstance(known.source, PubSub) and not dry_run:
+        _land(pipeline, pipelines)
     argv = [pipeline]
     flags = (("--close", close), ("--bounded", bounded), ("--forever", forever), ("--dry-run", dry_run))
     argv += [flag for flag, on in flags if on]
@@ -81,6 +89,19 @@ def deliver(
     from jobs import deliver as job  # with it comes the database's driver, which help and completion do without
 
     give(job.main(argv), as_json)
+
+
+def land(pipeline: PipelineName, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """Pull a pipeline's Pub/Sub messages, write them to its inbox, and only then acknowledge them. No Spark."""
+    declared(pipeline, pipelines)
+    there(settings.database_url)
+    give(_land(pipeline, pipelines), as_json)
+
+
+def _land(pipeline: str, pipelines: list[Path] | None) -> Report:
+    from jobs import land as job
+
+    return job.main([pipeline, *(f"--pipelines={file.resolve()}" for file in pipelines or [])])
 
 
 def backfill(

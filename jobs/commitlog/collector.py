@@ -81,11 +81,13 @@ def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[in
     before = int(ask(connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
     rows = ask(connection, "collect", "known", instance=instance, floor=before)
     begun = [row for row in rows if row.state == "begun"]
+    held = ask(connection, "collect", "held", instance=instance)[0].bucket
     known = collecting.Known(
         floor=before,
         committed=[row.bucket for row in rows if row.state == "committed"],
         uncommitted=[row.bucket for row in begun],
         begun_with=[row.begun_with for row in begun],
+        unacknowledged=[] if held is None else [held],
     )
     after = collecting.floor(known, horizon)
     do(connection, "collect", "raise_floor", instance=instance, floor=after)

@@ -66,13 +66,8 @@ def feed(
     seen is never replaced. A feed that was killed leaves whole files and perhaps one temporary dot-name;
     the same call completes it. Not promised: two different feeds into one inbox at the same time.
     """
-    data = _data_set(pipeline)
-    _check(duplicates, seed, files, records)
-    lines = json_lines(data.arrivals(records, seed))
-    count = files or min(data.files, len(lines))
-    if count > len(lines):
-        raise Refused(f"{len(lines)} records do not fill {count} files", hint="ask for fewer files")
-    deliveries = schedule(len(lines), count, duplicates, seed)
+    arrivals, deliveries = delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
+    lines, count = json_lines(arrivals), len(deliveries)
     names = [f"{pipeline}-{number:04d}-of-{count:04d}.jsonl" for number in range(1, count + 1)]
     missing = [name for name, part in zip(names, deliveries, strict=True) if not _is_there(inbox / name, lines[part])]
     inbox.mkdir(parents=True, exist_ok=True)
@@ -81,6 +76,19 @@ def feed(
             _write(inbox / name, lines[part])
     total = sum(part.size for part in deliveries)
     return FeedReport(count, total, len(lines), total - len(lines), len(missing))
+
+
+def delivered(
+    pipeline: str, *, duplicates: float, seed: int, files: int | None, records: int | None
+) -> tuple[pd.DataFrame, list[np.ndarray]]:
+    """The records of a pipeline's data set, and which of them each file delivers. Raises Refused. Also for `publish`."""
+    data = _data_set(pipeline)
+    _check(duplicates, seed, files, records)
+    arrivals = data.arrivals(records, seed)
+    count = files or min(data.files, len(arrivals))
+    if count > len(arrivals):
+        raise Refused(f"{len(arrivals)} records do not fill {count} files", hint="ask for fewer files")
+    return arrivals, schedule(len(arrivals), count, duplicates, seed)
 
 
 def json_lines(records: pd.DataFrame) -> np.ndarray:

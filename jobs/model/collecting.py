@@ -39,12 +39,14 @@ class Known:
     committed    the buckets of committed receive batches; those below the floor may be left out
     uncommitted  the buckets of begun receive batches
     begun_with   the floors that begun receive batches were given
+    unacknowledged   the buckets in which messages were landed that may be delivered again
     """
 
     floor: int = 0
     committed: Iterable[int] = field(default_factory=tuple)
     uncommitted: Iterable[int] = field(default_factory=tuple)
     begun_with: Iterable[int] = field(default_factory=tuple)
+    unacknowledged: Iterable[int] = field(default_factory=tuple)
 
 
 def horizon_buckets(horizon: timedelta) -> int:
@@ -60,7 +62,7 @@ def edge_buckets(horizon: timedelta) -> int:
 def floor(known: Known, horizon: int) -> int:
     """The new floor: buckets below it may go. Never below the stored one."""
     lived = _behind(sorted(set(known.committed), reverse=True), horizon)
-    bounds = [*known.uncommitted, *known.begun_with]
+    bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
     wanted = known.floor if lived is None else min([lived, *bounds])
     return max(known.floor, wanted)
 

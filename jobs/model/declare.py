@@ -13,7 +13,7 @@ from typing import Literal
 from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
 from jobs.model.sinks import BigQuery, Delta, FileSink, Postgres, Sent, Sink, Webhook
-from jobs.model.sources import Files, Source
+from jobs.model.sources import Files, PubSub, Source
 from jobs.model.windows import Session, Window
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Postgres",
+    "PubSub",
     "Sent",
     "Sink",
     "Webhook",
@@ -118,7 +119,8 @@ class Pipeline:
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
     record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
                    place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
-                   again in another file is another record
+                   again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
+                   declared column of type string
     event_time     the column (a timestamp) that says when it happened
     outputs        what is made of it
     idle_after     close windows when the source has been silent for this long; None: never by silence
@@ -174,7 +176,7 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
-        self.source.check_columns(self.name, split_ddl(self.schema))
+        self.source.check(self.name, self.record_id, split_ddl(self.schema))
         _check_outputs(self)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from jobs.model.batch import BY_POSITION
-from jobs.model.declare import FileSink, Output, Pipeline, split_ddl, target
+from jobs.model.declare import FileSink, Output, Pipeline, PubSub, split_ddl, target
 
 DEFAULT = "the default"
 PLACE = "file and position"
@@ -26,6 +26,7 @@ def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
         "max_files_a_batch": str(pipeline.source.max_files_a_batch),
         "format": pipeline.source.layout(),
         "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
+        **({"subscription": pipeline.source.subscription} if isinstance(pipeline.source, PubSub) else {}),
     }
 
 

@@ -63,6 +63,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
     ),
+    "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
@@ -151,6 +152,8 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         if before[part] != after[part]:
             kind = "record_id or place" if part == "record_id" and moved else part
             yield _change("receive", part, before[part], after[part], kind)
+    if before.get("subscription") != after.get("subscription"):
+        yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
     was, now = before.get("format", "json"), after["format"]
     if was != now:
         yield _change("receive", "format", was, now, "format")

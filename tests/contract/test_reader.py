@@ -18,7 +18,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "invalid", "lag",
-    "late", "lineages", "long_runs", "outbox", "releases", "remnant", "windows",
+    "late", "lineages", "long_runs", "outbox", "releases", "remnant", "subscriptions", "windows",
 }  # fmt: skip
 
 

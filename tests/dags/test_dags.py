@@ -83,6 +83,22 @@ def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(
     assert [task.task_id for task in bag.dags["finalize"].tasks] == ["finalize"]
 
 
+def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where there are any; and the page names the subscription."""
+    mine = GOOD.replace("Files", "PubSub").replace("PubSub()", "PubSub(subscription='projects/p/subscriptions/s')")
+    (tmp_path / "mine.py").write_text(
+        mine.replace("id string", "message_id string").replace('("id",)', '("message_id",)')
+    )
+    monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
+    bag = DagBag(str(DAGS))
+
+    assert bag.import_errors == {}
+    stream = bag.dags["stream_mine"]
+    assert stream.task_dict["land"].downstream_task_ids == {"drain"}
+    assert set(bag.dags["stream_user_counts"].task_dict) == {"drain"}
+    assert "Pub/Sub, `projects/p/subscriptions/s`, landed in" in str(stream.doc_md)
+
+
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:
     text = bag.dags["stream_user_counts"].doc_md
     assert "<ONLYONCE_HOME>/inbox/user_counts" in text
