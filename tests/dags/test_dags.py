@@ -169,4 +169,4 @@ def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeyp
     deliver = bag.dags["stream_mine"].get_task("deliver")
     assert deliver.upstream_task_ids == {"drain"}
     assert deliver.retries == 2
-    assert [task.task_id for task in bag.dags["stream_flights"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]

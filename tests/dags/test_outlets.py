@@ -93,9 +93,9 @@ def test_a_dag_can_follow_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     followed = DagBag(str(tmp_path))
 
     assert followed.import_errors == {}
-    for dag in ("stream_flights", "backfill_flights"):
+    for dag in ("stream_user_counts", "backfill_user_counts"):
         [task] = bag.dags[dag].tasks
-        assert task.outlets == [outlets.alias("flights")]
+        assert task.outlets == [outlets.alias("user_counts")]
     assert outlets.asset("flights", "per_carrier") == Asset(
         name="flights/per_carrier", uri="onlyonce://flights/per_carrier", group="onlyonce"
     )

@@ -18,7 +18,7 @@ from jobs.crashtest import redirected
 from jobs.crashtest.report import Asked, Played, report
 from jobs.model import crashing
 from jobs.model.crashing import Chain, Difference, Queue, Strike
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from jobs.model.declare import Delta, Files, FileSink, Output, Pipeline, Postgres, PubSub, Webhook
 from jobs.model.errors import Refused
 from jobs.settings import ROOT
 
@@ -211,28 +211,23 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
     assert moved.columns() == pipeline().columns()
 
 
-class Elsewhere:
-    """A source, or a sink, of a kind that nobody has taught the crash test to move."""
-
-    write = "append"
-
-    def target(self, default: str) -> str:
-        return default
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "kind"),
     [
-        {"source": Elsewhere()},
-        {"outputs": (Output(name="each", transform="m:f", sink=Elsewhere()),)},  # type: ignore[arg-type]
+        (
+            {"source": PubSub(subscription="projects/p/subscriptions/s", record_id_attribute="id")},
+            "PubSub",
+        ),
+        ({"outputs": (Output(name="each", transform="m:f", sink=Webhook(url="https://example.org")),)}, "Webhook"),
+        ({"outputs": (Output(name="each", transform="m:f", sink=FileSink()),)}, "FileSink"),
     ],
 )
-def test_what_cannot_be_moved_is_refused(wrong: dict[str, object]) -> None:
+def test_what_cannot_be_moved_is_refused(wrong: dict[str, object], kind: str) -> None:
     """A source or sink of a kind that is not known never runs in a crash test: it would reach the user's own."""
     with pytest.raises(Refused) as refused:
         redirected.check(pipeline(**wrong))
 
-    assert "Elsewhere" in refused.value.what
+    assert kind in refused.value.what
     assert "nothing was read or written" in refused.value.data
 
 
