@@ -1,7 +1,7 @@
 """Entry point: send what waits in the outbox. No Spark. What the task `deliver` and `onlyonce deliver` do.
 
 Each row of a Webhook or BigQuery output was committed with its unit. Here it is sent under a key that never changes, in
-order for each key, again after a pause where that may help, and is a dead letter after `attempts` (jobs/PROTOCOL.md, 13).
+order for each key, again after a pause where that may help, and is a dead letter after `attempts` (jobs/PROTOCOL.md, 15).
 Safe beside a running stream and beside itself; it may be killed at any point and run again.
 
 Errors: Refused for what is not declared and for an endpoint that refuses everybody, Retryable for one that is away,

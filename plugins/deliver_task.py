@@ -23,7 +23,7 @@ def sends(pipeline: Pipeline) -> bool:
 @task
 def deliver(pipeline: str) -> None:
     """Send what waits of a pipeline, and log the report. An endpoint that is away is a retry; one that refuses whoever
-    asks fails for good, until a person has corrected it. Used by `dags/stream.py`."""
+    asks fails for good, until a person has corrected it. Used by `dags/stream.py` and `dags/deliver.py`."""
     # By name: DAG files import no database, and import-linter sees through a function's body too.
     job = importlib.import_module("jobs.deliver")
     with environment(database_variables()), refusals_are_final(log):

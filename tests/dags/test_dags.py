@@ -161,12 +161,13 @@ SENDING = GOOD.replace("Delta,", "Webhook,").replace("sink=Delta()", "sink=Webho
 
 
 def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a task of its own, retried by itself; one that sends nothing has no such task."""
+    """In a task of its own, retried by itself, and in a DAG for what is left; one that sends nothing has no such task."""
     (tmp_path / "mine.py").write_text(SENDING)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
     bag = DagBag(str(DAGS / "stream.py"))
     assert bag.import_errors == {}
     deliver = bag.dags["stream_mine"].get_task("deliver")
+    assert [task.task_id for task in DagBag(str(DAGS / "deliver.py")).dags["deliver"].tasks] == ["deliver_mine"]
     assert deliver.upstream_task_ids == {"drain"}
     assert deliver.retries == 2
     assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]
