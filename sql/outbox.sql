@@ -47,7 +47,8 @@ RETURNING o.row_no
 
 -- record --
 -- The answers to attempts, in one statement. Uncertain is a row that may be there twice: an answer was lost, and it was
--- sent again when the target may have forgotten the first time.
+-- sent again when the target may have forgotten the first time. Rows of one request are due again at one moment, so that
+-- they can be one request again.
 UPDATE onlyonce_private.outbox o
 SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
     attempts = o.attempts - CASE WHEN a.held THEN 1 ELSE 0 END,
@@ -55,7 +56,7 @@ SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
     uncertain = o.uncertain OR (a.may_be_there AND coalesce(
         o.first_unanswered_at < clock_timestamp() - make_interval(secs => :remembers), false)),
     first_unanswered_at = coalesce(o.first_unanswered_at, CASE WHEN a.lost THEN o.begun_at END),
-    due_at = CASE WHEN a.state = 'waiting' THEN clock_timestamp() + make_interval(secs => a.pause) END
+    due_at = CASE WHEN a.state = 'waiting' THEN statement_timestamp() + make_interval(secs => a.pause) END
 FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[]), CAST(:states AS text[]), CAST(:answers AS text[]),
             CAST(:held AS boolean[]), CAST(:lost AS boolean[]), CAST(:may_be_there AS boolean[]),
             CAST(:pauses AS float8[])) AS a (row_no, attempts, state, answer, held, lost, may_be_there, pause)

@@ -170,8 +170,10 @@ def test_a_quota_is_waited_for(box: Outbox, monkeypatch: pytest.MonkeyPatch, rep
         send(box, server, monkeypatch)
 
     assert server.ids() == ids(sharded(10))
-    assert box.log.multiset("SELECT attempts, unanswered, uncertain FROM onlyonce.outbox") == Counter(
-        {(5, 0, False): 10}
+    asked = Counter(insert_id for request in requested(server) for insert_id in request)
+    assert dict(box.log.rows("SELECT insert_id::text, attempts FROM onlyonce.outbox")) == asked
+    assert box.log.multiset("SELECT state, unanswered, uncertain FROM onlyonce.outbox") == Counter(
+        {("delivered", 0, False): 10}
     )
 
 

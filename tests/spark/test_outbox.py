@@ -37,7 +37,7 @@ def test_what_a_stream_commits_is_sent_once_in_order_and_as_it_was(
 
     records = {r["id"]: r for r in shop_oracle.distinct(files).to_dict("records")}
     assert Counter(platform.sql("SELECT idempotency_key FROM onlyonce.outbox")["idempotency_key"]) == committed
-    assert endpoint.ids() == Counter(records)
+    assert endpoint.ids() == Counter(list(records))
     for body in endpoint.effects:
         known = records[body["id"]]
         assert datetime.fromisoformat(body["at"]) == datetime.fromisoformat(str(known["at"]))
