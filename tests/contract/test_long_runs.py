@@ -190,6 +190,7 @@ Hold = Callable[[Callable[[long_run.LongRun], None]], None]
 def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, hold: Hold, how: str) -> None:
     """Whoever asks: the turn at work goes on until the next batch would begin, and the end is one as asked."""
     batches: list[int] = []
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def turn() -> None:
         batches.append(len(batches))
@@ -202,8 +203,7 @@ def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, ho
 
     assert batches == [0]
     assert [(row[1], row[3:]) for row in states(log)] == [("stopped", (1, 0, None))]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
 
 
 def test_a_driver_whose_place_was_taken_stops_before_its_next_batch(log: Log, hold: Hold) -> None:

@@ -14,7 +14,7 @@ from tests.support.check_shop import check
 from tests.support.long_run import QUICK, ask_stop, committed, meanwhile, state, until
 from tests.support.platform import JOB_TIMEOUT, Platform
 
-pytestmark = [pytest.mark.spark, pytest.mark.fault]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 
 FOREVER = ("shop", "--forever", "--every", "0.2")
 FILES = shop_oracle.sales(240, 3)
@@ -67,10 +67,10 @@ def goes_on(platform: Platform) -> None:
     "at_receive, at_output",
     [
         ("receive-after-delta", "delta-after-write"),
-        pytest.param("receive-unit-after-commit", "postgres-unit-before-commit", marks=pytest.mark.slow),
-        pytest.param("receive-registered", "output-before-end", marks=pytest.mark.slow),
-        pytest.param("receive-before-begin", "output-after-end", marks=pytest.mark.slow),
-        pytest.param("receive-after-end", "postgres-after-units", marks=pytest.mark.slow),
+        ("receive-unit-after-commit", "postgres-unit-before-commit"),
+        ("receive-registered", "output-before-end"),
+        ("receive-before-begin", "output-after-end"),
+        ("receive-after-end", "postgres-after-units"),
     ],
 )
 def test_a_long_run_that_is_killed_and_started_again_makes_one_result(
@@ -91,7 +91,6 @@ def test_a_long_run_that_is_killed_and_started_again_makes_one_result(
     assert platform.sql("SELECT attempt FROM onlyonce.long_runs")["attempt"].tolist() == [3]
 
 
-@pytest.mark.slow
 def test_a_frozen_long_run_that_wakes_is_fenced(platform: Platform, spark: object) -> None:
     """It is stopped before the end of a batch, another takes its place, and when it wakes it ends as superseded."""
     for number in range(len(FILES)):
@@ -107,7 +106,6 @@ def test_a_frozen_long_run_that_wakes_is_fenced(platform: Platform, spark: objec
     check(platform, FILES)
 
 
-@pytest.mark.slow
 def test_of_long_runs_started_at_the_same_instant_one_is_at_work(platform: Platform, spark: object) -> None:
     """The others end as superseded before Spark starts, and a drain beside it too."""
     for number in range(len(FILES)):
