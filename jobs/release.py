@@ -52,7 +52,7 @@ def main(argv: list[str]) -> Report:
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
     gone = [one for one in sets if one.file and (packed(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
-    warnings = [f"{one.file} is a gzip file or not there any more, so it can't be released" for one in gone]
+    warnings = [f"{one.file} {_why_not(str(one.file))}, so it can't be released" for one in gone]
     if left and not sure:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
     if not sets:
@@ -170,6 +170,10 @@ def _lines(
     spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
     now = datetime.now(UTC)
     return spark_side.prepare(spark, pipeline, _events(pipeline.name), version, kind or asked.kind, sets, now, out)
+
+
+def _why_not(file: str) -> str:
+    return "is packed, and was damaged as a whole" if packed(file) else "is not there any more"
 
 
 def _events(instance: str) -> Path:

@@ -236,7 +236,7 @@ def test_a_file_that_could_not_be_read_is_released_with_its_content(shop: Shop, 
 
     report = shop.release("--batch", "2")
     assert shop.inbox() == Counter(["one", "two"])
-    assert any("gone.jsonl is not there" in warning for warning in report.warnings)
+    assert any("gone.jsonl is not there any more" in warning for warning in report.warnings)
 
     gone.write_text("three\n")
     shop.release("--batch", "2")
