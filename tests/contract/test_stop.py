@@ -94,10 +94,11 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
         told.append(working)
         if run(shop.log.database, lambda conn: long_runs.beat(conn, taken, 3)) and len(told) == 2:
             run(shop.log.database, lambda conn: long_runs.end(conn, taken, 3, 0, None))
+            shop.die()
 
     report = stopping.stop("shop", patience_seconds=60, airflow=None, watch=watch)
 
-    assert told == [["the long run on driver 1 has done 0 turns"], ["the long run on driver 1 has done 3 turns"]]
+    assert [working[0] for working in told] == [f"the long run on driver 1 has done {n} turns" for n in (0, 3)]
     assert report.facts["long run"] == "asked to stop"
 
 
