@@ -210,7 +210,8 @@ def test_the_report_names_what_is_held_and_what_it_waits_for(
     [left] = report.tables["not delivered"]
     assert (left["output"], left["state"], left["rows"]) == ("notify", "held", 3)
     [warning] = report.warnings
-    assert warning.startswith("shop/notify: 3 row(s) are held") and "onlyonce.backfills" in warning
+    assert warning.startswith("shop/notify: 3 row(s) are held")
+    assert "onlyonce.backfills" in warning
     assert box.states() == Counter({("held",): 3})
 
 
