@@ -128,6 +128,12 @@ def _report(
     }
     warnings = [f"{name}: another deliverer is at work; it was left to it" for name in busy]
     warnings += _undeclared(chosen, left)
+    warnings += [
+        f"{row['pipeline']}/{row['output']}: {row['rows']} row(s) are held until the backfill that made them has ended: "
+        "see onlyonce.backfills. If it was killed, the same backfill run again throws them away and sends its own"
+        for row in left
+        if row["state"] == "held"
+    ]
     if given_up:
         warnings.append(
             f"{count['dead']} dead letter(s), {count['invalid']} rejected row(s). When the cause is gone: "

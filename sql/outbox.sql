@@ -73,10 +73,10 @@ UPDATE onlyonce_private.outbox SET state = 'waiting', attempts = 0, due_at = NUL
 WHERE instance = :instance AND output = ANY (:outputs) AND state IN ('dead', 'invalid')
 
 -- left_over --
--- What an instance has not delivered, by output and state.
+-- What an instance has not delivered, by output and state; also what is held for a backfill.
 SELECT output, state, count(*) AS rows, min(committed_at) AS since, min(due_at) AS next_attempt
 FROM onlyonce_private.outbox
-WHERE instance = :instance AND (state IN ('waiting', 'sending') OR state IN ('dead', 'invalid'))
+WHERE instance = :instance AND (state IN ('waiting', 'sending') OR state IN ('dead', 'invalid') OR state = 'held')
 GROUP BY output, state ORDER BY output, state
 
 -- given_up --
@@ -89,6 +89,17 @@ WHERE instance = :instance AND state IN ('dead', 'invalid') ORDER BY row_no LIMI
 SELECT output, unit, count(*) AS rows FROM onlyonce_private.outbox
 WHERE instance = :instance AND uncertain GROUP BY output, unit ORDER BY output, unit
 
--- life --
--- The id of a lineage that no other has, on any platform.
-SELECT CAST(checkpoint_id AS text) AS life FROM onlyonce_private.lineages WHERE lineage = :lineage
+-- origin --
+-- What the rows of a lineage begin with: its id that no other has, on any platform; and those of a backfill are held.
+SELECT CAST(checkpoint_id AS text) AS life, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
+FROM onlyonce_private.lineages WHERE lineage = :lineage
+
+-- let_wait --
+-- A backfill ends: its rows are to be sent, from now on.
+UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_timestamp()
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/' || :batch_id || '/')
+
+-- throw_away --
+-- What ended attempts at a backfill have left, whatever output it was for. None of it was ever sent.
+DELETE FROM onlyonce_private.outbox
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/')

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from jobs.commitlog import lineages
+from jobs.commitlog import lineages, outbox
 from jobs.commitlog.connect import Database, ask, do, do_many, run
 from jobs.commitlog.lineages import Driver, Lineage, check_epoch
 from jobs.model.backfill import Span, closed_part
@@ -106,11 +106,15 @@ def open_lineage(connection: Connection, request: Request, run_id: str) -> Drive
 
 
 def begin(connection: Connection, driver: Driver, request: Request, events_version: int) -> int:
-    """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows."""
+    """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows.
+
+    Rows that earlier attempts at the interval have put into the outbox are removed: each attempt sends its own.
+    """
     check_epoch(connection, driver.lineage, driver.epoch)
     _lock(connection, request.instance)
     _refuse_overlap(connection, driver.lineage, request, request.span)
     do(connection, "backfills", "replace_begun", lineage=driver.lineage)
+    outbox.throw_away(connection, request.instance, driver.lineage)
     number = int(ask(connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
     start, stop = request.span.times
     do(
@@ -140,7 +144,7 @@ def end(
     panes: dict[str, list[dict[str, Any]]],
     counts: Counts,
 ) -> None:
-    """Store the new generation of each window, by output, and mark the backfill as committed.
+    """Store the new generation of each window, by output, let its rows in the outbox go, and mark it as committed.
 
     Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
     """
@@ -155,6 +159,7 @@ def end(
         }  # fmt: skip
         do_many(connection, "backfills", "add_pane", [same | pane for pane in made])
         do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
+    outbox.let_wait(connection, request.instance, driver.lineage, number)
     do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)
 
 

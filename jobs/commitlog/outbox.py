@@ -141,6 +141,29 @@ def rows_about(connection: Connection, query: str, instance: str, **parameters: 
     return [dict(row._mapping) for row in ask(connection, "outbox", query, instance=instance, **parameters)]
 
 
-def life(connection: Connection, lineage: str) -> str:
-    """The id of a lineage that no other lineage has, on this platform or another."""
-    return str(ask(connection, "outbox", "life", lineage=lineage)[0].life)
+@dataclass(frozen=True)
+class Origin:
+    """What every row of a lineage is put with.
+
+    life    the id of the lineage that no other lineage has, on this platform or another
+    state   'waiting'; of a backfill 'held': no deliverer sees it until the backfill has ended
+    """
+
+    life: str
+    state: str
+
+
+def origin(connection: Connection, lineage: str) -> Origin:
+    """What the rows of a lineage are put with, by the log."""
+    return Origin(*tuple(ask(connection, "outbox", "origin", lineage=lineage)[0]))
+
+
+def let_wait(connection: Connection, instance: str, lineage: str, batch_id: int) -> None:
+    """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
+    do(connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
+
+
+def throw_away(connection: Connection, instance: str, lineage: str) -> None:
+    """Remove what killed attempts at a backfill have left. Called in the transaction that begins the next one, whose epoch
+    has fenced them: none of them can add a row after this."""
+    do(connection, "outbox", "throw_away", instance=instance, lineage=lineage)

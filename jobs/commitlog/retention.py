@@ -6,6 +6,7 @@
 | `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
 | `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
 | `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
+| `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
 | `catalog_chunks`                  | the dedup horizon, in lived time              | `jobs/model/collecting.py`                 |
 
 Who calls it: `jobs.collect`. The clock that decides here is the database's; nothing that must be right depends on it.

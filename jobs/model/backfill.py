@@ -134,7 +134,8 @@ def _of_sent(output: Output) -> str:
         raise Refused(
             f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
             data="nothing was written or sent",
-            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
+            "send the recomputed rows as well, as new ones",
         )
     return output.on_backfill
 

@@ -57,8 +57,9 @@ class Output:
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
     on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
-                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old), or
-                  'correct' an increment: what each window added is kept in a table beside, and the difference added
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
+                  Webhook or BigQuery gets them as well, under new keys), or 'correct' an increment: what each window
+                  added is kept in a table beside, and the difference added
     """
 
     name: str
@@ -76,11 +77,11 @@ class Output:
         check_name("output", self.name)
         check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
-        if self.on_backfill == "resend" and self.sink.write != "upsert":
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
                 f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
-                hint="'resend' is for upserts; an append is replaced by itself, an increment can 'skip' or 'correct', a "
-                "Webhook or BigQuery 'skip'",
+                hint="'resend' is for an upsert, a Webhook or BigQuery; an append is replaced by itself, an increment can "
+                "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
             self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)

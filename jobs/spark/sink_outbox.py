@@ -1,7 +1,8 @@
 """The sinks behind the outbox, Webhook and BigQuery: each row as JSON, with its unit, in the unit's own transaction.
 
 It is the unit of a Postgres sink with another table. What is committed here is stable input: `jobs.deliver` sends it, and a
-replay of the batch writes nothing again. Rows of a key are in one unit of a batch, and batches come one after the other,
+replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.backfills`): each attempt
+is a batch of its own, and what a killed one has left is never sent. Rows of a key are in one unit of a batch, and batches come one after the other,
 so the order of a key is the order of the rows in the outbox.
 """
 
@@ -43,7 +44,7 @@ class OutboxWriter:
         self._lineage, self._epoch = query.lineage, query.driver.epoch
         self._database = query.driver.session(context.database)
         self._units = PinnedUnits(self._database, output.name, self._epoch)
-        self._life = ""
+        self._origin = outbox.Origin("", "")
 
     def prepare(self, schema: StructType) -> None:
         """See that the rows have the columns that put them in order. Raises Refused."""
@@ -54,7 +55,7 @@ class OutboxWriter:
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
-        self._life = run(self._database, lambda conn: outbox.life(conn, self._lineage))
+        self._origin = run(self._database, lambda conn: outbox.origin(conn, self._lineage))
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
         """One task and one transaction for each pinned partition. Never of an at-least-once batch: that is refused."""
@@ -70,7 +71,8 @@ class OutboxWriter:
             F.lit(self._output.name).alias("output"),
             F.concat(F.lit(str(unit).removesuffix("0")), F.col(PARTITION).cast("string")).alias("unit"),
             _number().alias("seq"),
-            F.lit(self._life).alias("life"),
+            F.lit(self._origin.life).alias("life"),
+            F.lit(self._origin.state).alias("state"),
             self._key().alias("key"),
             F.to_json(F.struct(*map(_column, schema.names)), JSON).alias("payload"),
             *[_column(name).alias(column) for column, name in beside],
@@ -88,7 +90,7 @@ class OutboxWriter:
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """What was sent can't be taken back; `model.backfill.what_to_do` refuses or skips it before."""
+        """What was sent can't be taken back; `model.backfill.what_to_do` refuses it, skips it or writes new rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
     def end(self, connection: Connection, batch: Batch) -> None:

@@ -44,19 +44,25 @@ class Outbox:
 
     def put(self, rows: Sequence[Row], key: str | None = "shop", partition: int = 0) -> str:
         """One unit with these rows, as the task of a new batch commits it; gives its id."""
-        unit = UnitId(self.driver.lineage, self.next, self.output, 0)
         self.next += 1
-        life = run(self.log.database, lambda conn: outbox.life(conn, self.driver.lineage))
+        return self.commit(self.driver, self.next - 1, rows, key, partition)
+
+    def commit(
+        self, driver: Driver, batch: int, rows: Sequence[Row], key: str | None = "shop", partition: int = 0
+    ) -> str:
+        """The same for a batch of some driver, of a stream or a backfill."""
+        unit = UnitId(driver.lineage, batch, self.output, 0)
+        origin = run(self.log.database, lambda conn: outbox.origin(conn, driver.lineage))
         there = UnitId(unit.lineage, unit.batch_id, unit.sink, partition)
         columns = [
             {
-                "instance": "shop", "output": self.output, "unit": str(there), "seq": seq, "life": life,
-                "key": row[key] if key else None, "payload": json.dumps(row), "oo_float_0": 0.5,
+                "instance": "shop", "output": self.output, "unit": str(there), "seq": seq, "life": origin.life,
+                "state": origin.state, "key": row[key] if key else None, "payload": json.dumps(row), "oo_float_0": 0.5,
             }
             for seq, row in enumerate(rows)
         ]  # fmt: skip
         work = postgres_unit.Work(
-            self.log.database, unit, self.driver.epoch, "onlyonce_private", "outbox", "append", (), (),
+            self.log.database, unit, driver.epoch, "onlyonce_private", "outbox", "append", (), (),
             beside=(("oo_float_0", "weight"),),
         )  # fmt: skip
         schema = pa.schema(

@@ -90,7 +90,6 @@ def test_a_key_is_of_unit_row_and_life() -> None:
         (lambda: BigQuery(table="dataset.table"), "dataset.table"),
         (lambda: BigQuery(table="p.d.t", remembers=timedelta(seconds=-1)), "remembers"),
         (lambda: output(HOOK, panes="early"), "early panes"),
-        (lambda: output(HOOK, on_backfill="resend"), "resending"),
         (lambda: output(TABLE, on_backfill="correct"), "corrected"),
         (lambda: pipeline(output(HOOK), mode="at_least_once"), "at_least_once"),
         (lambda: pipeline(output(TABLE), output(TABLE, name="other")), "two outputs write"),
@@ -103,13 +102,20 @@ def test_what_cannot_work_is_refused_with_a_reason(declare: Callable[[], Any], w
 
 
 @pytest.mark.parametrize("sink", [HOOK, TABLE])
-def test_a_backfill_of_what_was_sent_is_refused_unless_it_is_skipped(sink: Sent) -> None:
+def test_a_backfill_of_what_was_sent_is_refused_unless_it_is_declared(sink: Sent) -> None:
     """Whatever its keys: it can't be taken back."""
     with pytest.raises(Refused, match="can't be taken back") as refusal:
         what_to_do(output(sink))
 
     assert "on_backfill='skip'" in refusal.value.hint
+    assert "'resend'" in refusal.value.hint
     assert what_to_do(output(sink, on_backfill="skip")) == "skip"
+
+
+@pytest.mark.parametrize("sink", [HOOK, TABLE])
+def test_what_was_sent_is_sent_again_where_the_declaration_says_so(sink: Sent) -> None:
+    """By the word of the declaration."""
+    assert what_to_do(output(sink, on_backfill="resend")) == "resend"
 
 
 def test_window_keys_make_a_webhook_no_table() -> None:
