@@ -21,7 +21,7 @@ from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, ids, sales
 from tests.contract.shards import Shards, wanted
 from tests.contract.shards import sales as lines
-from tests.contract.shop import Shop, shop
+from tests.contract.shop import SHOP, Shop, shop
 from tests.support.endpoints import OK, Endpoint, Reply, Request
 
 __all__ = ["shop"]
@@ -29,7 +29,7 @@ Finding = dict[str, Any]
 WAITING = (
     "lost long run", "files without final names", "dead letters", "rejected rows", "undelivered rows", "held catalog",
 )  # fmt: skip
-NEVER, LONG = timedelta(0), timedelta(minutes=10)
+LONG = timedelta(minutes=10)
 SUBSCRIPTION = "projects/p/subscriptions/s"
 
 
@@ -46,6 +46,7 @@ def platform(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Log:
     """A log with its folder; no driver has written there."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     return log
 
 
@@ -82,7 +83,7 @@ def take(shop: Shop, driver: str, beat: timedelta) -> None:
     )
 
 
-def test_a_lost_long_run_is_found_until_it_is_started_again(shop: Shop) -> None:
+def test_a_lost_long_run_is_found_until_it_is_started_again_or_asked_to_stop(shop: Shop) -> None:
     """Not while it is alive, while another driver has a session, or in the grace time."""
     shop.die()
     take(shop, "m:1:a", LONG)
@@ -94,21 +95,17 @@ def test_a_lost_long_run_is_found_until_it_is_started_again(shop: Shop) -> None:
     beside_a_driver = waits()
     shop.die()
     take(shop, "m:2:b", LONG)
+    started_again = waits()
+    shop.log.rows("UPDATE onlyonce_private.long_runs SET heartbeat_at = heartbeat_at - interval '3 h'")
+    lost_again = waits()
+    run(shop.log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
 
     assert (found["finding"], found["where"], found["fix"]) == ("lost long run", "shop", "no")
     assert "attempt 1 on m:1:a ended 3:00:0" in found["what"]
     assert found["repair"].startswith("onlyonce run shop --forever")
-    assert (alive, in_grace, beside_a_driver, waits()) == ([], [], [], [])
-
-
-def test_a_lost_long_run_that_was_asked_to_stop_is_none(shop: Shop) -> None:
-    """The second way out that the finding names."""
-    shop.die()
-    take(shop, "m:1:a", NEVER)
-    found = only(waits())
-    run(shop.log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
-
     assert "onlyonce stop shop --shell" in found["repair"]
+    assert (alive, in_grace, beside_a_driver, started_again) == ([], [], [], [])
+    assert "attempt 2 on m:2:b" in only(lost_again)["what"]
     assert waits() == []
 
 
@@ -132,7 +129,9 @@ def test_files_that_wait_for_their_final_names_get_them_by_fix(platform: Log) ->
 
     assert (found["finding"], found["where"], found["fix"]) == ("files without final names", "shop/sales", "yes")
     assert found["repair"] == "onlyonce finalize shop"
-    assert found["what"].startswith("4 file(s) of shop/sales in shop/sales wait for their final names, the first for 2:00:0")
+    assert found["what"].startswith(
+        "4 file(s) of shop/sales in shop/sales wait for their final names, the first for 2:00:0"
+    )
     assert (begun, fresh, after) == ([], [], [])
     assert shards.lines() == wanted(*rows)
     assert finalize.main([]).facts == {"files": 0}
@@ -144,11 +143,13 @@ OLD = "UPDATE onlyonce_private.outbox SET committed_at = committed_at - interval
 
 
 def test_rows_that_nobody_delivers_are_sent_with_yes_alone(platform: Log, endpoint: Endpoint) -> None:
-    """Sending can't be taken back; both outputs would be one delivery."""
+    """Sending can't be taken back. A row whose deliverer died between request and record waits like the others."""
     box, rows = Outbox(platform), sales(4)
     box.put(rows)
     fresh = waits()
     platform.rows(OLD)
+    died = "state = 'sending', attempts = 1, begun_at = clock_timestamp() - interval '90 min'"
+    platform.rows(f"UPDATE onlyonce_private.outbox SET {died} WHERE seq = 0")
 
     found = only(waits("--fix"))
     before = list(endpoint.requests)
@@ -157,12 +158,14 @@ def test_rows_that_nobody_delivers_are_sent_with_yes_alone(platform: Log, endpoi
     assert (found["finding"], found["where"], found["fix"]) == ("undelivered rows", "shop/notify", "with --yes")
     assert found["repair"] == "onlyonce deliver shop"
     assert found["what"].startswith("4 row(s) of shop/notify wait in the outbox")
+    assert "for 1:30:0" in found["what"]
     assert (fresh, before, after) == ([], [], [])
     assert endpoint.ids() == ids(rows)
 
 
 def test_rows_that_somebody_delivers_are_no_finding(platform: Log, endpoint: Endpoint) -> None:
-    """A deliverer holds the lock of this output, not of another; or an attempt was made within the hour."""
+    """A deliverer holds the lock of this output, not of another; an attempt was made within the hour; or they are of a
+    bounded run, which wait until it is named."""
     box = Outbox(platform)
     box.put(sales(4))
     platform.rows(OLD)
@@ -172,34 +175,15 @@ def test_rows_that_somebody_delivers_are_no_finding(platform: Log, endpoint: End
         elsewhere = waits()
     endpoint.script = lambda _number, _request: Reply(429, effect=False, headers={"Retry-After": "900"})
     deliver.main(["shop"])
+    tried = waits()
+    platform.start("shop@1", "notify")
+    platform.rows("UPDATE onlyonce_private.outbox SET instance = 'shop@1', due_at = NULL, begun_at = NULL")
+    platform.rows("UPDATE onlyonce_private.outbox SET answer = NULL, answered_at = NULL")
 
     assert ours
-    assert (at_work, waits()) == ([], [])
+    assert (at_work, tried, waits()) == ([], [], [])
     assert only(elsewhere)["where"] == "shop/notify"
     assert box.states() == {("waiting",): 4}
-
-
-def test_rows_whose_deliverer_died_long_ago_are_found(platform: Log, endpoint: Endpoint) -> None:
-    """An attempt that was begun and has no answer waits like the others."""
-    box, rows = Outbox(platform), sales(2)
-    box.put(rows)
-    platform.rows(OLD + ", state = 'sending', attempts = 1, begun_at = clock_timestamp() - interval '90 min'")
-
-    found = only(waits())
-
-    assert "for 1:30:0" in found["what"]
-    assert waits("--fix", "--yes") == []
-    assert endpoint.ids() == ids(rows)
-
-
-def test_rows_of_a_bounded_run_wait_until_it_is_named(platform: Log, endpoint: Endpoint) -> None:
-    """However long: the stream has sent the same."""
-    Outbox(platform).put(sales(2))
-    platform.start("shop@1", "notify")
-    platform.rows(OLD + ", instance = 'shop@1'")
-
-    assert waits() == []
-    assert endpoint.requests == []
 
 
 def test_dead_letters_are_for_a_person_with_their_last_answer(platform: Log, endpoint: Endpoint) -> None:
@@ -256,41 +240,37 @@ def test_rejected_rows_are_told_apart_from_dead_letters(platform: Log, endpoint:
 # --- Pub/Sub ----------------------------------------------------------------------------------------
 
 
-def test_unacknowledged_messages_are_found_after_a_day_and_until_they_lapse(platform: Log) -> None:
-    """With the moment at which they end by themselves, and not when they are acknowledged."""
+def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_acknowledged(platform: Log) -> None:
+    """With the moment at which they end by themselves; those that are acknowledged do not count."""
+    day_old = "UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '25 h'"
     platform.start()
     run(platform.database, lambda conn: subscriptions.register(conn, SUBSCRIPTION, "shop"))
+    note(platform, "a.jsonl", "1", "2", "3")
+    fresh = waits()
+    platform.rows(day_old)
+    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["1"]))
+    found = only(waits())
+    [(lapses_at,)] = platform.rows("SELECT lapses_at FROM onlyonce_private.unacknowledged")
+    platform.rows("UPDATE onlyonce_private.unacknowledged SET lapses_at = now()")
+    lapsed = waits()
+    note(platform, "b.jsonl", "4")
+    platform.rows(day_old)
+    again = waits()
+    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["4"]))
+
+    assert (found["finding"], found["where"], found["fix"]) == ("held catalog", SUBSCRIPTION, "no")
+    assert found["what"].startswith(f"2 landed message(s) of {SUBSCRIPTION}")
+    assert "1 day, 1:00:0" in found["what"]
+    assert found["repair"].startswith("onlyonce land shop ")
+    assert f"{lapses_at.astimezone(tz=UTC):%Y-%m-%dT%H:%M:%SZ}" in found["repair"]
+    assert only(again)["what"].startswith("1 landed message(s)")
+    assert (fresh, lapsed, waits()) == ([], [], [])
+
+
+def note(platform: Log, path: str, *message_ids: str) -> None:
+    """As a landing does before it puts a file into the inbox."""
     week = timedelta(days=7)
     run(
         platform.database,
-        lambda conn: subscriptions.note(conn, "a.jsonl", SUBSCRIPTION, "shop", 7, ["1", "2", "3"], week),
+        lambda conn: subscriptions.note(conn, path, SUBSCRIPTION, "shop", 7, list(message_ids), week),
     )
-    fresh = waits()
-    platform.rows("UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '25 h'")
-    found = only(waits())
-    [(lapses_at,)] = platform.rows("SELECT lapses_at FROM onlyonce_private.unacknowledged")
-    platform.rows("UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '8 d', lapses_at = now()")
-    lapsed = waits()
-
-    assert (found["finding"], found["where"], found["fix"]) == ("held catalog", SUBSCRIPTION, "no")
-    assert found["what"].startswith(f"3 landed message(s) of {SUBSCRIPTION}")
-    assert "declare shop again" in found["repair"] or "onlyonce land shop" in found["repair"]
-    assert f"{lapses_at.astimezone(tz=UTC):%Y-%m-%dT%H:%M:%SZ}" in found["repair"]
-    assert (fresh, lapsed) == ([], [])
-
-
-def test_acknowledged_messages_hold_nothing(platform: Log) -> None:
-    """One that is still open among others does."""
-    platform.start()
-    run(platform.database, lambda conn: subscriptions.register(conn, SUBSCRIPTION, "shop"))
-    run(
-        platform.database,
-        lambda conn: subscriptions.note(conn, "a.jsonl", SUBSCRIPTION, "shop", 7, ["1", "2"], timedelta(days=7)),
-    )
-    platform.rows("UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '25 h'")
-    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["1"]))
-    found = only(waits())
-    run(platform.database, lambda conn: subscriptions.settle(conn, SUBSCRIPTION, ["2"]))
-
-    assert found["what"].startswith("1 landed message(s)")
-    assert waits() == []
