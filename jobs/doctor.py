@@ -74,7 +74,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     """What the doctor is asked for."""
     parser = argparse.ArgumentParser(prog="jobs.doctor", description=__doc__)
     parser.add_argument("--fix", action="store_true", help="carry out the repairs that give nothing up")
-    parser.add_argument("--yes", action="store_true", help="those too that give something up")
+    parser.add_argument("--yes", action="store_true", help="those too that can't be taken back")
     parser.add_argument(
         "--grace", type=float, default=GRACE_MINUTES, help="minutes without a sign of life after which a driver is dead"
     )
@@ -116,12 +116,13 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         snapshot(connection)
         queries, begun = health.queries(connection), health.begun(connection)
         orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
-        changed = dict(_changed(connection, pipelines, queries))
+        changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection)
     return Evidence(
         frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
         on_disk.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
         {instance: on_disk.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+        waits,
     )  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[
 
 
 def _may(finding: Finding, yes: bool) -> bool:
-    return finding.repair.by != "person" and (yes or not finding.repair.destroys)
+    return finding.repair.by != "person" and (yes or not finding.repair.for_good)
 
 
 def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
@@ -193,8 +194,15 @@ def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> 
     elif by == "drop":
         from jobs import drop
 
-        files = [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
-        drop.main([*arguments, *files])
+        drop.main([*arguments, *_files(asked)])
+    elif by == "finalize":
+        from jobs import finalize
+
+        finalize.main([*arguments, *_files(asked)])
+    elif by == "deliver":
+        from jobs import deliver
+
+        deliver.main([*arguments, *_files(asked)])
     elif by == "migrate":
         migrate(database.url)
     elif by == "ids":
@@ -222,4 +230,8 @@ def _entry(by: str) -> Callable[[list[str]], Report]:
 
 def _common(asked: argparse.Namespace) -> list[str]:
     master = ["--master", asked.master] if asked.master else []
-    return [*master, *(word for file in asked.pipelines or [] for word in ("--pipelines", str(file)))]
+    return [*master, *_files(asked)]
+
+
+def _files(asked: argparse.Namespace) -> list[str]:
+    return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]

@@ -37,6 +37,10 @@ GONE = ".dropped-"
 """What a folder is named while it is removed: nobody takes half of it for the whole."""
 
 
+ROOTS = {"data": lambda: settings.home() / "data", "delta": settings.tables_dir, "files": settings.files_dir}
+"""Where the folders of places are."""
+
+
 def main(argv: list[str]) -> Report:
     """Say what goes and what stays, and with `--yes` do it. The same again does nothing more."""
     asked = arguments(argv)
@@ -141,7 +145,13 @@ def _settle(database: Database, left: Left) -> None:
 
 
 def _folder(place: Place) -> Path:
-    root = settings.home() / "data" if place.kind == "data" else settings.tables_dir()
+    if "://" in place.where:
+        raise Refused(
+            f"{place.text} is in an object store",
+            data="what is there was not removed",
+            hint="remove it with the store's own tools, then run the same command again without --tables",
+        )
+    root = ROOTS[place.kind]()
     folder = root / place.where
     if folder.resolve() in (root.resolve(), *root.resolve().parents):
         raise Refused(f"{place.text} is no folder of its own", data="it was not removed", hint="remove it by hand")
@@ -192,5 +202,7 @@ def _told(left: Left) -> dict[str, Any]:
     place = Place(left.place)
     if place.kind in ("data", "delta"):
         return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
+    if place.kind == "files":
+        return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
     what = "units in its database" if place.kind == "units" else "PostgreSQL table"
     return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

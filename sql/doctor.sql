@@ -47,6 +47,52 @@ SELECT r.instance, r.release_no, r.kind, r.run_id, r.begun_at,
        extract(epoch FROM clock_timestamp() - r.begun_at)::float AS quiet_seconds
 FROM onlyonce_private.releases r WHERE r.state = 'begun' ORDER BY r.release_no
 
+-- lost_long_runs --
+-- Long runs whose heartbeat ended without a word. Nobody has started them again, or asked them to stop.
+SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
+       extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
+FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
+
+-- waiting_files --
+-- Files of committed batches without their final names, by output, and how long the first of them waits.
+SELECT p.pipeline, f.instance, f.output, count(*) AS files, min(f.place) AS place,
+       extract(epoch FROM clock_timestamp() - min(coalesce(b.committed_at, k.committed_at, f.recorded_at)))::float AS waiting_seconds
+FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (f.lineage, f.batch_id)
+LEFT JOIN onlyonce_private.backfills k ON (k.lineage, k.batch_id) = (f.lineage, f.batch_id)
+WHERE f.pane IS NOT NULL AND f.finalized_at IS NULL GROUP BY 1, 2, 3 ORDER BY 2, 3
+
+-- given_up_rows --
+-- Dead letters and rejected rows of the outbox, by output, with the last answer to one of them.
+SELECT p.pipeline, g.*, last.answer
+FROM (SELECT instance, output, state, count(*) AS rows, count(*) FILTER (WHERE unanswered > 0) AS unanswered
+      FROM onlyonce_private.outbox WHERE state IN ('dead', 'invalid') GROUP BY 1, 2, 3) g
+JOIN onlyonce_private.pipelines p USING (instance)
+CROSS JOIN LATERAL (
+    SELECT x.answer FROM onlyonce_private.outbox x
+    WHERE (x.instance, x.output, x.state) = (g.instance, g.output, g.state) AND x.state IN ('dead', 'invalid')
+    ORDER BY x.answered_at DESC, x.row_no DESC LIMIT 1) last
+ORDER BY g.instance, g.output, g.state
+
+-- undelivered_rows --
+-- Rows of the outbox that are to be sent, how long nobody has tried though an attempt was due, and whether a deliverer
+-- holds its lock (`outbox.alone`). Rows of a bounded run are none: they wait until somebody names it.
+SELECT p.pipeline, o.instance, o.output, count(*) AS rows,
+       extract(epoch FROM clock_timestamp() - greatest(min(o.committed_at), max(o.begun_at), max(o.answered_at), max(o.due_at)))::float
+           AS quiet_seconds,
+       EXISTS (SELECT 1 FROM pg_locks a JOIN pg_database d ON d.oid = a.database
+               WHERE d.datname = current_database() AND a.locktype = 'advisory' AND a.granted AND a.objsubid = 1
+               AND (a.classid::bigint << 32) | a.objid::bigint
+                   = hashtextextended('onlyonce deliver ' || o.instance || '/' || o.output || '/deliver', 0)) AS at_work
+FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
+WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY 1, 2, 3 ORDER BY 2, 3
+
+-- open_subscriptions --
+-- Subscriptions with landed messages that are not known to be acknowledged, and how long the first of them is landed.
+SELECT s.pipeline, s.subscription, s.unacknowledged AS messages, s.lapses_at,
+       extract(epoch FROM clock_timestamp() - s.oldest_landed_at)::float AS held_seconds
+FROM onlyonce.subscriptions s WHERE s.unacknowledged > 0 ORDER BY s.subscription
+
 -- orphan_units --
 -- Units of which no batch and no backfill is in the log.
 SELECT u.lineage, u.batch_id, count(*) AS units, min(u.unique_id) AS first

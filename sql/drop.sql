@@ -32,7 +32,19 @@ ORDER BY instance, query, first_seen_at
 SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)) AS batches,
        (SELECT count(*) FROM onlyonce_private.units WHERE lineage = ANY (:lineages)) AS units,
        (SELECT count(*) FROM onlyonce_private.panes WHERE lineage = ANY (:lineages)) AS windows,
-       (SELECT count(*) FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)) AS backfills
+       (SELECT count(*) FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)) AS backfills,
+       (SELECT count(*) FROM onlyonce_private.files WHERE lineage = ANY (:lineages)) AS files,
+       (SELECT count(*) FROM onlyonce_private.outbox o JOIN onlyonce_private.units u ON u.unique_id = o.unit
+        WHERE u.lineage = ANY (:lineages) AND o.state IN ('waiting', 'sending')) AS "not sent"
+
+-- forget_outbox --
+-- What their units have put into the outbox, sent or not.
+DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:lineages AS text[])) AS l (lineage)
+                                                  WHERE starts_with(outbox.unit, l.lineage || '/'))
+
+-- forget_files --
+-- Which files count of those that they wrote. The files themselves stay, and what had no final name gets none.
+DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
 
 -- forget_units --
 -- The units of some lineages, in whatever database.
@@ -78,6 +90,23 @@ DELETE FROM onlyonce_private.released_sets WHERE instance = ANY (:instances)
 -- forget_releases --
 -- Their releases.
 DELETE FROM onlyonce_private.releases WHERE instance = ANY (:instances)
+
+-- forget_long_runs --
+-- Their long runs: a driver that lives finds that its place is taken.
+DELETE FROM onlyonce_private.long_runs WHERE instance = ANY (:instances)
+
+-- forget_unacknowledged --
+-- What their subscriptions may deliver again.
+DELETE FROM onlyonce_private.unacknowledged WHERE pipeline = ANY (:instances)
+
+-- forget_subscriptions --
+-- Whose the subscriptions were.
+DELETE FROM onlyonce_private.subscriptions WHERE pipeline = ANY (:instances)
+
+-- forget_deliverers --
+-- The epochs of those that sent for them.
+DELETE FROM onlyonce_private.epochs WHERE EXISTS (SELECT 1 FROM unnest(CAST(:instances AS text[])) AS i (instance)
+                                                  WHERE epochs.lineage LIKE i.instance || '/%/deliver')
 
 -- forget_instances --
 -- The instances themselves, last.

@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Carry out the repairs that give nothing up.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --fix: those too that give something up.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: those too that can't be taken back.")] = False,
     grace: Annotated[
         float, typer.Option(min=0, help="Minutes without a sign of life after which a driver counts as dead.")
     ] = 2.0,

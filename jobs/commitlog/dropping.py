@@ -74,6 +74,8 @@ def known(connection: Connection) -> list[str]:
 def forget(connection: Connection, found: Dropped, leaves: Iterable[Left]) -> None:
     """Take all of it out of the log and note what is beside it: the point of no return."""
     lineages = list(found.lineages)
+    do(connection, "drop", "forget_outbox", lineages=lineages)
+    do(connection, "drop", "forget_files", lineages=lineages)
     do(connection, "drop", "forget_units", lineages=lineages)
     do(connection, "drop", "forget_window_counts", lineages=lineages)
     do(connection, "drop", "forget_panes", lineages=lineages)
@@ -149,6 +151,10 @@ def _forget_instances(connection: Connection, instances: dict[str, int]) -> None
     names = list(instances)
     do(connection, "drop", "forget_released_sets", instances=names)
     do(connection, "drop", "forget_releases", instances=names)
+    do(connection, "drop", "forget_long_runs", instances=names)
+    do(connection, "drop", "forget_unacknowledged", instances=names)
+    do(connection, "drop", "forget_subscriptions", instances=names)
+    do(connection, "drop", "forget_deliverers", instances=names)
     do(connection, "drop", "forget_instances", instances=names)
 
 

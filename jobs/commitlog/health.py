@@ -35,6 +35,17 @@ def begun(connection: Connection) -> dict[str, list[Row]]:
     }
 
 
+def waits(connection: Connection) -> dict[str, list[Row]]:
+    """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements."""
+    return {
+        "long_runs": _rows(ask(connection, "doctor", "lost_long_runs")),
+        "files": _rows(ask(connection, "doctor", "waiting_files")),
+        "given_up": _rows(ask(connection, "doctor", "given_up_rows")),
+        "undelivered": _rows(ask(connection, "doctor", "undelivered_rows")),
+        "subscriptions": _rows(ask(connection, "doctor", "open_subscriptions")),
+    }
+
+
 def orphans(connection: Connection) -> list[Row]:
     """Units of which neither a batch nor a backfill is in the log."""
     return _rows(ask(connection, "doctor", "orphan_units"))

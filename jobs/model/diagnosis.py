@@ -15,6 +15,7 @@ from typing import Any
 
 from jobs.model.errors import OnlyonceError
 from jobs.model.finding import FIX, By, Finding, Repair, new_life
+from jobs.model.waiting import waiting
 
 Row = Mapping[str, Any]
 RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
@@ -22,7 +23,7 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen. `queries`, `begun`, `orphans` and `uneven` are rows of `sql/doctor.sql`.
+    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of `sql/doctor.sql`.
 
     checkpoints    what is wrong with the checkpoint of a lineage
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
@@ -50,6 +51,7 @@ class Evidence:
     redeclared: frozenset[str] = frozenset()
     filters: list[tuple[str, Any, int]] = field(default_factory=list)
     temporaries: Mapping[str, list[str]] = field(default_factory=dict)
+    waits: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
@@ -60,7 +62,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     first = [*_forgotten(seen, resting), *_lives(seen, resting)]
     blocked = {finding.where for finding in first}
     later = [*_begun(seen, resting, blocked, grace_seconds), *_catalog(seen), *_left(seen, at_work)]
-    return [*first, *later]
+    return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
 def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
@@ -241,5 +243,5 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
         if files and instance not in at_work:
             what = f"{len(files)} file(s) that a killed process left, the first: {files[0]}"
             data = "none: nobody reads them; they take room"
-            repair = Repair(f"{FIX} --yes", "files", tuple(files), destroys=True)
+            repair = Repair(f"{FIX} --yes", "files", tuple(files), for_good=True)
             yield Finding("stale temporaries", instance, what, data, repair)

@@ -6,6 +6,9 @@
 | units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | go                   |
 | delta:shop/per_shop          | a Delta table below <home>/tables                       | left, or --tables    |
 | postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | left, or --tables    |
+| files:shop/counts            | a folder below <home>/files, or an object store's URL   | left, or --tables    |
+
+What was sent outside, to a webhook or BigQuery, is no place of ours.
 
 Who calls it: `jobs.drop`, and a starting driver, which writes to none of these. Errors: none.
 """
@@ -18,8 +21,8 @@ from typing import Any, Literal
 
 from jobs.model.declare import Pipeline, target
 
-Kind = Literal["data", "units", "delta", "postgres"]
-TABLES = ("delta", "postgres")
+Kind = Literal["data", "units", "delta", "postgres", "files"]
+TABLES = ("delta", "postgres", "files")
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """data, units, delta or postgres."""
+        """data, units, delta, postgres or files."""
         return self.text.split(":", 1)[0]
 
     @property
@@ -52,7 +55,8 @@ def targets(pipeline: Pipeline, instance: str) -> list[str]:
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """The places that an instance's outputs have written to, by all declarations that they ran under."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
-    return list(dict.fromkeys(text + _suffix(instance) for text in found))
+    ours = [text for text in found if Place(text).kind in TABLES]
+    return list(dict.fromkeys(text + _suffix(instance) for text in ours))
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """A finding of `onlyonce doctor`: what is stuck, what that means for the data, and the safe way out. Pure.
 
-Who makes them: `jobs.model.diagnosis`; who carries the repairs out: `jobs.doctor`. Errors: none.
+Who makes them: `jobs.model.diagnosis` and `jobs.model.waiting`; who carries the repairs out: `jobs.doctor`. Errors: none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-By = Literal["person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop"]
+By = Literal[
+    "person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop", "finalize", "deliver"
+]  # fmt: skip
 FIX = "onlyonce doctor --fix"
 
 
@@ -17,13 +19,14 @@ FIX = "onlyonce doctor --fix"
 class Repair:
     """The exact command, and what does it when `--fix` is given: an entry point with arguments, or a person.
 
-    destroys   it takes something away for good, if only a checkpoint's life: done with `--yes` alone
+    for_good   it can't be taken back: it takes something away, if only a checkpoint's life, or sends rows outside. Done
+               with `--yes` alone
     """
 
     command: str
     by: By = "person"
     arguments: tuple[Any, ...] = ()
-    destroys: bool = False
+    for_good: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Finding:
 
     def row(self) -> dict[str, Any]:
         """As plain values, for a table and for JSON."""
-        by_fix = "no" if self.repair.by == "person" else "with --yes" if self.repair.destroys else "yes"
+        by_fix = "no" if self.repair.by == "person" else "with --yes" if self.repair.for_good else "yes"
         return {
             "finding": self.kind, "where": self.where, "what": self.what, "data": self.data,
             "repair": self.repair.command, "fix": by_fix,
@@ -52,7 +55,7 @@ class Finding:
 
 def new_life(target: str) -> Repair:
     """The way out for a lineage that can't go on. It gives its checkpoint up, so somebody must say yes."""
-    return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), destroys=True)
+    return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
 
 
 def not_migrated(missing: Iterable[str]) -> Finding:

@@ -160,6 +160,29 @@ def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, 
     assert drop.main(["shop", "--yes"]).title == "shop: nothing is left to drop"
 
 
+def test_what_the_newer_parts_note_of_a_pipeline_goes_too(lived: Shop, declare: Callable[[str], None]) -> None:
+    """Files that count, rows that wait to be sent, a long run, a subscription: a new life begins with none of them."""
+    others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
+    for statement in (
+        "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, place, temporary, "
+        "name, rows, bytes, checksum) VALUES ('shop', 'per_shop', 'shop/per_shop/1', 0, 0, 0, 1, 'shop/per_shop', 't', "
+        "'n-{pane}', 1, 1, 'c')",
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload) "
+        "VALUES ('shop', 'per_shop', 'shop/per_shop/1/0/per_shop/0', 0, gen_random_uuid(), '{}')",
+        "INSERT INTO onlyonce_private.epochs (lineage, epoch) VALUES ('shop/per_shop/deliver', 1)",
+        "INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop')",
+        "INSERT INTO onlyonce_private.subscriptions (pipeline, subscription) VALUES ('shop', 'projects/p/subscriptions/s')",
+    ):
+        lived.log.rows(statement)
+    declare(NONE)
+
+    told = drop.main(["shop"])
+    drop.main(["shop", "--yes"])
+
+    assert (told.facts["files"], told.facts["not sent"]) == (1, 1)
+    assert rows(lived.log) == others
+
+
 def test_a_new_life_does_not_write_beside_the_rows_that_were_left(lived: Shop, declare: Callable[[str], None]) -> None:
     """Until the same command has taken them too, it is refused with that command."""
     declare(NONE)
