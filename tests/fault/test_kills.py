@@ -35,6 +35,8 @@ CHAINS = {
         "postgres-unit-before-commit", "postgres-unit-after-commit",
     ],
 }  # fmt: skip
+SLOW = ("start", "close")
+"""Where nothing has begun, or a second time what the others kill: only in `make test-faults`."""
 
 
 def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
@@ -43,7 +45,9 @@ def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
         platform.put("shop", f"sales-{number:04}.jsonl", records)
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(
+    "chain", [name if name not in SLOW else pytest.param(name, marks=pytest.mark.slow) for name in CHAINS]
+)
 def test_kills_do_not_show(platform: Platform, spark: object, chain: str) -> None:
     """A kill at each step, then the same command again, gives the result of no kill."""
     files = shop_oracle.sales(240, 2)
