@@ -17,21 +17,26 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND parti
 
 -- give_panes --
 -- The panes of a batch's windows, in the transaction that ends the batch. Nothing happens when they are given already.
-WITH mine AS (
-    SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
+-- An output without windows has nulls; they are given a value here, since only an equality can be hashed.
+WITH mine AS MATERIALIZED (
+    SELECT DISTINCT f.instance, f.output, coalesce(f.window_start, '-infinity') AS window_start,
+           coalesce(f.window_end, '-infinity') AS window_end, l.kind
     FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
     WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
-next AS (
-    SELECT m.*, coalesce(max(f.pane) + 1, 0) AS pane,
-           CASE WHEN m.kind = 'backfill' THEN coalesce(max(f.generation), 0) + 1 ELSE 0 END AS generation
-    FROM mine m LEFT JOIN onlyonce_private.files f ON f.pane IS NOT NULL AND (f.instance, f.output) = (m.instance, m.output)
-        AND f.window_start IS NOT DISTINCT FROM m.window_start AND f.window_end IS NOT DISTINCT FROM m.window_end
-    GROUP BY m.instance, m.output, m.window_start, m.window_end, m.kind)
+known AS MATERIALIZED (
+    SELECT f.instance, f.output, coalesce(f.window_start, '-infinity') AS window_start,
+           coalesce(f.window_end, '-infinity') AS window_end, max(f.pane) AS pane, max(f.generation) AS generation
+    FROM onlyonce_private.files f
+    WHERE f.pane IS NOT NULL AND (f.instance, f.output) IN (SELECT instance, output FROM mine) GROUP BY 1, 2, 3, 4),
+next AS MATERIALIZED (
+    SELECT m.window_start, m.window_end, coalesce(k.pane + 1, 0) AS pane,
+           CASE WHEN m.kind = 'backfill' THEN coalesce(k.generation, 0) + 1 ELSE 0 END AS generation
+    FROM mine m LEFT JOIN known k USING (instance, output, window_start, window_end))
 UPDATE onlyonce_private.files f
 SET pane = next.pane, generation = next.generation, name = replace(f.name, '{pane}', next.pane::text)
 FROM next
 WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL
-  AND f.window_start IS NOT DISTINCT FROM next.window_start AND f.window_end IS NOT DISTINCT FROM next.window_end
+  AND coalesce(f.window_start, '-infinity') = next.window_start AND coalesce(f.window_end, '-infinity') = next.window_end
 
 -- windows_in --
 -- The windows of an output that have files and start in a span: what a backfill finds empty now must be told so.
@@ -49,7 +54,8 @@ WITH next AS (
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
 FROM onlyonce_private.files f JOIN next ON (f.instance, f.output, f.pane) = (next.instance, next.output, next.pane)
-    AND f.window_start IS NOT DISTINCT FROM next.window_start AND f.window_end IS NOT DISTINCT FROM next.window_end
+    AND coalesce(f.window_start, '-infinity') = coalesce(next.window_start, '-infinity')
+    AND coalesce(f.window_end, '-infinity') = coalesce(next.window_end, '-infinity')
 ORDER BY f.instance, f.output, f.window_start, f.window_end, f.pane, f.shard
 
 -- finalized --
