@@ -43,7 +43,10 @@ def give_panes(connection: Connection, lineage: str, batch_id: int, output: str)
 
     Each batch that writes a window makes its next pane; a backfill also its next generation.
     """
+    # The rows came with this batch, so the planner knows nothing of them and would compare each with each.
+    connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
     do(connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
+    connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
 
 
 def windows_in(connection: Connection, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:
