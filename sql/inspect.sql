@@ -482,7 +482,7 @@ FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.backfills b ON (b.lineage, b.batch_id) = (f.lineage, f.batch_id)
 LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.files x
-    WHERE x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
+    WHERE x.pane IS NOT NULL AND x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
       AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
 COMMENT ON VIEW onlyonce.files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
 COMMENT ON COLUMN onlyonce.files.pipeline IS 'the declared pipeline';
