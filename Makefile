@@ -47,11 +47,11 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 
 # Two sessions beside each other: one alone leaves a third of two cores idle. In the order of the folders, as Airflow's
 # tests take longest.
-test: check ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
+test: check $(MADE)/broker ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" -n 2 --no-loadscope-reorder --durations=20
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
-test-faults: env ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
+test-faults: env $(MADE)/broker ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
 	$(BIN)/pytest -q tests/contract/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
@@ -97,16 +97,24 @@ $(MADE)/onlyonce: $(MADE)/packages pyproject.toml
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(MADE)/jars: $(MADE)/packages docker/ivy.xml
-	@echo "env: jars of docker/ivy.xml"
+# Resolved by the Ivy inside pyspark: $(1) is the file that lists the jars, $(2) the folder they are put into.
+define resolve
+	@echo "env: jars of $(1)"
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	for attempt in 1 2 3; do \
 		"$$java" -cp "$$(echo .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" org.apache.ivy.Main \
-			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy docker/ivy.xml -cache "$(CURDIR)/.venv/ivy" \
-			-retrieve '.venv/jars/[artifact]-[revision].[ext]' -types jar bundle -sync > .venv/ivy.log 2>&1 \
+			$(if $(IVY_SETTINGS),-settings $(IVY_SETTINGS)) -ivy $(1) -cache "$(CURDIR)/.venv/ivy" \
+			-retrieve '$(2)/[artifact]-[revision].[ext]' -types jar bundle -sync > .venv/ivy.log 2>&1 \
 		&& touch $@ && exit 0; \
 		echo "env: the jars did not come (attempt $$attempt of 3)" >&2; \
 	done; \
 	tail -n 20 .venv/ivy.log >&2; \
-	echo "The jars of docker/ivy.xml are missing; nothing was changed. Look at .venv/ivy.log, see that the network" \
+	echo "The jars of $(1) are missing; nothing was changed. Look at .venv/ivy.log, see that the network" \
 		"works (IVY_SETTINGS=<file> names another repository), then run the same command again." >&2; exit 1
+endef
+
+$(MADE)/jars: $(MADE)/packages docker/ivy.xml
+	$(call resolve,docker/ivy.xml,.venv/jars)
+
+$(MADE)/broker: $(MADE)/packages docker/broker.xml
+	$(call resolve,docker/broker.xml,.venv/broker)

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from plugins.task_environment import database_variables, environment
+from jobs.settings import within
+from plugins.task_environment import database_variables
 from plugins.task_report import tell
 
 DOC = """\
@@ -36,7 +37,7 @@ with DAG(
         """Run the audit and log its report, one line for each row."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
         audit = importlib.import_module("jobs.audit")
-        with environment(database_variables()):
+        with within(database_variables()):
             report = audit.main([])
         tell(report, log)
 
@@ -44,7 +45,7 @@ with DAG(
     def alerts() -> None:
         """Tell the hook what is new, whatever the audit says. It fails when the hook does."""
         told = importlib.import_module("jobs.alerts")
-        with environment(database_variables()):
+        with within(database_variables()):
             report = told.main([])
         tell(report, log)
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from plugins.task_environment import database_variables, environment
+from jobs.settings import within
+from plugins.task_environment import database_variables
 from plugins.task_report import tell
 
 DOC = """\
@@ -39,7 +40,7 @@ with DAG(
         """Collect, and log the report, one line for each pipeline."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
         collect = importlib.import_module("jobs.collect")
-        with environment(database_variables()):
+        with within(database_variables()):
             report = collect.main([])
         tell(report, log)
 

@@ -2,7 +2,7 @@
 
 A file goes when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
 instance that registered it. While a bounded run is at work, or a pipeline that lists the inbox has never run, all stay.
-The file must still be what was registered; one that was replaced under its name stays, for the next run to refuse it.
+Files that grow stay. The file must still be what was registered; one that was replaced under its name stays, for the next run to refuse it.
 
 A move is a second name and then the end of the first (or a copy under a hidden name, where the archive is on another
 file system): killed between the two, the next collection finds both and goes on. It overwrites nothing.
@@ -29,7 +29,7 @@ from jobs import settings
 from jobs.commitlog import collector
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
-from jobs.model.declare import Pipeline
+from jobs.model.declare import Growing, Kafka, Pipeline
 
 AT_ONCE = 100
 """Files for each transaction; while it is open no new run registers itself."""
@@ -66,9 +66,14 @@ def archive(
 
 
 def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path) -> list[Move]:
+    if isinstance(pipeline.source, Kafka):
+        return []
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
-    sharing = sorted(name for name, other in declared.items() if settings.inbox(name, other.source.inbox) == inbox)
+    with_inbox = {name: other for name, other in declared.items() if not isinstance(other.source, Kafka)}
+    sharing = sorted(name for name, other in with_inbox.items() if settings.inbox(name, other.source.inbox) == inbox)
+    if any(isinstance(declared[name].source, Growing) for name in sharing):
+        return []  # whoever appends to a file would go on in the archive
     runs = collector.runs(connection, sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
         return []

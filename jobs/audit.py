@@ -15,7 +15,6 @@ these begin in the middle of `events`.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,11 +22,11 @@ from typing import Any
 
 import structlog
 
-from jobs import declarations, logs, settings, tables
+from jobs import declarations, entry, logs, settings, tables
 from jobs.commitlog import collector, views
 from jobs.commitlog.connect import Database, run, snapshot
 from jobs.model.declare import Pipeline
-from jobs.model.errors import InvariantBroken, OnlyonceError
+from jobs.model.errors import InvariantBroken
 from jobs.model.report import Report
 
 log = structlog.get_logger()
@@ -196,18 +195,9 @@ def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]
 
 
 def cli() -> None:
-    """`python -m jobs.audit`: the report, as log lines or JSON; ends with the error's exit code."""
-    argv = sys.argv[1:]
+    """`python -m jobs.audit`."""
     logs.configure(job="audit")
-    try:
-        found = main(argv)
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    if arguments(argv).json:
-        print(tables.as_json(found))
-    else:
-        logs.tell(found)
+    entry.run(main)
 
 
 if __name__ == "__main__":

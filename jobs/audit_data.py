@@ -5,13 +5,15 @@
 | rows of `events` by batch and fate | the batches of receive, also those that it does not know |
 | rows of each output's table by window | the windows that the log says a reader must see      |
 | all rows of an append without windows | the sum of its units                                 |
+| files with final names, by size; the last ones by checksum | what their units have recorded |
 | ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
 
 Tables are read file by file, only the columns that are counted: memory grows with the number of batches and windows, not of
 rows. A disagreement counts when a second look has it too, since the stream goes on meanwhile.
 
 Who calls it: `jobs.audit`. Errors: Retryable when a database is away. Not promised, and named in the report: tables that hold
-less than the log can say (an increment, an upsert without its window, a target that was changed, work under way).
+less than the log can say (an increment, an upsert without its window, a target that was changed, work under way), and what
+was sent outside.
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs import record_id, settings
+from jobs import final_files, record_id, settings
 from jobs.chunks import packed
-from jobs.commitlog import catalog, collector, views
+from jobs.commitlog import catalog, collector, files, views
 from jobs.commitlog.connect import Database, run
-from jobs.model.declare import Output, Pipeline
+from jobs.model.declare import Output, Pipeline, target
 from jobs.model.dropping import Place, written
 from jobs.model.errors import OnlyonceError, Refused
-from jobs.sink_rows import in_delta, in_postgres
+from jobs.model.sent import Sent
+from jobs.model.shards import Winner
+from jobs.model.sinks import FileSink
+from jobs.sink_rows import Windows, in_delta, in_postgres
 
 SECOND_LOOK_SECONDS = 2.0
 SAMPLE = 3
@@ -44,7 +49,6 @@ SAMPLED_ROWS = 1000
 """Rows of each of them whose id is computed again from their columns."""
 
 Watch = Callable[[str], None]
-Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
 def examine(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
@@ -98,40 +102,51 @@ def _output(
 ) -> Iterator[str]:
     """The rows of each window in the output's table."""
     root = output.from_output or output.name
-    asked = {"instance": instance, "query": root}
-    [state] = run(database, lambda conn: views.rows(conn, "comparable", output=output.name, **asked))
+    asked = {"instance": instance, "query": root, "output": output.name}
+    [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
     if why := _incomparable(output, state):
         left_out.append(f"{instance}: {output.name}: {why}")
         return
     windowed = output.window is not None or output.from_output is not None
-    meant: Windows = Counter()
-    if windowed:
-        for row in run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name)):
-            if row["generation"] and output.on_backfill in ("skip", "resend"):
-                left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
-                return
-            meant[row["window_start"], row["window_end"]] = row["rows"]
-    else:
-        meant[None, None] = run(database, lambda conn: views.rows(conn, "written_in_all", output=output.name, **asked))[
-            0
-        ]["rows"]
-    [place] = written(
-        instance, [{"outputs": {output.name: {"target": output.sink.target(f"{pipeline.name}/{output.name}")}}}]
-    )
-    try:
-        there = _count(Place(place), windowed)
-    except Refused as error:
-        left_out.append(f"{instance}: {output.name}: {error.what}")
+    meant = _meant(database, instance, output, windowed)
+    if meant is None:
+        left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
         return
+    place = target(pipeline, output)
+    if isinstance(output.sink, FileSink):
+        winners = run(database, lambda conn: files.current(conn, instance, output.name))
+        yield from (f"{instance}: {output.name}: {what}" for what in final_files.disagreements(winners))
+        there = _recorded(winners)
+    else:
+        [place] = written(instance, [{"outputs": {output.name: {"target": place}}}])
+        try:
+            there = _count(Place(place), windowed)
+        except Refused as error:
+            left_out.append(f"{instance}: {output.name}: {error.what}")
+            return
     for window in sorted(meant.keys() | there.keys(), key=str):
         if meant[window] != there[window]:
             of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
             yield f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has {there[window]} ({place})"
 
 
+def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
+    """The rows that a reader must see, by window; None where a backfill was not to change them."""
+    if not windowed:
+        asked = {"instance": instance, "query": output.from_output or output.name, "output": output.name}
+        [row] = run(database, lambda conn: views.rows(conn, "written_in_all", **asked))
+        return Counter({(None, None): row["rows"]})
+    rows = run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name))
+    if output.on_backfill in ("skip", "resend") and any(row["generation"] for row in rows):
+        return None
+    return Counter({(row["window_start"], row["window_end"]): row["rows"] for row in rows})
+
+
 def _incomparable(output: Output, state: Mapping[str, Any]) -> str | None:
     """Why a table can't be compared with the log, if it can't. Pure."""
     windowed = output.window is not None or output.from_output is not None
+    if isinstance(output.sink, Sent):
+        return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:
         return "a batch or backfill is under way"
     if state["written_again"]:
@@ -149,6 +164,14 @@ def _count(place: Place, windowed: bool) -> Windows:
     if place.kind == "delta":
         return in_delta(settings.tables_dir() / place.where, windowed)
     return in_postgres(place, windowed)
+
+
+def _recorded(winners: list[Winner]) -> Windows:
+    """The rows of the files that a reader must take, by window."""
+    found: Windows = Counter()
+    for winner in winners:
+        found[winner.window_start, winner.window_end] += winner.rows
+    return found
 
 
 def _sample(database: Database, instance: str, events: Path, pipeline: Pipeline | None) -> Iterator[str]:

@@ -12,20 +12,19 @@ every bucket goes now. While somebody reads the catalog for long they stay, with
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs import archive, declarations, logs, settings, staged_rows, sweep, tables
+from jobs import archive, declarations, entry, logs, settings, staged_rows, sweep
 from jobs.commitlog import collector, merging, retention
 from jobs.commitlog.connect import Database, run, transaction
 from jobs.failpoints import passing
 from jobs.model.collecting import BUCKET, horizon_buckets
 from jobs.model.declare import Pipeline, unknown
-from jobs.model.errors import CommitStateUnknown, OnlyonceError, Retryable
+from jobs.model.errors import CommitStateUnknown, Retryable
 from jobs.model.report import Report
 
 ATTEMPTS = 5
@@ -183,18 +182,9 @@ def _time(floor: int) -> datetime | None:
 
 
 def cli() -> None:
-    """`python -m jobs.collect`: the report, as log lines or JSON; ends with the error's exit code."""
-    argv = sys.argv[1:]
+    """`python -m jobs.collect`."""
     logs.configure(job="collect")
-    try:
-        done = main(argv)
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    if arguments(argv).json:
-        print(tables.as_json(done))
-    else:
-        logs.tell(done)
+    entry.run(main)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Each row of a Webhook or BigQuery output was committed with its unit. Here it is sent under a key that never changes, in
 order for each key, again after a pause where that may help, and is a dead letter after `attempts` (jobs/PROTOCOL.md, 15).
+Kafka and sinks of one's own take whole units, in order; what they can't take holds what comes after.
 Safe beside a running stream and beside itself; it may be killed at any point and run again.
 
 Errors: Refused for what is not declared and for an endpoint that refuses everybody, Retryable for one that is away,
@@ -12,7 +13,6 @@ an answer was lost.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -21,14 +21,16 @@ from typing import Any
 
 import structlog
 
-from jobs import declarations, logs, settings, tables
-from jobs.commitlog import outbox
+from jobs import declarations, entry, logs, settings
+from jobs.commitlog import outbox, outbox_units
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.commitlog.outbox import Deliverer, Policy
 from jobs.delivery.courier import Courier
 from jobs.delivery.sender import sender_of
-from jobs.model.declare import Output, Pipeline, Sent, unknown
+from jobs.delivery.target import target_of
+from jobs.delivery.units import UnitCourier
+from jobs.model.declare import Output, Pipeline, Sent, UnitSink, unknown
 from jobs.model.errors import OnlyonceError, Refused, Retryable
 from jobs.model.report import Report
 
@@ -87,7 +89,10 @@ def _chosen(asked: argparse.Namespace) -> list[tuple[str, Pipeline]]:
     if name not in declared:
         raise unknown("pipeline", name, sorted(declared))
     if asked.output is not None and not isinstance(declared[name].output(asked.output).sink, Sent):
-        raise Refused(f"output {asked.output} sends nothing", hint="its sink is neither a Webhook nor BigQuery")
+        raise Refused(
+            f"output {asked.output} sends nothing",
+            hint="its sink is none that is sent: Webhook, BigQuery, KafkaSink, CustomSink",
+        )
     return [(asked.pipeline, declared[name])]
 
 
@@ -96,6 +101,8 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
     assert isinstance(output.sink, Sent)
     if not run(database, lambda conn: outbox.waits(conn, instance, output.name)):
         return True  # no target is asked, and no secret needed, for nothing
+    if isinstance(output.sink, UnitSink):
+        return _deliver_units(database, Deliverer(instance, output.name), output.sink)
     policy = Policy(output.sink.attempts, output.sink.remembers)
     with outbox.alone(database, Deliverer(instance, output.name)) as ours:
         if not ours:
@@ -105,6 +112,20 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
             log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
         with sender_of(output.sink) as sender, ThreadPoolExecutor(output.sink.at_once) as threads:
             Courier(database, deliverer, policy, output.sink, sender, threads).drain()
+    return True
+
+
+def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) -> bool:
+    """The same for a target of whole units: the epoch first, then the target, which fences the one before in its own way."""
+    with outbox.alone(database, unnumbered) as ours:
+        if not ours:
+            return False
+        deliverer = outbox_units.take_over(database, unnumbered)
+        with target_of(sink, f"{deliverer.instance}/{deliverer.output}") as target:
+            lost = outbox_units.recover(database, deliverer, uncertain=target.guarantee == "at_least_once")
+            if lost:
+                log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
+            UnitCourier(database, deliverer, target).drain()
     return True
 
 
@@ -158,17 +179,8 @@ def _undeclared(chosen: Sequence[tuple[str, Pipeline]], left: Sequence[dict[str,
 
 
 def cli() -> None:
-    """`python -m jobs.deliver`: the report, as log lines or JSON; ends with the error's exit code."""
-    argv = sys.argv[1:]
-    try:
-        done = main(argv)
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    if arguments(argv).json:
-        print(tables.as_json(done))
-    else:
-        logs.tell(done)
+    """`python -m jobs.deliver`."""
+    entry.run(main)
 
 
 if __name__ == "__main__":

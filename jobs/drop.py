@@ -2,7 +2,7 @@
 
 Its rows in the log and its own folder go: `events`, registry, checkpoints, staged rows. What people may need stays: input,
 archive, and the tables of its sinks, but with `--tables`. First it says what goes and what stays; `--yes` does it. It may be
-killed at any point: the same command goes on (jobs/PROTOCOL.md, 13).
+killed at any point: the same command goes on (jobs/PROTOCOL.md, 14).
 
 Errors: Refused while it is declared, and where the variable of a sink's database is not set; Retryable while a driver of it
 has a session. A name that nobody knows is nothing to drop, as it is after a drop. Not promised: that a driver without a session, which is alive, leaves no file;

@@ -12,7 +12,6 @@ Retryable while the database or a store is away. Refused for a pipeline that is 
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -20,13 +19,13 @@ from typing import Any
 
 import structlog
 
-from jobs import declarations, logs, settings, tables
+from jobs import declarations, entry, logs, settings
 from jobs.commitlog import collector, files
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.declare import unknown
-from jobs.model.errors import InvariantBroken, OnlyonceError, Retryable
+from jobs.model.errors import InvariantBroken, Retryable
 from jobs.model.report import Report
 from jobs.model.shards import Winner
 from jobs.shards.stores import store_of
@@ -126,18 +125,9 @@ def _report(rows: list[dict[str, Any]]) -> Report:
 
 
 def cli() -> None:
-    """`python -m jobs.finalize`: the report, as log lines or JSON; ends with the error's exit code."""
-    argv = sys.argv[1:]
+    """`python -m jobs.finalize`."""
     logs.configure(job="finalize")
-    try:
-        done = main(argv)
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    if arguments(argv).json:
-        print(tables.as_json(done))
-    else:
-        logs.tell(done)
+    entry.run(main)
 
 
 if __name__ == "__main__":

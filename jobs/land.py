@@ -3,7 +3,7 @@
 What the task `land` of the DAG `stream_<pipeline>` and `onlyonce land` do. Messages are pulled, written to a file that is
 stable, and only then acknowledged; the stream reads the landed files like those of any other producer. A message that is
 delivered again is landed again, and the record catalog knows its id. So landings need no lock: two at once share the
-messages, and a kill at any point costs a second delivery (jobs/PROTOCOL.md, 13).
+messages, and a kill at any point costs a second delivery (jobs/PROTOCOL.md, 17).
 
 Errors: Refused (no such subscription, another pipeline's, no credentials), Retryable while Pub/Sub or the log is away.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,13 +20,14 @@ from uuid import uuid4
 
 import structlog
 
-from jobs import declarations, logs, settings
+from jobs import declarations, entry, logs, settings
 from jobs.commitlog import subscriptions
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
+from jobs.durable import sync
 from jobs.failpoints import passing
 from jobs.model.declare import Pipeline, PubSub
-from jobs.model.errors import OnlyonceError, Refused, Retryable
+from jobs.model.errors import Refused, Retryable
 from jobs.model.landing import Flow, Message, line
 from jobs.model.report import Report
 from jobs.pubsub import Facts, Subscription, TooLarge
@@ -59,7 +59,10 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     source = pipeline.source
     if not isinstance(source, PubSub):
-        raise Refused(f"{pipeline.name} reads files: there is nothing to land", hint=f"onlyonce run {pipeline.name}")
+        raise Refused(
+            f"{pipeline.name} reads {type(source).__name__}: there is nothing to land",
+            hint=f"onlyonce run {pipeline.name}",
+        )
     database = Database(settings.database_url(), "onlyonce/land")
     migrate(database.url)
     with Subscription(source) as subscription:
@@ -87,7 +90,7 @@ class _Lander:
     ) -> None:
         self.pipeline, self.source, self.database = pipeline, source, database
         self.subscription, self.facts = subscription, facts
-        self.inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+        self.inbox = settings.inbox(pipeline.name, source.inbox)
         self.landed = Landed()
         self.flow = Flow.of(source)
         self.bucket = 0
@@ -121,7 +124,7 @@ class _Lander:
         return self.landed
 
     def _take(self, messages: list[Message], pulled_at: float) -> None:
-        """The steps of PROTOCOL.md, 13, for the answer to one pull, which was asked for at `pulled_at`."""
+        """The steps of PROTOCOL.md, 17, for the answer to one pull, which was asked for at `pulled_at`."""
         passing("land-after-pull")
         path = self.inbox / f"{PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid4().hex}.jsonl"
         hidden = path.with_name(f".{path.name}")
@@ -135,7 +138,7 @@ class _Lander:
             raise
         passing("land-after-note")
         hidden.rename(path)
-        _sync(self.inbox)
+        sync(self.inbox)
         self.landed.messages += len(messages)
         self.landed.files += 1
         passing("land-before-acknowledge")
@@ -174,15 +177,7 @@ def _make_durable(folder: Path) -> None:
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
-        _sync(made.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(made.parent)
 
 
 def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, waiting: int) -> Report:
@@ -195,13 +190,8 @@ def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, wai
 
 
 def cli() -> None:
-    """The process of a landing: tells the report to the log, ends with the error's exit code."""
-    try:
-        found = main(sys.argv[1:])
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    logs.tell(found)
+    """`python -m jobs.land`."""
+    entry.run(main)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def configure(**always: str) -> None:
             structlog.processors.format_exc_info,
             last,
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        # Standard error as it is when a line is written: what it was at this moment may be closed by then.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
 

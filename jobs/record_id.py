@@ -17,8 +17,8 @@ from pathlib import Path
 
 import xxhash
 
-from jobs import settings
-from jobs.model.declare import Pipeline
+from jobs import file_identity, settings
+from jobs.model.declare import Growing, Kafka, Pipeline
 from jobs.model.errors import Refused
 from jobs.model.parts import receive_parts
 
@@ -50,7 +50,8 @@ class Asked:
 def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
 
-    By position: the file (its path, or its name in the inbox) and the byte at which the record begins.
+    By position: the file (its path, or its name in the inbox) and the byte at which the record begins; of a topic the
+    partition and the offset.
 
     32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
     """
@@ -95,14 +96,20 @@ def of_place(file: int, position: int) -> RecordId:
 def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     if len(given) != 2 or not given[1].lstrip("-").isdecimal():
         raise Refused(
-            f"a record of {pipeline.name} is known by its place: a file and a byte in it",
-            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins; or the id "
-            "itself as 32 hexadecimal digits",
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and an offset",
+            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or the partition "
+            "and the offset; or the id itself as 32 hexadecimal digits",
         )
-    inbox = pipeline.source.inbox
-    folder = Path(inbox).expanduser() if inbox else settings.inbox(pipeline.name)
-    paths = dict.fromkeys([given[0], str(folder / given[0])])
-    return Asked([of_place(of_file(path), int(given[1])) for path in paths], {})
+    if isinstance(pipeline.source, Kafka):
+        # 'topic/partition', or the partition alone.
+        places = dict.fromkeys([given[0], f"{pipeline.source.topic}/{given[0]}"])
+        return Asked([of_place(of_file(place), int(given[1])) for place in places], {})
+    folder = settings.inbox(pipeline.name, pipeline.source.inbox)
+    paths = [given[0], str(folder / given[0])]
+    if isinstance(pipeline.source, Growing):
+        # Asked for by the identity (a file may be gone), or by a name that the file has now.
+        paths += [who for who in map(file_identity.identity, map(Path, paths)) if who]
+    return Asked([of_place(of_file(path), int(given[1])) for path in dict.fromkeys(paths)], {})
 
 
 def _chained(texts: list[bytes]) -> int:

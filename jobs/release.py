@@ -25,7 +25,7 @@ from jobs.commitlog.migrate import migrate
 from jobs.commitlog.releases import Put, Release
 from jobs.failpoints import passing
 from jobs.model import releasing
-from jobs.model.declare import Pipeline
+from jobs.model.declare import Growing, Kafka, Pipeline
 from jobs.model.errors import Refused
 from jobs.model.releasing import Kind, RowSet
 from jobs.model.report import Report
@@ -39,6 +39,12 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    if isinstance(pipeline.source, Kafka):
+        raise Refused(
+            f"a release puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
+            hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a message "
+            "that was invalid has taken no record id",
+        )
     if pipeline.source.format != "json":
         raise Refused(
             f"a release writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
@@ -50,9 +56,10 @@ def main(argv: list[str]) -> Report:
     sure = asked.yes and not asked.dry_run
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
-    gone = [one for one in sets if one.file and (packed(one.file) or not Path(one.file).is_file())]
+    whole = not isinstance(pipeline.source, Growing)
+    gone = [one for one in sets if one.file and (not whole or packed(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
-    warnings = [f"{one.file} {_why_not(str(one.file))}, so it can't be released" for one in gone]
+    warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
     if left and not sure:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
     if not sets:
@@ -172,7 +179,9 @@ def _lines(
     return spark_side.prepare(spark, pipeline, _events(pipeline.name), version, kind or asked.kind, sets, now, out)
 
 
-def _why_not(file: str) -> str:
+def _why_not(file: str, *, whole: bool) -> str:
+    if not whole:
+        return "grew, and part of it may be kept"
     return "is packed, and was damaged as a whole" if packed(file) else "is not there any more"
 
 

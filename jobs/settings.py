@@ -1,4 +1,4 @@
-"""Where things are: the one place that reads the environment. No other effects, no imports of the edges.
+"""Where things are: the one place that reads the environment, and sets it for a while. No other effects, no imports of the edges.
 
 | variable                | meaning                                          | default                      |
 |-------------------------|--------------------------------------------------|------------------------------|
@@ -25,6 +25,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,7 +135,27 @@ def keep_temporaries_hours() -> float:
     return float(os.environ.get("ONLYONCE_KEEP_TEMPORARIES_HOURS", "24"))
 
 
+def vacuum_hours() -> int:
+    """How long files stay that are no longer part of a Delta table: longer than any reader's query. At least a day."""
+    return max(24, int(os.environ.get("ONLYONCE_VACUUM_HOURS", "168")))
+
+
 def archive() -> Path | None:
     """Where input files go when every batch that read them is committed; None: they stay where they are."""
     named = os.environ.get("ONLYONCE_ARCHIVE")
     return Path(named).expanduser().resolve() if named else None
+
+
+@contextmanager
+def within(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables are set inside, and as before outside. What is started inside inherits them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -20,8 +20,8 @@ from jobs.commitlog import lineages, long_runs, views
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
-from jobs.model.declare import Pipeline
-from jobs.model.errors import OnlyonceError
+from jobs.model.declare import Kafka, Pipeline
+from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.long_run import refuse_beside, refuse_with
 from jobs.model.report import Report
 
@@ -41,6 +41,11 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     database = Database(settings.database_url())
     migrate(database.url)
+    if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
+        raise Refused(
+            "--from and --to are for a bounded run over a topic",
+            hint="add --bounded; files have no times: put those that are meant into an inbox of their own",
+        )
     if asked.dry_run:
         return _dry_run(pipeline, asked)
     instance = _instance(database, pipeline, asked.bounded)
@@ -56,6 +61,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("pipeline")
     parser.add_argument("--close", action="store_true", help="declare the input ended: all windows with data close")
     parser.add_argument("--bounded", action="store_true", help="a run of its own over all input; nothing is late")
+    parser.add_argument("--from", dest="start", type=_time, help="with --bounded, of a topic: the first message time")
+    parser.add_argument("--to", dest="end", type=_time, help="with --bounded, of a topic: before this message time")
     parser.add_argument("--forever", action="store_true", help="take in what comes, until it is asked to stop")
     parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two turns of --forever")
     parser.add_argument("--max-files", type=int, help="how many files one batch takes")
@@ -67,6 +74,11 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     return asked
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
@@ -112,9 +124,11 @@ def _context(
 ) -> RunContext:
     from jobs.spark import session
     from jobs.spark.run_context import RunContext
+    from jobs.spark.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)
-    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, between_batches)
+    bounds = Bounds(asked.start, asked.end)
+    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, between_batches, bounds)
     context.check_declarations()
     return context
 
@@ -131,14 +145,23 @@ def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
 
 
 def _dry_run(pipeline: Pipeline, asked: argparse.Namespace) -> Report:
-    from jobs.spark import source_files
-    from jobs.spark.run_context import inbox_of
+    from jobs.spark import session, source_files, source_kafka
 
-    inbox = inbox_of(pipeline, pipeline.name, asked.max_files)
-    files = source_files.waiting(inbox)
+    if isinstance(pipeline.source, Kafka):
+        topic = source_kafka.topic_of(pipeline, pipeline.source, pipeline.name)
+        found = topic.waiting(session.start(f"onlyonce {pipeline.name}", asked.master))
+        offsets = sum(one.offsets for one in found)
+        told = {
+            "new offsets": offsets, "batches": -(-offsets // pipeline.source.max_offsets_a_batch),
+            "topic": pipeline.source.topic, "lost ranges": sum(one.refusal is not None for one in found),
+        }  # fmt: skip
+        return Report(f"{pipeline.name}: a run would read", asked.run_id, told)
+    inbox = source_files.inbox_of(pipeline, pipeline.name, asked.max_files)
+    batches = source_files.waiting(inbox)
+    files = [file for batch in batches for file in batch]
     facts = {
-        "new files": len(files), "lines": sum(f.lines for f in files),
-        "batches": -(-len(files) // inbox.max_files_a_batch), "inbox": str(inbox.folder),
+        "new files": len({f.path for f in files}), "lines": sum(f.lines for f in files), "batches": len(batches),
+        "inbox": str(inbox.folder),
     }  # fmt: skip
     return Report(f"{pipeline.name}: a run would read", asked.run_id, facts)
 

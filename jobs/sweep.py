@@ -11,17 +11,15 @@ are neither declared nor in the log are not known.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs import declarations, logs, settings, tables
+from jobs import declarations, entry, logs, settings
 from jobs.commitlog import collector, files
 from jobs.commitlog.connect import Database, run
 from jobs.model.declare import FileSink, Pipeline, target
-from jobs.model.errors import OnlyonceError
 from jobs.model.report import Report
 from jobs.model.shards import may_go, read_temporary
 from jobs.shards.stores import store_of
@@ -92,18 +90,9 @@ def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> I
 
 
 def cli() -> None:
-    """`python -m jobs.sweep`: the report, as log lines or JSON; ends with the error's exit code."""
-    argv = sys.argv[1:]
+    """`python -m jobs.sweep`."""
     logs.configure(job="sweep")
-    try:
-        done = main(argv)
-    except OnlyonceError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    if arguments(argv).json:
-        print(tables.as_json(done))
-    else:
-        logs.tell(done)
+    entry.run(main)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ import logging
 from airflow.sdk import task
 
 from jobs.model.declare import Pipeline, Sent
+from jobs.settings import within
 from plugins.spark_job import refusals_are_final
-from plugins.task_environment import database_variables, environment
+from plugins.task_environment import database_variables
 from plugins.task_report import tell
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,6 @@ def deliver(pipeline: str) -> None:
     asks fails for good, until a person has corrected it. Used by `dags/stream.py` and `dags/deliver.py`."""
     # By name: DAG files import no database, and import-linter sees through a function's body too.
     job = importlib.import_module("jobs.deliver")
-    with environment(database_variables()), refusals_are_final(log):
+    with within(database_variables()), refusals_are_final(log):
         report = job.main([pipeline])
     tell(report, log)

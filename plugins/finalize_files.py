@@ -10,8 +10,9 @@ from datetime import timedelta
 from airflow.sdk import task
 
 from jobs.model.declare import FileSink, Pipeline
+from jobs.settings import within
 from plugins.spark_job import refusals_are_final
-from plugins.task_environment import database_variables, environment
+from plugins.task_environment import database_variables
 from plugins.task_report import tell
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,6 @@ def finalize(pipeline: str | None = None) -> None:
     """
     # By name: DAG files import no database, and import-linter sees through a function's body too.
     job = importlib.import_module("jobs.finalize")
-    with environment(database_variables()), refusals_are_final(log):
+    with within(database_variables()), refusals_are_final(log):
         report = job.main([pipeline] if pipeline else [])
     tell(report, log)

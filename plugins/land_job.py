@@ -12,8 +12,9 @@ from typing import Any
 
 from airflow.sdk import task
 
+from jobs.settings import within
 from plugins.spark_job import refusals_are_final
-from plugins.task_environment import database_variables, environment
+from plugins.task_environment import database_variables
 from plugins.task_report import tell
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,6 @@ def land(pipeline: str, params: Mapping[str, Any] | None = None, run_id: str | N
         return
     # By name: plug-ins import no database before a task runs.
     job = importlib.import_module("jobs.land")
-    with refusals_are_final(log), environment(database_variables()):
+    with refusals_are_final(log), within(database_variables()):
         report = job.main([pipeline, f"--run-id={run_id}"])
     tell(report, log)

@@ -11,7 +11,8 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from plugins.task_environment import database_variables, environment
+from jobs.settings import within
+from plugins.task_environment import database_variables
 
 GROUP = "onlyonce"
 
@@ -36,7 +37,7 @@ def tell(pipeline: str, context: Any) -> None:
         return  # not in a task that Airflow runs
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
     log = importlib.import_module("jobs.outlets")
-    with environment(database_variables()):
+    with within(database_variables()):
         committed = log.committed(pipeline, context["run_id"])
     for extra in committed:
         events[alias(pipeline)].add(asset(pipeline, extra["output"]), extra=extra)

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
-from jobs.model.declare import FileSink, Output, Pipeline, PubSub, target
+from jobs.model.declare import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from jobs.model.sources import WithInbox
 from jobs.model.windows import Window
 
 
@@ -19,8 +20,8 @@ def page(pipeline: Pipeline) -> str:
 Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, takes in what comes. Running it again, or
 clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
 
-- **Source**: {_source(pipeline)}`{pipeline.source.inbox or f"<ONLYONCE_HOME>/inbox/{pipeline.name}"}`, {pipeline.source.max_files_a_batch} files a batch
-- **A record** is identified by {_words(pipeline.record_id) or "its place: the file and the byte at which it begins"}; it happened at `{pipeline.event_time}`
+- **Source**: {_source(pipeline)}
+- **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
 - **Windows** close as time goes on in the data, with *close* in the form, and {silence}
 
@@ -30,7 +31,9 @@ clearing a run, changes nothing that is committed. The end of the task's log say
 
 def _again(pipeline: Pipeline) -> str:
     if pipeline.by_position:
-        return "in another file is another record"
+        return (
+            f"{'under another offset' if isinstance(pipeline.source, Kafka) else 'in another file'} is another record"
+        )
     return f"is recognised for {pipeline.dedup_horizon} of running time, and dropped"
 
 
@@ -42,7 +45,7 @@ def outputs_table(pipeline: Pipeline) -> str:
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The Params of a run; the same words as the options of `onlyonce run`."""
-    most = pipeline.source.max_files_a_batch
+    files = {} if isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
         "mode": Param(
             "drain", type="string", enum=["drain", "forever"], title="Mode",
@@ -61,19 +64,40 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
             False, type="boolean", title="Bounded",
             description="A run of its own over all input, with targets of its own; nothing is late.",
         ),
-        "max_files": Param(
-            None, type=["null", "integer"], minimum=1, title="Files a batch",
-            description=f"How many files one batch takes; empty: {most}, as declared.",
-        ),
+        **files,
         "dry_run": Param(
             False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
         ),
     }  # fmt: skip
 
 
+def _files(source: WithInbox) -> dict[str, Param]:
+    return {
+        "max_files": Param(
+            None, type=["null", "integer"], minimum=1, title="Files a batch",
+            description=f"How many files one batch takes; empty: {source.max_files_a_batch}, as declared.",
+        ),
+    }  # fmt: skip
+
+
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
-    return f"Pub/Sub, `{source.subscription}`, landed in " if isinstance(source, PubSub) else ""
+    if isinstance(source, Kafka):
+        return f"Kafka, the topic `{source.topic}`, {source.max_offsets_a_batch} offsets a batch"
+    if isinstance(source, Custom):
+        return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
+    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{pipeline.name}'}`, {source.max_files_a_batch} files a batch"
+    if isinstance(source, PubSub):
+        return f"Pub/Sub, `{source.subscription}`, landed in {folder}"
+    return f"files that grow, in {folder}" if isinstance(source, Growing) else folder
+
+
+def _place(pipeline: Pipeline) -> str:
+    return (
+        "its place: the partition and the offset"
+        if isinstance(pipeline.source, Kafka)
+        else "its place: the file and the byte at which it begins"
+    )
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:

@@ -22,10 +22,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from jobs import settings
 from jobs.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from jobs.settings import within
 from jobs.spark_options import options, with_retries
 from plugins import outlets
 from plugins.commits_link import CommitsLink
-from plugins.task_environment import database_variables, environment
+from plugins.task_environment import database_variables
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
 # Airflow sends SIGTERM and five seconds later SIGKILL.
@@ -68,7 +69,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self._hook = self._get_hook()
         self._link(context)
         try:
-            with environment({**database_variables(), **driver_variables(self._hook)}):
+            with within({**database_variables(), **driver_variables(self._hook)}):
                 super().execute(context)
         except AirflowException as error:
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.

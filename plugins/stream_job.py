@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from jobs import settings
 from jobs.model.long_run import LongRun, ending, on_start, on_watch, refuse_with
+from jobs.settings import within
 from plugins import long_run_log
 from plugins.long_run_end import LongRunEnd
 from plugins.spark_job import (
@@ -21,7 +22,7 @@ from plugins.spark_job import (
     outcome,
     refusals_are_final,
 )
-from plugins.task_environment import database_variables, environment
+from plugins.task_environment import database_variables
 
 _START_PATIENCE = 180.0
 _LOOK_SECONDS = 0.5
@@ -99,7 +100,7 @@ class StreamOperator(SparkJobOperator):
             self._hook = self._get_hook()
         self._link(context)
         with (
-            environment({**database_variables(), **driver_variables(self._hook)}),
+            within({**database_variables(), **driver_variables(self._hook)}),
             _log_of(f"long-run-{self.pipeline}") as log,
         ):
             # In a session of its own: it outlives this task, whose end must be the end of nothing else.

@@ -5,9 +5,6 @@ Who calls it: the operators in `plugins.spark_job` and `plugins.backfill_job`, a
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
@@ -68,18 +65,3 @@ def url_of(database: Database) -> str:
     query = f"?{urlencode(options)}" if (options := database.extra_dejson) else ""
     account = f"{login}{password}@" if login else ""
     return f"postgresql+psycopg2://{account}{place}{port}/{quote(database.schema or '', safe='')}{query}"
-
-
-@contextmanager
-def environment(variables: dict[str, str]) -> Iterator[None]:
-    """The variables are set inside, and as before outside. What is started inside inherits them."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

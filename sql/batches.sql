@@ -92,3 +92,9 @@ WHERE lineage = :lineage AND close_no = :close_no AND state = 'begun'
 -- When the last input of an instance was first seen.
 SELECT max(b.system_time) AS seen_at FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+
+-- oldest_begun --
+-- For how long the oldest batch or backfill has been under way; null when nothing is.
+SELECT extract(epoch FROM clock_timestamp() - min(begun_at))::float8 AS seconds
+FROM (SELECT begun_at FROM onlyonce_private.batches WHERE state = 'begun'
+      UNION ALL SELECT begun_at FROM onlyonce_private.backfills WHERE state = 'begun') under_way

@@ -106,7 +106,7 @@ DELETE FROM onlyonce_private.subscriptions WHERE pipeline = ANY (:instances)
 -- forget_deliverers --
 -- The epochs of those that sent for them.
 DELETE FROM onlyonce_private.epochs WHERE EXISTS (SELECT 1 FROM unnest(CAST(:instances AS text[])) AS i (instance)
-                                                  WHERE epochs.lineage LIKE i.instance || '/%/deliver')
+                                                  WHERE starts_with(epochs.lineage, i.instance || '/') AND right(epochs.lineage, 8) = '/deliver')
 
 -- forget_instances --
 -- The instances themselves, last.

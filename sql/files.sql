@@ -44,6 +44,14 @@ SELECT DISTINCT window_start, window_end FROM onlyonce_private.files
 WHERE instance = :instance AND output = :output AND pane IS NOT NULL
   AND window_start >= :window_from AND window_start < :window_to
 
+-- current --
+-- What a reader of an output must see: of each window the files of its newest generation.
+SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
+       f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
+FROM (SELECT *, max(generation) OVER (PARTITION BY window_start, window_end) AS newest FROM onlyonce_private.files
+      WHERE instance = :instance AND output = :output AND pane IS NOT NULL) AS f
+WHERE f.generation = f.newest ORDER BY f.file_no
+
 -- waiting --
 -- The panes, oldest first, with files that have no final name yet, and all files of each. A pane is known only when
 -- its batch is committed.

@@ -12,6 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from jobs.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
+from tests.support import broker as brokers
 from tests.support.platform import Platform, Server
 
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
@@ -72,3 +73,10 @@ def spark() -> Iterator[Any]:
     started = session.start("tests", "local[2]")
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """A real Kafka broker of the session's own, started where the first test asks for it. Each test makes its own topics."""
+    with brokers.running(tmp_path_factory.mktemp("kafka")) as started:
+        yield started

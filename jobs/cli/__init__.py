@@ -1,7 +1,7 @@
 """The command line `onlyonce`: one command for each thing that a person asks of the platform.
 
 `app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
-lineage), `crash` (crashtest), `change` (plan, release), `operate` (doctor, pause,
+lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause,
 resume) and `look` (everything that only reads). Errors of the platform are printed as
 their three lines on standard error, and the process ends with the error's exit code; `jobs/model/errors.py` lists them.
 Standard output has only what was asked for, so `--json` may be piped.
@@ -19,7 +19,7 @@ HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
 Start with [bold]onlyonce demo[/bold], or [bold]up[/bold], [bold]feed[/bold] and [bold]run[/bold]. Then look: \
 [bold]status[/bold], [bold]sql[/bold], [bold]late[/bold], [bold]audit[/bold].
 
-Exit codes: 0 done; 1 the audit, the doctor or the crash test found something, or no such record was seen; 64 the request is wrong; 69 another driver is at work; \
+Exit codes: 0 done; 1 the audit, the doctor, the crash test or the conformance suite found something, or no such record was seen; 64 the request is wrong; 69 another driver is at work; \
 70 a person must look; 75 run the same command again.
 """
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jobs import settings
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, progress, there
+from jobs.cli.shell import Json, PipelineFiles, PipelineName, declared, give, options, progress, there
 from jobs.model.errors import Refused
 
 PANEL = "Change"
@@ -45,7 +45,7 @@ def plan(
 
     # What is applied are runs, which tell of themselves.
     with nullcontext() if apply else progress("compares what is declared with what has run"):
-        report = planner.main([*argv, *_common(master, pipelines)])
+        report = planner.main([*argv, *options(master, pipelines)])
     give(report, as_json)
 
 
@@ -73,11 +73,4 @@ def release(
 
     from jobs import release as releaser  # with it comes Spark
 
-    give(releaser.main([*argv, *_common(master, pipelines)]), as_json)
-
-
-def _common(master: str | None, pipelines: PipelineFiles) -> list[str]:
-    argv = ["--master", master] if master else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
-    return argv
+    give(releaser.main([*argv, *options(master, pipelines)]), as_json)

@@ -1,4 +1,4 @@
-"""The command `crashtest`: does a pipeline of the user's own hold, whatever is killed?"""
+"""The commands `crashtest`, does a pipeline of the user's own hold, whatever is killed? and `conform`, does its source?"""
 
 from __future__ import annotations
 
@@ -16,8 +16,27 @@ PANEL = "Work"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the command of this module."""
-    app.command(rich_help_panel=PANEL)(crashtest)
+    """Register the commands of this module."""
+    for command in (crashtest, conform):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def conform(
+    pipeline: PipelineName,
+    master: Annotated[str | None, typer.Option(help="Spark's master; by default ONLYONCE_MASTER or local[*].")] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Read a pipeline's source at once, in batches, and again: the same records with the same ids? Exit code 0: it is so."""
+    declared(pipeline, pipelines)
+
+    from jobs import conform as job  # with it comes Spark
+
+    argv = [pipeline, *(["--master", master] if master else [])]
+    found = job.main([*argv, *(f"--pipelines={file.resolve()}" for file in pipelines or [])])
+    give(found, as_json)
+    if found.warnings:
+        raise typer.Exit(1)
 
 
 def crashtest(

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import InstanceName, Json, PipelineFiles, PipelineName, declared, give, note, progress, there
+from jobs.cli.shell import (
+    InstanceName,
+    Json,
+    PipelineFiles,
+    PipelineName,
+    declared,
+    give,
+    note,
+    options,
+    progress,
+    there,
+)
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.report import Report
 
@@ -35,9 +46,7 @@ def doctor(
     """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 when something was found."""
     there(settings.database_url)
     argv = [f"--grace={grace}", *(flag for flag, on in (("--fix", fix), ("--yes", yes)) if on)]
-    argv += ["--master", master] if master else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(master, pipelines)
 
     from jobs import doctor as doctoring  # with it come Delta and the database's driver
 
@@ -103,8 +112,7 @@ def drop(
     there(settings.database_url)
     argv = [pipeline, *(flag for flag, on in (("--tables", tables), ("--yes", yes)) if on)]
     argv += [f"--output={output}"] if output else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(pipelines=pipelines)
 
     from jobs import drop as dropper
 

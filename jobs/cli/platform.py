@@ -8,8 +8,10 @@ import typer
 
 from jobs import tables
 from jobs.cli.shell import Json, PipelineName, give
+from jobs.model.errors import Refused
+from jobs.model.ranges import Growing
 from jobs.model.report import Report
-from jobs.model.sources import PubSub
+from jobs.model.sources import Kafka, PubSub
 
 PANEL = "The platform"
 
@@ -51,18 +53,20 @@ def feed(
     files: Annotated[int | None, typer.Option(help="How many files; by default the data set's own number.")] = None,
     records: Annotated[int | None, typer.Option(help="How many records at most; by default all.")] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Pub/Sub: messages a second; by default as fast as it goes.")
+        float | None,
+        typer.Option(min=0.001, help="All but whole files: records a second; by default as fast as it goes."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put a data set into a pipeline's source, in arrival order with re-deliveries: files, or messages of Pub/Sub.
+    """Put a data set into a pipeline's source, in arrival order with re-deliveries: files, lines that are appended to
+    growing files, or messages of Pub/Sub or Kafka.
 
-    Into an inbox the same call again adds nothing; a topic gets all of it again, under new message ids.
+    Into an inbox the same call again adds nothing; a topic gets all of it again, as new messages.
     """
     from dataclasses import asdict
 
     from jobs import declarations, settings
-    from jobs.feed import deliver, publish
+    from jobs.feed import deliver, grow, produce, publish
 
     declared = declarations.load().get(pipeline)
     if declared and isinstance(declared.source, PubSub):
@@ -71,7 +75,22 @@ def feed(
         )
         give(Report(f"{pipeline}: published", "", asdict(sent)), as_json)
         return
+    if declared and isinstance(declared.source, Kafka):
+        written = produce.feed(
+            pipeline, declared.source, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
+        )
+        give(Report(f"{pipeline}: in the topic", "", asdict(written)), as_json)
+        return
+    if declared and declared.source.format != "json":
+        raise Refused(
+            f"a feed writes JSON lines, and {pipeline} reads {declared.source.layout()}",
+            hint="feed an inbox of another pipeline, and make your input of its files",
+        )
     # The folder that the declaration names, or the default; `feed` itself refuses a name without data.
     inbox = settings.inbox(pipeline, declared.source.inbox if declared else None)
+    if declared and isinstance(declared.source, Growing):
+        grown = grow.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate)
+        give(Report(f"{pipeline}: appended", "", {**asdict(grown), "inbox": str(inbox)}), as_json)
+        return
     fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
     give(Report(f"{pipeline}: in the inbox", "", {**asdict(fed), "inbox": str(inbox)}), as_json)

@@ -88,6 +88,12 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
+def options(master: str | None = None, pipelines: list[Path] | None = None) -> list[str]:
+    """The arguments of a job for what most commands take: --master, and --pipelines for each file."""
+    files = [part for file in pipelines or [] for part in ("--pipelines", str(file.resolve()))]
+    return (["--master", master] if master else []) + files
+
+
 def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
     """The rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
 

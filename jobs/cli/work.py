@@ -1,4 +1,4 @@
-"""The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect, sweep, lineage."""
+"""The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect, maintain, sweep, lineage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from jobs import settings, tables
-from jobs.cli.shell import Json, PipelineFiles, PipelineName, PlatformGroup, declared, give, progress, read, there
+from jobs.cli.shell import (
+    Json,
+    PipelineFiles,
+    PipelineName,
+    PlatformGroup,
+    declared,
+    give,
+    options,
+    progress,
+    read,
+    there,
+)
 from jobs.model.report import Report
 from jobs.model.sources import PubSub
 
@@ -19,7 +30,7 @@ lineage_app = typer.Typer(help="The lives of the queries: list them, or start a 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, land, deliver, backfill, finalize, audit, collect, sweep):
+    for command in (run, land, deliver, backfill, finalize, audit, collect, maintain, sweep):
         app.command(rich_help_panel=PANEL)(command)
     app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
@@ -33,6 +44,12 @@ def run(
         bool,
         typer.Option("--bounded", help="A run of its own over all input, with targets of its own; nothing is late."),
     ] = False,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="With --bounded, of a topic: from this message time.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="With --bounded, of a topic: before this message time.")
+    ] = None,
     forever: Annotated[
         bool, typer.Option("--forever", help="Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C.")
     ] = False,
@@ -57,10 +74,10 @@ def run(
     flags = (("--close", close), ("--bounded", bounded), ("--forever", forever), ("--dry-run", dry_run))
     argv += [flag for flag, on in flags if on]
     argv += [] if every is None else ["--every", str(every)]
+    argv += [f"--from={start}"] if start else []
+    argv += [f"--to={end}"] if end else []
     argv += ["--max-files", str(max_files)] if max_files else []
-    argv += ["--master", master] if master else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(master, pipelines)
 
     from jobs import stream  # with it comes Spark, which no other command needs
 
@@ -83,8 +100,7 @@ def deliver(
     argv = [pipeline] if pipeline else []
     argv += ["--retry-dead"] if retry_dead else []
     argv += [f"--output={output}"] if output else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(pipelines=pipelines)
 
     from jobs import deliver as job  # with it comes the database's driver, which help and completion do without
 
@@ -127,9 +143,7 @@ def backfill(
     argv = [pipeline, f"--from={start}", f"--to={stop}"]
     argv += [f"--output={output}"] if output else []
     argv += ["--dry-run"] if dry_run else []
-    argv += ["--master", master] if master else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(master, pipelines)
 
     from jobs import backfill as job  # with it comes the database's driver, which help and completion do without
 
@@ -173,6 +187,24 @@ def collect(
     give(report, as_json)
 
 
+def maintain(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; by default all.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG maintain does."""
+    from jobs import maintain as maintainer
+
+    there(settings.database_url)
+    argv = [pipeline] if pipeline else []
+    argv += ["--dry-run"] if dry_run else []
+    argv += options(pipelines=pipelines)
+    with progress("compacts closed windows"):
+        report = maintainer.main(argv)
+    give(report, as_json)
+
+
 def finalize(
     pipeline: Annotated[
         str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline with its bounded runs; by default all.")
@@ -185,8 +217,7 @@ def finalize(
 
     there(settings.database_url)
     argv = [pipeline] if pipeline else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(pipelines=pipelines)
     give(finalizer.main(argv), as_json)
 
 
@@ -204,8 +235,7 @@ def sweep(
     there(settings.database_url)
     argv = ["--dry-run"] if dry_run else []
     argv += [f"--older-than={older_than}"] if older_than is not None else []
-    for file in pipelines or []:
-        argv += ["--pipelines", str(file.resolve())]
+    argv += options(pipelines=pipelines)
     give(sweeper.main(argv), as_json)
 
 

@@ -81,6 +81,12 @@ def end(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) 
     )  # fmt: skip
 
 
+def fated(connection: Connection, plan: Plan) -> int:
+    """How many records of a receive batch have a fate, by its units."""
+    there = units.of_batch(connection, plan.lineage, plan.batch_id)
+    return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
+
+
 def end_receive(
     connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
 ) -> dict[str, int]:

@@ -33,6 +33,8 @@ ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
 SESSION_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c timezone=UTC"
+AWAY = ("57P", "40", "53", "08", "55P03")
+"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -101,6 +103,9 @@ def transaction(database: Database) -> Iterator[Connection]:
                 raise _away(error) from error
             raise
         except psycopg2.OperationalError as error:
+            if error.pgcode and not error.pgcode.startswith(AWAY):
+                _roll_back(connection, begun)
+                raise  # the server has answered: a row that is too large, for example
             connection.invalidate()
             raise _away(error) from error
         except BaseException:
@@ -166,10 +171,9 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
 
 
 def _is_away(error: DBAPIError) -> bool:
-    # Class 57P: the server shuts down or ended this session; 40: serialization; 55P03: lock_timeout; 53: resources.
     code = getattr(error.orig, "pgcode", None) or ""
     lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
-    return lost or code.startswith(("57P", "40", "53", "08")) or code == "55P03"
+    return lost or code.startswith(AWAY)
 
 
 def _away(error: Exception) -> DatabaseAway:

@@ -1,4 +1,4 @@
-"""What the log forgets of a dropped pipeline or output, and what is noted of the rest. PROTOCOL.md, 13.
+"""What the log forgets of a dropped pipeline or output, and what is noted of the rest. PROTOCOL.md, 14.
 
 One transaction takes the rows out and notes each place beside the log; the places are done after it, one by one, and
 each note goes when its place is done. So a drop that was killed goes on from the notes.

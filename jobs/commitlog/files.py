@@ -58,6 +58,12 @@ def windows_in(connection: Connection, instance: str, output: str, span: Span) -
     return {(row.window_start, row.window_end) for row in rows}
 
 
+def current(connection: Connection, instance: str, output: str) -> list[Winner]:
+    """The files of each window's newest generation, whether they have their final names yet or not."""
+    rows = ask(connection, "files", "current", instance=instance, output=output)
+    return [Winner(**row._mapping) for row in rows]
+
+
 def waiting(connection: Connection, instances: list[str] | None, panes: int) -> list[Winner]:
     """All files of the first panes that wait for their final names, of some instances or of all."""
     rows = ask(

@@ -1,4 +1,4 @@
-"""Which Pub/Sub subscription is whose, and which landed messages may be delivered again. PROTOCOL.md, 13.
+"""Which Pub/Sub subscription is whose, and which landed messages may be delivered again. PROTOCOL.md, 17.
 
 A message is noted here before its file is landed, and goes when its acknowledgement is known. While it is here the
 collection floor stays where it was landed, so the id of its first delivery is there when the next one comes.

@@ -22,7 +22,7 @@ import psutil
 import psycopg2
 
 from jobs.local import postgres, processes
-from jobs.settings import ROOT
+from jobs.settings import ROOT, within
 
 JOB_TIMEOUT = 300
 NOT_OURS = ("ONLYONCE_ARCHIVE", "ONLYONCE_ADMIN_URL")
@@ -72,11 +72,11 @@ def server(prefix: str, *, keep: bool = False) -> Iterator[Server]:
     folder.chmod(0o711)
     home = {"ONLYONCE_HOME": str(folder), "ONLYONCE_PG_PORT": str(free_port())}
     try:
-        with _environment(home):
+        with within(home):
             postgres.start()
         yield Server(folder)
     finally:
-        with _environment(home):
+        with within(home):
             postgres.stop()
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -154,17 +154,3 @@ def _await(process: subprocess.Popen[str], timeout: float | None) -> tuple[int, 
 def _end(driver: psutil.Process) -> None:
     # The JVM and the Python workers first: without their parent they could not be told from others.
     processes.stop([*driver.children(recursive=True), driver], patience=0)
-
-
-@contextmanager
-def _environment(given: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -20,7 +20,7 @@ from jobs.commitlog.connect import Database
 from jobs.commitlog.outbox import Deliverer, Policy
 from jobs.delivery.sender import Sender, Unsent
 from jobs.failpoints import passing
-from jobs.model.declare import Sent
+from jobs.model.declare import BigQuery, Webhook
 from jobs.model.delivery import Answer, Row
 from jobs.model.errors import Refused, Retryable
 
@@ -37,7 +37,7 @@ class Courier:
     database: Database
     deliverer: Deliverer
     policy: Policy
-    sink: Sent
+    sink: Webhook | BigQuery
     sender: Sender
     threads: ThreadPoolExecutor
 

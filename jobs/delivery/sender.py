@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from jobs.model.declare import BigQuery, Sent
+from jobs.model.declare import BigQuery, Webhook
 from jobs.model.delivery import Answer, Row
 from jobs.model.errors import Retryable
 
@@ -30,7 +30,7 @@ class Sender(Protocol):
         """One request; an answer for each row. Never sends twice. Raises Unsent."""
 
 
-def sender_of(sink: Sent) -> AbstractContextManager[Sender]:
+def sender_of(sink: Webhook | BigQuery) -> AbstractContextManager[Sender]:
     """The sender of an output's sink, open inside. Raises Refused for a setting that is missing."""
     if isinstance(sink, BigQuery):
         from jobs.delivery import bigquery

@@ -119,9 +119,10 @@ def check_files(there: Plan, meant: Plan, units: int) -> bool:
     gone = sorted(meant.facts.keys() - there.facts.keys())
     if not gone or units == 0:
         return bool(gone)
+    told = meant.facts[gone[0]]
     raise Refused(
-        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} files in all) "
-        f"can't be read any more: {meant.facts[gone[0]]}",
+        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
+        f"can't be read any more: {told['reason'] if isinstance(told, dict) else told}",
         data="the committed units stay; the batch is not finished, and no output reads on past it",
         hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
         f"there: onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",

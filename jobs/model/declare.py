@@ -12,23 +12,31 @@ from typing import Literal
 
 from jobs.model.declaration import check_name, check_one_of, declaration, unknown
 from jobs.model.errors import Refused
-from jobs.model.sinks import BigQuery, Delta, FileSink, Postgres, Sent, Sink, Webhook
-from jobs.model.sources import Files, PubSub, Source
+from jobs.model.ranges import Custom, Growing
+from jobs.model.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from jobs.model.sinks import Delta, FileSink, Postgres, Sink
+from jobs.model.sources import Files, Kafka, PubSub, Source
 from jobs.model.windows import Session, Window
 
 __all__ = [
     "MODES",
     "PREFIX",
     "BigQuery",
+    "Custom",
+    "CustomSink",
     "Delta",
     "FileSink",
     "Files",
+    "Growing",
+    "Kafka",
+    "KafkaSink",
     "Output",
     "Pipeline",
     "Postgres",
     "PubSub",
     "Sent",
     "Sink",
+    "UnitSink",
     "Webhook",
     "split_ddl",
     "target",
@@ -58,7 +66,7 @@ class Output:
                   are computed anew, with them, as a backfill would
     on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
                   'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
-                  Webhook or BigQuery gets them as well, under new keys), or 'correct' an increment: what each window
+                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
     """
 
@@ -80,7 +88,7 @@ class Output:
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
                 f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
-                hint="'resend' is for an upsert, a Webhook or BigQuery; an append is replaced by itself, an increment can "
+                hint="'resend' is for an upsert and for what is sent; an append is replaced by itself, an increment can "
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (

@@ -8,9 +8,10 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from jobs.model.batch import BY_POSITION
-from jobs.model.declare import FileSink, Output, Pipeline, PubSub, split_ddl, target
+from jobs.model.declare import FileSink, Kafka, Output, Pipeline, PubSub, split_ddl, target
 
 DEFAULT = "the default"
+NONE = "none"
 PLACE = "file and position"
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 
@@ -22,12 +23,23 @@ def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
         "record_id": ", ".join(pipeline.record_id) or PLACE,
         "event_time": pipeline.event_time,
         "max_ahead": str(pipeline.max_ahead),
-        "inbox": pipeline.source.inbox or DEFAULT,
-        "max_files_a_batch": str(pipeline.source.max_files_a_batch),
         "format": pipeline.source.layout(),
         "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
-        **({"subscription": pipeline.source.subscription} if isinstance(pipeline.source, PubSub) else {}),
+        **_source_parts(pipeline),
     }
+
+
+def _source_parts(pipeline: Pipeline) -> dict[str, str]:
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        # No inbox: kept as text all the same, since two versions are compared part by part.
+        beside = ", ".join(f"{name} of the {'key' if name == source.key else 'header'}" for name in source.beside)
+        return {
+            "inbox": NONE, "max_files_a_batch": NONE, "topic": source.topic, "beside": beside or NONE,
+            "isolation": source.isolation,
+        }  # fmt: skip
+    subscription = {"subscription": source.subscription} if isinstance(source, PubSub) else {}
+    return {"inbox": source.inbox or DEFAULT, "max_files_a_batch": str(source.max_files_a_batch), **subscription}
 
 
 def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -63,6 +63,9 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
     ),
+    "topic": (Need.NAME, "offsets of one topic say nothing of another source: declare a pipeline of another name"),
+    "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
+    "isolation": (Need.NOTHING, "from the next batch on; what was passed over is not looked at again"),
     "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
     "mode to exactly_once": (
         Need.NOTHING,
@@ -152,6 +155,10 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
         if before[part] != after[part]:
             kind = "record_id or place" if part == "record_id" and moved else part
             yield _change("receive", part, before[part], after[part], kind)
+    for part in ("topic", "beside", "isolation"):
+        was, now = before.get(part), after.get(part)
+        if was != now and (part == "topic" or (was and now)):
+            yield _change("receive", part, was, now, part)
     if before.get("subscription") != after.get("subscription"):
         yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
     was, now = before.get("format", "json"), after["format"]

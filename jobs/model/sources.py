@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from jobs.model.declaration import check_one_of, declaration
 from jobs.model.errors import Refused
+from jobs.model.kafka import Kafka as Kafka
+from jobs.model.ranges import Custom, Growing
+from jobs.model.starts import EARLIEST, check_start
 
-FORMATS = ("json", "csv")
+FORMATS = ("json", "csv", "parquet", "avro")
 SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")
 MESSAGE_ID = "message_id"
 """The column of a message's own id."""
@@ -20,23 +23,28 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 
 @declaration
 class Files:
-    """An inbox of files, a record a line. A file is complete when it appears: write it elsewhere, then rename.
+    """An inbox of files, a record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
     Names that end in .gz are gzip files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
-                        with a comma or quote in double quotes, a quote doubled; nothing between commas is null
+                        with a comma or quote in double quotes, a quote doubled; nothing between commas is null.
+                        'parquet', 'avro': columns by name. A column whose type does not fit the declared one, or none for
+                        the record id or the event time: the file is `invalid` as a file, as is one cut short or damaged
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
+    start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the first
+                        run, or was last changed before that time, is not read. Decided once, by the first run
     """
 
     inbox: str | None = None
     max_files_a_batch: int = 1000
     # Not in the text by which a pipeline's fingerprint is made, so that one from before they existed keeps its own.
-    format: Literal["json", "csv"] = field(default="json", repr=False)
+    format: Literal["json", "csv", "parquet", "avro"] = field(default="json", repr=False)
     header: bool = field(default=False, repr=False)
+    start: Literal["earliest", "latest"] | datetime = field(default=EARLIEST, repr=False)
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)
@@ -44,6 +52,7 @@ class Files:
             raise Refused(
                 f"Files: header=True with format={self.format!r}", hint="JSON lines name their fields themselves"
             )
+        check_start("Files", self.start)
         _check_files(self)
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
@@ -106,6 +115,11 @@ class PubSub:
         return "json"
 
     @property
+    def start(self) -> Literal["earliest"]:
+        """All that is landed is read; what is landed begins with the subscription."""
+        return EARLIEST
+
+    @property
     def header(self) -> bool:
         """They have none."""
         return False
@@ -139,9 +153,11 @@ class PubSub:
         )
 
 
-Source = Files | PubSub
+WithInbox = Files | PubSub | Growing | Custom
+"""The sources whose registry lists files, or ranges of what is no topic."""
+Source = WithInbox | Kafka
 
 
-def _check_files(source: Source) -> None:
+def _check_files(source: WithInbox) -> None:
     if source.max_files_a_batch < 1:
         raise Refused(f"{type(source).__name__}: max_files_a_batch must be at least 1", hint="1000 is the default")

@@ -77,6 +77,12 @@ class ObjectStore:
     def published(self, winners: list[Winner]) -> None:
         """A store's answer is for good."""
 
+    def size(self, winner: Winner) -> int | None:
+        """The size of a final file."""
+        system, root = _open(self.url)
+        info = system.get_file_info(f"{root}/{PARTS}/{winner.temporary}")
+        return info.size if info.type == fs.FileType.File else None
+
     def read(self, winner: Winner) -> bytes:
         """The bytes of a final file."""
         system, root = _open(self.url)

@@ -41,6 +41,9 @@ class Store(Protocol):
     def published(self, winners: list[Winner]) -> None:
         """Their final names are there after a power cut too. Asked before the log says that they are final."""
 
+    def size(self, winner: Winner) -> int | None:
+        """How many bytes a file that is final has; None when it is not there."""
+
     def read(self, winner: Winner) -> bytes:
         """The bytes of a file that is final."""
 

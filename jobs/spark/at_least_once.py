@@ -14,6 +14,7 @@ Errors: those of `delta.once` and `batches.end_counted`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -54,10 +55,21 @@ def landed(path: Path, lineage: str, batch_id: int) -> bool:
 
 
 def end(
-    database: Database, driver: Driver, batch: Batch, path: Path, read: int, version: int, *, bounded: bool = False
+    database: Database,
+    driver: Driver,
+    batch: Batch,
+    path: Path,
+    must: Callable[[int], int],
+    version: int,
+    *,
+    bounded: bool = False,
 ) -> dict[str, int]:
-    """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate."""
+    """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate.
+
+    `must` gives how many records the source had, and is told how many have a fate.
+    """
     counts = counted(path, version)
+    read = must(counts.kept + counts.invalid)
     reached = batch.frontier if bounded else batch.frontier.after_batch(to_micros(counts.largest))
     _add_control(driver, batch, path, reached)
     passing("receive-after-control")

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from jobs.model.errors import Refused
+from jobs.spark.names import quoted
 
 
 def fit(spark: SparkSession, path: Path, wanted: StructType, whose: str) -> None:
@@ -44,4 +45,4 @@ def _there(spark: SparkSession, path: Path) -> dict[str, StructField]:
 
 def _definition(field: StructField) -> str:
     name = field.name.replace("`", "``")
-    return f"`{name}` {field.dataType.simpleString()}"
+    return f"{quoted(name)} {field.dataType.simpleString()}"

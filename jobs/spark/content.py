@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType, VariantType
 
 from jobs.model.units import Content
+from jobs.spark.names import quoted
 
 MASK = (1 << 64) - 1
 
@@ -23,7 +24,7 @@ MASK = (1 << 64) - 1
 def row_hash(schema: StructType) -> Column:
     """A 64-bit hash of the exact columns of a row; nulls count by their place."""
     exact = [_hashable(f) for f in schema.fields if not _holds_float(f.dataType)]
-    nulls = F.concat(F.lit(""), *[F.col(_quoted(f)).isNull().cast("int").cast("string") for f in schema.fields])
+    nulls = F.concat(F.lit(""), *[F.col(quoted(f.name)).isNull().cast("int").cast("string") for f in schema.fields])
     return F.xxhash64(nulls, *exact)
 
 
@@ -35,7 +36,7 @@ def aggregates(schema: StructType) -> list[Column]:
         F.sum(hashed.cast("decimal(38,0)")).cast("string").alias("sum"),
         F.bit_xor(hashed).alias("xor"),
     ]
-    floats = [F.sum(F.col(_quoted(f)).cast("double")).alias(f"float {f.name}") for f in float_fields(schema)]
+    floats = [F.sum(F.col(quoted(f.name)).cast("double")).alias(f"float {f.name}") for f in float_fields(schema)]
     return parts + floats
 
 
@@ -81,13 +82,9 @@ def _text(total: int, xor: int) -> str:
     return f"{total & MASK:016x}{xor & MASK:016x}"
 
 
-def _quoted(field: StructField) -> str:
-    return "`" + field.name.replace("`", "``") + "`"
-
-
 def _hashable(field: StructField) -> Column:
     # Spark can't hash a map: its entries have no order.
-    column = F.col(_quoted(field))
+    column = F.col(quoted(field.name))
     return F.to_json(column) if isinstance(field.dataType, MapType | VariantType) else column
 
 

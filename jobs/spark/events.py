@@ -18,6 +18,7 @@ from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.frontier import Frontier
 from jobs.spark import columns, delta
+from jobs.spark.names import quoted
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
@@ -53,7 +54,7 @@ def stamp(known: Frontier) -> Column:
 def rows(frame: DataFrame, pipeline: Pipeline, given: dict[str, Column]) -> DataFrame:
     """A frame as rows of the table: the columns that are given, and those of the frame."""
     fields = schema(pipeline).fields
-    return frame.select(*[given.get(f.name, F.col(f"`{f.name}`")).cast(f.dataType).alias(f.name) for f in fields])
+    return frame.select(*[given.get(f.name, F.col(quoted(f.name))).cast(f.dataType).alias(f.name) for f in fields])
 
 
 def control(spark: SparkSession, pipeline: Pipeline, lineage: str, number: int, known: Frontier, now: Any) -> DataFrame:

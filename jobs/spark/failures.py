@@ -7,7 +7,12 @@ import re
 from jobs.model import errors
 
 _OURS = re.compile(r"jobs\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
-OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY")
+OTHER_DRIVER = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    # The same, as a failed query tells it: its message has lost the name of the condition.
+    "Multiple streaming queries are concurrently using",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+)
 """How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
 _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     *(
@@ -30,6 +35,21 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         errors.Retryable,
         "a file vanished while it was read",
         "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
+    ),
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "messages were deleted from the topic while their batch was read, or a broker has lost them",
+            "run the same command again: it tells which offsets are lost, or reads them all",
+        )
+        for mark in ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+    ),
+    (
+        "org.apache.kafka.common.errors.TimeoutException",
+        errors.Retryable,
+        "Kafka did not answer while a batch was read",
+        "run the same command again when the brokers are up",
     ),
     (
         "Python worker exited unexpectedly",

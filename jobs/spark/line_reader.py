@@ -4,13 +4,15 @@ Spark's text source does not say where a line is. Here a task reads ranges of fi
 whole arrays: about a megabyte at a time, more only for a line that is longer. A range has the lines that *begin* in it,
 so a file has the same lines with the same places however it is cut.
 
-Who calls it: `source_files`. Errors: OSError for a file that can't be read, which Spark tries again. Not promised: that a
-file which changes while it is read is noticed here; the count of its lines does that (conservation).
+Who calls it: `source_files`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a growing
+one that is another by now. Not promised: that any other change of a file while it is read is noticed here; the count of its
+lines does that (conservation).
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,8 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+
+from jobs.model.errors import Retryable
 
 PIECE = 1 << 20
 RANGE = 1 << 25
@@ -33,7 +37,8 @@ ARROW = pa.schema([("value", pa.string()), ("oo_file", pa.int64()), ("oo_positio
 class Range:
     """A part of a file: the lines that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
 
-    A packed file is one range, in bytes of its content; `skipped` lines at its begin are no records (a header).
+    A packed file is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
+    `inode` the file may be renamed while it is read: another one under its name is not taken for it.
     """
 
     path: str
@@ -43,6 +48,7 @@ class Range:
     size: int
     packed: bool = False
     skipped: int = 0
+    inode: int | None = None
 
 
 def read(spark: SparkSession, ranges: Iterable[Range]) -> DataFrame:
@@ -74,6 +80,8 @@ def lines(part: Range) -> Iterator[pa.RecordBatch]:
             left -= len(data)
             cut = data.rfind(b"\n") + 1
             if not data:
+                if part.inode is not None and left:
+                    raise _other(part)
                 if any(begun):
                     yield _batch(part, b"".join(begun) + b"\n", at)
                 return
@@ -109,7 +117,20 @@ def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
 def _opened(part: Range) -> IO[bytes] | gzip.GzipFile:
     if part.packed:
         return gzip.open(part.path, "rb")
-    return Path(part.path).open("rb", buffering=0)
+    file = Path(part.path).open("rb", buffering=0)  # noqa: SIM115 - its callers close it
+    stat = os.fstat(file.fileno())
+    if part.inode is None or (part.inode == stat.st_ino and stat.st_size >= part.size):
+        return file
+    file.close()
+    raise _other(part)
+
+
+def _other(part: Range) -> Retryable:
+    return Retryable(
+        f"{part.path} was renamed, replaced or cut while it was read",
+        data="nothing of this batch is half done",
+        hint="run the same command again: it looks where the file is now",
+    )
 
 
 def _begin(file: IO[bytes] | gzip.GzipFile, part: Range) -> int:

@@ -10,7 +10,7 @@ import csv
 import gzip
 import os
 import zlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,17 +23,30 @@ PACKED = ".gz"
 COMPRESSED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".passthrough")
 """Names that Spark's reader would unpack, and we don't."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+Counter = Callable[[str], int]
+
+
+class Damaged(ValueError):
+    """A file that no reader gets through, or that holds other columns than are declared; the text says what it is."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as it was when it was first seen. `refusal` says why its content can't be read, if so."""
+    """A file as it was when it was first seen. `refusal` says why its content can't be read, if so.
+
+    Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
+    file stands for its last bytes before `ends`.
+    """
 
     path: str
     size: int
     modified_ns: int
     lines: int
     refusal: str | None
+    identity: str = ""
+    begins: int = 0
+    ends: int = 0
+    mark: str = ""
 
 
 def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
@@ -46,16 +59,19 @@ def packed(path: str) -> bool:
     return path.lower().endswith(PACKED)
 
 
-def new_files(folder: Path, known: dict[str, tuple[int, int]], header: str | None = None) -> Iterator[InputFile]:
+def new_files(
+    folder: Path, known: dict[str, tuple[int, int]], header: str | None = None, count: Counter | None = None
+) -> Iterator[InputFile]:
     """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
 
-    `header` is what the first line of each must be; it is no record.
+    `header` is what the first line of each must be; it is no record. `count` counts the records of a file that has no
+    lines, and raises Damaged.
     No error for a single file: one that can't be read has a `refusal`, one that vanishes was never there.
     """
     # Small files are counted at once: handing them to another thread takes longer than to read them.
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
-            pool.submit(_accept, *found, header) if found[2] > PIECE else _accept(*found, header)
+            pool.submit(accept, *found, header, count) if found[2] > PIECE else accept(*found, header, count)
             for found in _fresh(folder, known)
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
@@ -72,27 +88,34 @@ def _fresh(folder: Path, known: dict[str, tuple[int, int]]) -> list[tuple[str, s
                 if entry.name.startswith((".", "_")) or not entry.is_file():
                     continue
                 stat = entry.stat()
-                name = _printable(entry.path)
+                name = printable(entry.path)
                 if known.get(name) != (stat.st_size, stat.st_mtime_ns):
                     found.append((entry.path, name, stat.st_size, stat.st_mtime_ns, name in known))
     return sorted(found)
 
 
-def _printable(path: str) -> str:
-    # A name is any bytes; what is no UTF-8 of it could be neither stored nor opened by Java.
+def printable(path: str) -> str:
+    """A path as text. A name is any bytes; what is no UTF-8 of it could be neither stored nor opened by Java."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _accept(path: str, name: str, size: int, modified_ns: int, replaced: bool, header: str | None) -> InputFile:
+def accept(
+    path: str, name: str, size: int, modified_ns: int, replaced: bool, header: str | None = None, count: Counter | None = None
+) -> InputFile:  # fmt: skip
+    """A file with its number of records, or why it can't be read."""
     if refusal := _refusal(path, name, replaced):
         return InputFile(name, size, modified_ns, 0, refusal)
     try:
+        if count is not None:
+            return InputFile(name, size, modified_ns, count(path), None)
         if packed(path) and not size:
             raise EOFError("it is empty")
         lines, refusal = _count_lines(path), None
         if header is not None:
             lines, refusal = lines - 1, _other_header(path, header)
         return InputFile(name, size, modified_ns, 0 if refusal else lines, refusal)
+    except Damaged as error:
+        return InputFile(name, size, modified_ns, 0, str(error))
     except DAMAGED as error:
         reason = f"the gzip file is cut short or damaged ({error}); put it in again under a new name"
         return InputFile(name, size, modified_ns, 0, reason)

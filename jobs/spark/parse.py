@@ -8,6 +8,7 @@ Spark's parser; any other line gets each look of its own.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from datetime import datetime
 from functools import reduce
 from operator import add
@@ -18,10 +19,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobs.model import plain
 from jobs.model.declare import Pipeline
-from jobs.spark import parse_csv
+from jobs.model.kafka import Kafka
+from jobs.spark import parse_columns, parse_csv
+from jobs.spark.names import quoted
 
 CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
+BESIDE = "oo_beside_"
+"""The prefix of the columns with the key and headers of a message."""
+COLUMNS = ("parquet", "avro", "columns")
+"""The formats whose records come in columns and not in lines."""
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is no part of the record."""
@@ -43,25 +50,37 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     """
     schema = StructType.fromDDL(pipeline.schema)
     place = [F.col(name) for name in PLACE if pipeline.by_position]
-    unmarked = lines.select(_without_mark().alias("value"), "reason", *place)
-    flat = (
-        _of_csv(unmarked, pipeline, schema) if pipeline.source.format == "csv" else _of_json(unmarked, pipeline, schema)
-    )
+    in_columns = pipeline.source.format in COLUMNS
+    flat = _of_columns(lines, schema) if in_columns else _of_lines(lines, place, pipeline, schema)
     judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
     valid = F.col("oo_reason").isNull()
-    identity = place or [F.col(f"`{c}`").cast("string") for c in pipeline.record_id]
+    identity = place or [F.col(quoted(c)).cast("string") for c in pipeline.record_id]
     known = F.lit(True) if place else valid
     payload = F.xxhash64("value")
     return judged.select(
-        *[F.when(valid, F.col(f"`{f.name}`")).alias(f.name) for f in schema.fields],
-        F.when(valid, F.col(f"`{pipeline.event_time}`").cast("timestamp")).alias("oo_event_time"),
+        *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in schema.fields],
+        F.when(valid, F.col(quoted(pipeline.event_time)).cast("timestamp")).alias("oo_event_time"),
         F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
         F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
         "oo_reason",
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
-        F.when(valid & ~F.col("plain"), _unknown(schema)).alias("oo_unknown"),
+        F.when(
+            valid, F.col("oo_rest") if in_columns else F.when(~F.col("plain"), _unknown(schema, _beside(pipeline)))
+        ).alias("oo_unknown"),
     )
+
+
+def _of_columns(rows: DataFrame, schema: StructType) -> DataFrame:
+    # Nothing is left to look at in a line.
+    seen = parse_columns.columns(rows, schema)
+    return seen.select("*", F.lit(True).alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+
+
+def _of_lines(lines: DataFrame, place: list[Column], pipeline: Pipeline, schema: StructType) -> DataFrame:
+    unmarked = lines.select(_without_mark().alias("value"), "reason", *place, *_beside(pipeline).values())
+    read = _of_csv if pipeline.source.format == "csv" else _of_json
+    return read(unmarked, pipeline, schema)
 
 
 def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
@@ -69,8 +88,15 @@ def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFr
     is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
     record = F.from_json("value", with_corrupt, JSON_OPTIONS)
     parsed = lines.select("*", is_plain.alias("plain"), record.alias("p"))
-    columns = [F.col(f"p.`{f.name}`").alias(f.name) for f in schema.fields]
+    beside = _beside(pipeline)
+    columns = [beside.get(f.name, F.col(f"p.{quoted(f.name)}")).alias(f.name) for f in schema.fields]
     return parsed.select(*lines.columns, "plain", f"p.{CORRUPT}", *columns)
+
+
+def _beside(pipeline: Pipeline) -> dict[str, Column]:
+    # What comes beside the value of a message (its key, headers) takes the place of a field of that name in it.
+    source = pipeline.source
+    return {name: F.col(f"{BESIDE}{name}") for name in source.beside} if isinstance(source, Kafka) else {}
 
 
 def _of_csv(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
@@ -86,7 +112,7 @@ def _without_mark() -> Column:
 
 def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Column:
     bound = system_time + pipeline.max_ahead
-    time = F.col(f"`{pipeline.event_time}`").try_cast("timestamp")
+    time = F.col(quoted(pipeline.event_time)).try_cast("timestamp")
     odd = ~F.col("plain")
     checks = [
         (F.col("reason").isNotNull(), F.col("reason")),
@@ -102,7 +128,7 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
         ),
     ]
     for column in pipeline.record_id:
-        checks.append((F.col(f"`{column}`").isNull(), F.lit(f"the record id column {column} is missing or null")))
+        checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
         (
@@ -141,9 +167,10 @@ def _no_instant(event_time: str) -> Column:
     return cheap & F.rlike(exact, F.lit(f"^({NO_INSTANT})"))
 
 
-def _unknown(schema: StructType) -> Column:
-    # As many keys as declared columns with a value: then no other key is there.
+def _unknown(schema: StructType, beside: Container[str]) -> Column:
+    # As many keys as columns of the value that are not null: then no other key is there.
     keys = F.json_object_keys("value")
-    present = reduce(add, [F.col(f"`{f.name}`").isNotNull().cast("int") for f in schema.fields])
+    fields = [f.name for f in schema.fields if f.name not in beside]
+    present = reduce(add, [F.col(quoted(name)).isNotNull().cast("int") for name in fields], F.lit(0))
     others = F.array_except(keys, F.array(*[F.lit(f.name) for f in schema.fields]))
     return F.when((F.size(keys) != present) & (F.size(others) > 0), F.col("value"))

@@ -12,6 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from jobs.spark.names import quoted
+
 CORRUPT = "oo_corrupt"
 OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": ",", "quote": '"', "escape": '"'}
 TIME_OF_DAY = r"^\s*T?\d{1,2}:"
@@ -20,7 +22,7 @@ TIME_OF_DAY = r"^\s*T?\d{1,2}:"
 
 def columns(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
     """The columns of `lines` (with value and reason), then the declared ones; a line that is wrong has its reason."""
-    texts = ", ".join(f"`{name}` string" for name in [*schema.names, CORRUPT])
+    texts = ", ".join(f"{quoted(name)} string" for name in [*schema.names, CORRUPT])
     value = F.col("value")
     line = F.when(F.endswith(value, F.lit("\r")), F.left(value, F.length(value) - 1)).otherwise(value)
     parsed = lines.withColumn("oo_texts", F.from_csv(line, texts, OPTIONS))
@@ -53,7 +55,7 @@ def columns(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
 
 
 def _text(name: str) -> Column:
-    return F.col(f"oo_texts.`{name}`")
+    return F.col(f"oo_texts.{quoted(name)}")
 
 
 def _cast(field: StructField) -> Column:

@@ -106,11 +106,11 @@ def put(connection: Connection, work: Work, batches: Batches) -> None:
     """
     try:
         _write(connection, work, batches)
-    except (psycopg2.DataError, psycopg2.IntegrityError) as error:
+    except (psycopg2.DataError, psycopg2.IntegrityError, psycopg2.errors.ProgramLimitExceeded) as error:
         raise Refused(
             f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
             data="nothing of this unit was written",
-            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text)",
+            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long)",
         ) from error
 
 

@@ -7,6 +7,7 @@ batch; what at-least-once mode does instead, and ids by position, is in `at_leas
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -20,9 +21,10 @@ from jobs.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
-from jobs.spark import at_least_once, checkpoint, delta, events, parse, receive_unit, source_files
+from jobs.spark import at_least_once, checkpoint, delta, events, parse, receive_unit, sources
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
+from jobs.spark.source_files import NO_BATCH
 
 BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
 
@@ -34,23 +36,22 @@ def drain(context: RunContext) -> None:
 
 
 def register(context: RunContext) -> int:
-    """Finish a close that was left open, and put what is new in the inbox into the registry; gives the number of files."""
+    """Finish a close that was left open, and put what is new in the source into the registry; gives how many entries."""
     query = context.open_query("receive")
-    inbox = context.inbox()
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
-    added = source_files.register(context.spark, inbox, query.driver, datetime.now(UTC))
+    added = context.source().register(context.spark, query.driver, datetime.now(UTC))
     if added:
-        query.log.info("registered", unit=f"{query.lineage}/files", files=added)
+        query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
     passing("receive-registered")
     return added
 
 
 def take_in(context: RunContext) -> None:
     """Take in what is registered, batch by batch."""
-    query, inbox = context.open_query("receive"), context.inbox()
-    stream = source_files.stream(context.spark, inbox, int(query.start_from.get("version", 0)))
+    query = context.open_query("receive")
+    stream = context.source().stream(context.spark, int(query.start_from.get("version", 0)))
     drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
 
 
@@ -64,7 +65,7 @@ def close(context: RunContext, *, ended: bool) -> None:
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
-    listed = source_files.listed(registered)
+    listed = context.source().listed(context.spark, registered)
     plan = _plan(context, query, batch_id, listed)
     known = Frontier() if context.bounded else None
     if plan.mode == EXACTLY_ONCE:
@@ -78,10 +79,10 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-begin")
     if batch.committed:
         return
-    if listed.batch_no <= query.start_from.get("after_batch_no", source_files.NO_BATCH):
+    if listed.empty or listed.batch_no <= query.start_from.get("after_batch_no", NO_BATCH):
         _skip(query, batch)
         return
-    lines, read = source_files.lines(context.spark, context.pipeline, listed.files, batch.plan.facts)
+    lines, must = listed.lines(batch.plan.facts)
     commit = delta.Commit(
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
@@ -92,17 +93,17 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         rows = _judged(context, query, batch, lines)
     version = delta.append(rows, context.events, commit, ["oo_kind"])
     passing("receive-after-delta")
-    _end(context, query, batch, read, version)
+    _end(context, query, batch, must, version)
     passing("receive-after-end")
 
 
 def _skip(query: Query, batch: Batch) -> None:
-    """A batch of files that an earlier life has committed (`onlyonce lineage new`), or of none: ended with nothing in it."""
+    """A batch that an earlier life has committed (`onlyonce lineage new`), or of nothing: ended with nothing in it."""
     nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
     run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
 
 
-def _plan(context: RunContext, query: Query, batch_id: int, listed: source_files.Listed) -> Plan:
+def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut) -> Plan:
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
     return Plan(
@@ -117,7 +118,7 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: source_files
         settings=context.settings(),
         mode=BY_POSITION if context.pipeline.by_position else context.mode,
         declaration_hash=context.declaration_hash("receive"),
-        facts=source_files.unreadable(listed.files),
+        facts=listed.unreadable(),
     )
 
 
@@ -175,19 +176,20 @@ def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFram
     return events.rows(judged, context.pipeline, given)
 
 
-def _end(context: RunContext, query: Query, batch: Batch, read: int, version: int) -> None:
+def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:
     passing("receive-before-end")
     if batch.without_catalog:
         total = at_least_once.end(
-            query.database, query.driver, batch, context.events, read, version, bounded=context.bounded
+            query.database, query.driver, batch, context.events, must, version, bounded=context.bounded
         )
     else:
+        read = must(run(query.database, lambda conn: batches.fated(conn, batch.plan)))
         total = run(
             query.database,
             lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
         )
     unit = f"{query.lineage}/{batch.plan.batch_id}"
-    query.log.info("batch committed", unit=unit, read=read, **total)
+    query.log.info("batch committed", unit=unit, **total)
 
 
 def _silence(context: RunContext, now: Frontier) -> Frontier | None:

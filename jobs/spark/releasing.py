@@ -21,6 +21,7 @@ from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.releasing import Kind, RowSet
 from jobs.spark import parse, results, source_files
+from jobs.spark.names import quoted
 
 NOT_UTF8 = "the line is not UTF-8"
 EXACT = {
@@ -85,7 +86,7 @@ def _as_it_came() -> Column:
 
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
     """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
-    columns = [F.col(f"`{name}`") for name in pipeline.columns() if name in there.names]
+    columns = [F.col(quoted(name)) for name in pipeline.columns() if name in there.names]
     return F.coalesce(F.col("oo_unknown"), F.to_json(F.struct(*columns), EXACT))
 
 
@@ -93,7 +94,7 @@ def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
     """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never one."""
     if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
         return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
-    identity = [F.col(f"`{name}`").cast("string") for name in pipeline.record_id]
+    identity = [F.col(quoted(name)).cast("string") for name in pipeline.record_id]
     high, low = F.xxhash64(*identity), F.xxhash64(F.lit("low"), *identity)
     return table.filter("oo_kind = 'kept'").select(high.alias("oo_high"), low.alias("oo_low"))
 

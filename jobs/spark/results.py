@@ -21,6 +21,7 @@ from jobs.model.declare import Output
 from jobs.model.errors import Refused
 from jobs.model.units import Content
 from jobs.spark import content
+from jobs.spark.names import quoted
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
 from jobs.spark.sinks import SinkWriter, writer_for
@@ -41,7 +42,7 @@ def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
     names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
-    result: DataFrame = declarations.transform(output)(rows.select(*[f"`{name}`" for name in names]))
+    result: DataFrame = declarations.transform(output)(rows.select(*[quoted(name) for name in names]))
     _check_result(output, result, output.window is not None)
     return result
 
@@ -106,7 +107,7 @@ def flat(rows: DataFrame) -> DataFrame:
     """The rows with their window as two columns."""
     if "oo_window" not in rows.columns:
         return rows
-    rest = [F.col(f"`{name}`") for name in rows.columns if name != "oo_window"]
+    rest = [F.col(quoted(name)) for name in rows.columns if name != "oo_window"]
     window = [F.col("oo_window.start").alias("window_start"), F.col("oo_window.end").alias("window_end")]
     return rows.select(*window, *rest)
 

@@ -17,9 +17,9 @@ from jobs.model.batch import EXACTLY_ONCE
 from jobs.model.declare import Pipeline
 from jobs.model.dropping import targets
 from jobs.model.errors import Refused
-from jobs.spark import checkpoint
+from jobs.spark import checkpoint, sources
 from jobs.spark.query import Query
-from jobs.spark.source_files import Inbox
+from jobs.spark.source_kafka import Bounds
 
 CUTTING = (
     "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
@@ -42,6 +42,7 @@ class RunContext:
     database: Database
     max_files: int | None = None
     between_batches: Callable[[], None] = lambda: None
+    bounds: Bounds = field(default_factory=Bounds)
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property
@@ -64,9 +65,9 @@ class RunContext:
         """The table `events`."""
         return self.folder / "events"
 
-    def inbox(self) -> Inbox:
-        """The file source: the inbox of the pipeline, the registry of this instance."""
-        return inbox_of(self.pipeline, self.instance, self.max_files)
+    def source(self) -> sources.Source:
+        """The source of the pipeline, by the registry of this instance."""
+        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None)
 
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
@@ -128,14 +129,6 @@ class RunContext:
     def target_suffix(self) -> str:
         """What a bounded run adds to the name of a target, so that it has targets of its own."""
         return self.instance.removeprefix(self.pipeline.name)
-
-
-def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
-    """Where a pipeline's files come in, and the registry of an instance."""
-    source = pipeline.source
-    folder = settings.inbox(pipeline.name, source.inbox)
-    header = ",".join(pipeline.columns()) if source.header else None
-    return Inbox(instance, folder, settings.data_dir(instance) / "files", max_files or source.max_files_a_batch, header)
 
 
 def connection_url(variable: str | None) -> str:

@@ -24,6 +24,7 @@ from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId, compare
 from jobs.model.windows import micros
 from jobs.spark import columns, delta
+from jobs.spark.names import quoted
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
 
@@ -123,7 +124,7 @@ class DeltaWriter:
         passing("delta-unit-after-commit")
 
     def _check_keys(self, rows: DataFrame) -> None:
-        twice = rows.groupBy(*self._sink.keys).count().filter("count > 1").limit(1).collect()
+        twice = rows.groupBy(*map(quoted, self._sink.keys)).count().filter("count > 1").limit(1).collect()
         if twice:
             raise InvariantBroken(
                 f"output {self._output.name}: two rows of one batch have the keys {twice[0].asDict()}",
@@ -137,7 +138,7 @@ class DeltaWriter:
         session = rows.sparkSession
         # The transaction of a MERGE is a session setting, and one that stays set skips later writes.
         settings_of_write = {MERGE_APP_ID: commit.app_id, MERGE_VERSION: str(commit.version), MERGE_NOTE: commit.note()}
-        condition = [F.col(f"t.`{key}`").eqNullSafe(F.col(f"s.`{key}`")) for key in self._sink.keys]
+        condition = [F.col(f"t.{quoted(key)}").eqNullSafe(F.col(f"s.{quoted(key)}")) for key in self._sink.keys]
         if DATE in rows.columns:
             dates = [row[0] for row in rows.select(DATE).distinct().collect()]
             condition += [F.col(f"t.{DATE}").isin(dates), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
@@ -148,7 +149,10 @@ class DeltaWriter:
             session.conf.set(key, value)
         try:
             table = DeltaTable.forPath(session, str(self.path)).alias("t")
-            table.merge(rows.alias("s"), matched).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+            # Not the actions that take all columns: they don't know a backtick in a name.
+            values = {quoted(name): F.col(f"s.{quoted(name)}") for name in rows.columns}
+            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(set=values)
+            merge.whenNotMatchedInsert(values=values).execute()
         finally:
             for key in settings_of_write:
                 session.conf.unset(key)

@@ -24,6 +24,7 @@ from jobs.model.units import Content, UnitId
 from jobs.shards import formats, stores
 from jobs.spark import content, files_unit
 from jobs.spark.files_unit import END, SHARD, START
+from jobs.spark.names import quoted
 from jobs.spark.pinned import HASH, PARTITION, check_replay, commit_nothing, pin
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
@@ -101,7 +102,7 @@ class FilesWriter:
             check_replay(database, plan, self._output.name, pinned, schema)
         columns, arrow = self._body(schema)
         floats = tuple(field.name for field in content.float_fields(schema))
-        beside = [F.col(f"`{name}`") for name in floats if name not in arrow.names]
+        beside = [F.col(quoted(name)) for name in floats if name not in arrow.names]
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
         work = files_unit.Work(
             database, UnitId(plan.lineage, plan.batch_id, self._output.name, 0), driver.number, driver.epoch, self._sink,
@@ -114,21 +115,21 @@ class FilesWriter:
         passing("files-after-units")
 
     def _key(self, schema: StructType) -> Column:
-        keys = [F.col(f"`{key}`") for key in self._sink.keys]
+        keys = [F.col(quoted(key)) for key in self._sink.keys]
         return F.xxhash64(*keys) if keys else content.row_hash(schema)
 
     def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
         """The columns of the files, and how Arrow has them."""
         if self._sink.format == "jsonl":
-            whole = F.struct(*[F.col(f"`{name}`") for name in schema.names])
+            whole = F.struct(*[F.col(quoted(name)) for name in schema.names])
             return [F.to_json(whole, {"ignoreNullFields": "false"}).alias(LINE)], pa.schema([(LINE, pa.string())])
         if self._sink.format == "text":
-            return [F.col(f"`{self._text_column(schema)}`").alias(LINE)], pa.schema([(LINE, pa.string())])
+            return [F.col(quoted(self._text_column(schema))).alias(LINE)], pa.schema([(LINE, pa.string())])
         fields = schema.fields
         if self._sink.format == "csv":
             as_text = [StructField(f.name, StringType()) if _is_told(f.dataType) else f for f in fields]
             return [_told(f) for f in fields], to_arrow_schema(StructType(as_text), timezone="UTC")
-        return [F.col(f"`{f.name}`") for f in fields], to_arrow_schema(schema, timezone="UTC")
+        return [F.col(quoted(f.name)) for f in fields], to_arrow_schema(schema, timezone="UTC")
 
     def _text_column(self, schema: StructType) -> str:
         lines = [field for field in schema.fields if field.name not in WINDOW]
@@ -156,7 +157,7 @@ def _place(schema: StructType, shard: Column) -> list[Column]:
 
 def _told(field: StructField) -> Column:
     """A column as CSV can carry it: nested values as JSON, bytes in base64."""
-    column = F.col(f"`{field.name}`")
+    column = F.col(quoted(field.name))
     if isinstance(field.dataType, BinaryType):
         return F.base64(column).alias(field.name)
     return F.to_json(column).alias(field.name) if _is_told(field.dataType) else column

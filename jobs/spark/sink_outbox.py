@@ -1,4 +1,4 @@
-"""The sinks behind the outbox, Webhook and BigQuery: each row as JSON, with its unit, in the unit's own transaction.
+"""The sinks behind the outbox, Webhook, BigQuery, Kafka and your own: each row as JSON, with its unit, in the unit's own transaction.
 
 It is the unit of a Postgres sink with another table. What is committed here is stable input: `jobs.deliver` sends it, and a
 replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.backfills`): each attempt
@@ -17,7 +17,7 @@ from jobs.commitlog import outbox, units
 from jobs.commitlog.connect import run
 from jobs.model.backfill import Span
 from jobs.model.batch import Batch, Plan
-from jobs.model.declare import Output, Sent, Webhook
+from jobs.model.declare import BigQuery, KafkaSink, Output, Sent, Webhook
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.units import Content, UnitId
 from jobs.spark import content, postgres_unit
@@ -48,10 +48,14 @@ class OutboxWriter:
 
     def prepare(self, schema: StructType) -> None:
         """See that the rows have the columns that put them in order. Raises Refused."""
-        named = (*self._sink.keys, *self._order_by())
+        named = (
+            *self._sink.keys,
+            *self._order_by(),
+            *(self._sink.headers if isinstance(self._sink, KafkaSink) else ()),
+        )
         if missing := [column for column in named if column not in schema.names]:
             raise Refused(
-                f"output {self._output.name}: {', '.join(missing)} in keys or order_by is not among its columns",
+                f"output {self._output.name}: {', '.join(missing)} in keys, order_by or headers is not among its columns",
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
@@ -109,7 +113,7 @@ class OutboxWriter:
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
 
     def _key(self) -> Column:
-        if not isinstance(self._sink, Webhook):
+        if isinstance(self._sink, BigQuery):
             return F.pmod(_number(), F.lit(SHARDS)).cast("string")
         keys = self._sink.keys
         return F.to_json(F.struct(*map(_column, keys)), JSON) if keys else F.lit(None).cast("string")

@@ -22,6 +22,7 @@ from jobs.model.batch import Batch, Plan
 from jobs.model.declare import Output, Postgres
 from jobs.model.units import Content, UnitId
 from jobs.spark import content, postgres_plain, postgres_unit
+from jobs.spark.names import quoted
 from jobs.spark.pinned import HASH, PARTITION
 from jobs.spark.pinned_units import PinnedUnits, floats
 from jobs.spark.postgres_table import SinkTable
@@ -68,9 +69,9 @@ class PostgresWriter:
         self._commit(batch, rows, "replace", tuple(time.isoformat() for time in span.times))
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
-        rows = rows.select(*[f"`{f.name}`" for f in self._table.stored(rows.schema).fields])
+        rows = rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
         schema = rows.schema
-        key = F.xxhash64(*[F.col(f"`{k}`") for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
+        key = F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
         pinned = self._units.pinned(batch, rows, key)
         exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
@@ -89,7 +90,7 @@ class PostgresWriter:
         )  # fmt: skip
         passing("postgres-before-units")
         # Two rows of the same keys must meet in one task, or nobody would tell.
-        placed = rows.repartition(*[F.col(f"`{key}`") for key in self._sink.keys]) if self._sink.keys else rows
+        placed = rows.repartition(*[F.col(quoted(key)) for key in self._sink.keys]) if self._sink.keys else rows
         exported = placed.select(*[_export(f) for f in schema.fields])
         exported.mapInArrow(postgres_plain.write_rows(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
@@ -116,7 +117,7 @@ class PostgresWriter:
 
 def _export(field: StructField) -> Column:
     """A column in the form that CSV can carry: nested values as JSON, bytes in hexadecimal."""
-    column, kind = F.col(f"`{field.name}`"), field.dataType
+    column, kind = F.col(quoted(field.name)), field.dataType
     if isinstance(kind, BinaryType):
         return F.concat(F.lit("\\x"), F.hex(column)).alias(field.name)
     return F.to_json(column).alias(field.name) if _nested(kind) else column

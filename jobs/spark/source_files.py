@@ -8,32 +8,32 @@ The cut into batches is made here, once: by sorted name, `max_files_a_batch` at 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs import record_id
+from jobs import record_id, settings
 from jobs.commitlog.lineages import Driver
+from jobs.file_identity import inode
 from jobs.model import releasing
 from jobs.model.batch import EPOCH
-from jobs.model.declare import Pipeline
-from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import delta, line_reader, parse
+from jobs.model.declare import Custom, Pipeline
+from jobs.model.errors import Superseded
+from jobs.model.kafka import Kafka
+from jobs.spark import custom, delta, growing, line_reader, news, parse, registry, typed_files
 from jobs.spark.listing import InputFile as InputFile
-from jobs.spark.listing import changed, new_files, packed, records
+from jobs.spark.listing import changed, packed, records
+from jobs.spark.news import NO_BATCH as NO_BATCH
+from jobs.spark.news import Inbox as Inbox
 
-SCHEMA = "batch_no long, path string, size long, modified_ns long, lines long, refusal string, seen_at timestamp"
+FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
+RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
+"""Of a source that is read in ranges."""
 PATTERN = set("{}[]*?\\")
 AS_IT_IS = {
     "__globPaths__": "false",
@@ -45,19 +45,15 @@ and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every r
 LISTINGS = 5
 NO_PLACE = -1
 """In the place of a position: the file as a whole."""
-NO_BATCH = -1
-"""In the place of a number of the registry: nothing was registered yet."""
 
 
-@dataclass(frozen=True)
-class Inbox:
-    """Where files come in, and the table `files` that remembers them."""
-
-    instance: str
-    folder: Path
-    table: Path
-    max_files_a_batch: int
-    header: str | None = None
+def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
+    """Where a pipeline's files come in, and the registry of an instance."""
+    source = pipeline.source
+    assert not isinstance(source, Kafka)
+    folder = settings.inbox(pipeline.name, source.inbox)
+    table = settings.data_dir(instance) / "files"
+    return Inbox(instance, folder, table, max_files or source.max_files_a_batch, pipeline)
 
 
 def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
@@ -65,8 +61,9 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
 
     The transaction of the append is numbered, so of two drivers that list at once one wins and the other
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
+    The first run of a source that does not start at its begin decides where it starts, in an append before the others.
     """
-    delta.make(inbox.table, StructType.fromDDL(SCHEMA), spark, [], delta.KEEP_ALL)
+    delta.make(inbox.table, StructType.fromDDL(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
     for _ in range(LISTINGS):
         added = _register_once(spark, inbox, driver, now)
         if added is not None:
@@ -79,46 +76,41 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
 
 
 def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int | None:
-    # None: another driver took the number with a listing of its own.
+    # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     number = (delta.version(inbox.table, app_id) or 0) + 1
-    known, batches, last_seen = _known(inbox.table)
+    there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
     # System time never moves back, whatever the clock does: it decides what may be collected.
-    now = max(now, last_seen) if last_seen else now
-    found = list(new_files(inbox.folder, known, inbox.header))
+    now = max(now, there.last_seen) if there.last_seen else now
+    start = news.undecided(inbox, there)
+    found, first = ([news.before(inbox)], NO_BATCH) if start else (news.groups(inbox, there), there.batches)
     if not found:
         return 0
-    rows = [
-        (batches + offset, f.path, f.size, f.modified_ns, f.lines, f.refusal, now)
-        for offset, group in enumerate(batched_files(found, inbox.max_files_a_batch))
-        for f in group
-    ]
-    cuts = rows[-1][0] - batches + 1
-    frame = spark.createDataFrame(rows, StructType.fromDDL(SCHEMA))
-    frame = frame.repartitionById(cuts, (F.col("batch_no") - batches).cast("int"))
-    listing = hashlib.sha256(repr(found).encode()).hexdigest()[:32]
-    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, listing)
-    try:
-        delta.append(frame, inbox.table, commit, [])
-    except InvariantBroken:
-        return None
-    return len(rows)
+    rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
+    appended = registry.append(spark, inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id)
+    return len(rows) if appended and not start else None
 
 
-def waiting(inbox: Inbox) -> list[InputFile]:
-    """What a run would register now; writes nothing."""
-    known = _known(inbox.table)[0] if delta.exists(inbox.table) else {}
-    return list(new_files(inbox.folder, known, inbox.header))
+def _schema(pipeline: Pipeline) -> str:
+    return f"{RANGES if news.in_ranges(pipeline) else FILES}, seen_at timestamp"
+
+
+def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tuple[Any, ...]:
+    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal)
+    return (*file, f.identity, f.begins, f.ends, f.mark, now) if news.in_ranges(pipeline) else (*file, now)
+
+
+def waiting(inbox: Inbox) -> list[list[InputFile]]:
+    """What a run would register now, in batches; writes nothing."""
+    there = news.Registered({}, {})
+    if delta.exists(inbox.table):
+        there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
+    return news.groups(inbox, news.decided(inbox) if news.undecided(inbox, there) else there)
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
     """The registry as a stream, one data file (the files of one batch) at a time."""
-    return (
-        spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", 1)
-        .option("startingVersion", start)
-        .load(str(inbox.table))
-    )
+    return registry.stream(spark, inbox.table, start)
 
 
 @dataclass(frozen=True)
@@ -145,21 +137,29 @@ def listed(batch: DataFrame) -> Listed:
     rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda row: row.path)
     if not rows:
         return Listed([], NO_BATCH, datetime.now(UTC))
-    files = [InputFile(r.path, r.size, r.modified_ns, r.lines, r.refusal) for r in rows]
+    # What lies before the source's start is in the registry, and is no file of a batch.
+    files = [] if rows[0].batch_no == NO_BATCH else [InputFile(*r[1:-1]) for r in rows]
     return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
 
 def unreadable(files: list[InputFile]) -> dict[str, str]:
     """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
     so that a replay decides the same."""
-    found = {f.path: f.refusal or changed(f) for f in files}
+    found = {f.path: f.refusal or _changed(f) for f in files}
     return {path: reason for path, reason in found.items() if reason}
+
+
+def _changed(file: InputFile) -> str | None:
+    if file.mark:
+        return growing.located(file)[1]
+    return None if file.identity else changed(file)
 
 
 def lines(
     spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]
 ) -> tuple[DataFrame, int]:
-    """The lines of a batch as (value, reason), and how many there must be. By position also as (oo_file, oo_position).
+    """The lines of a batch as (value, reason), and how many there must be. By position also as (oo_file, oo_position); of a
+    source with columns also its declared ones.
 
     The count comes from the registry, counted when the file was accepted: another way than Spark's reader,
     so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
@@ -168,22 +168,31 @@ def lines(
     rows = [(path, record_id.of_file(path), NO_PLACE, reason) for path, reason in sorted(bad.items())]
     refused = spark.createDataFrame(rows, f"{line_reader.SCHEMA}, reason string")
     columns = ["value", *(parse.PLACE if pipeline.by_position else ()), "reason"]
+    count = records(((f.path, f.lines) for f in files), bad)
+    if pipeline.source.format in parse.COLUMNS:
+        rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
+        frame = rows_of(spark, pipeline, readable)
+        return frame.unionByName(refused, allowMissingColumns=True), count
     frames = [refused] if bad else []
     # Spark's text source is the faster one; it knows no places and no headers.
-    plain = [] if pipeline.by_position or pipeline.source.header else [f.path for f in readable if not packed(f.path)]
+    whole = not (pipeline.by_position or pipeline.source.header or news.in_ranges(pipeline))
+    plain = [f.path for f in readable if whole and not packed(f.path)]
     if plain:
         frames.append(text(spark, plain).withColumn("reason", F.lit(None).cast("string")))
     if cut := [_range(pipeline, f) for f in readable if f.path not in set(plain)]:
         frames.append(line_reader.read(spark, cut).withColumn("reason", F.lit(None).cast("string")))
     frame = reduce(DataFrame.union, [one.select(*columns) for one in frames or [refused]])
-    return frame, records(((f.path, f.lines) for f in files), bad)
+    return frame, count
 
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
-    key, skipped = record_id.of_file(file.path), int(pipeline.source.header)
-    if packed(file.path):
-        return line_reader.packed(file.path, key, skipped)
-    return line_reader.Range(file.path, key, 0, file.size, file.size, skipped=skipped)
+    key, skipped = record_id.of_file(file.identity or file.path), int(pipeline.source.header)
+    path = growing.located(file)[0] if file.identity else file.path
+    if packed(path):
+        return line_reader.packed(path, key, skipped)
+    if file.identity:
+        return line_reader.Range(path, key, file.begins, file.ends, file.ends, inode=inode(file.identity))
+    return line_reader.Range(path, key, 0, file.size, file.size, skipped=skipped)
 
 
 def text(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -195,20 +204,3 @@ def text(spark: SparkSession, paths: list[str]) -> DataFrame:
     together = [path for path in paths if not PATTERN.intersection(path)]
     frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
     return reduce(DataFrame.union, frames)
-
-
-def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
-    """Groups of at most `size` files, in order."""
-    for start in range(0, len(files), size):
-        yield files[start : start + size]
-
-
-def _known(table: Path) -> tuple[dict[str, tuple[int, int]], int, datetime | None]:
-    # By path the last (size, mtime) seen, the number of batches cut so far, and the last system time.
-    entries: pa.Table = pa.table(
-        DeltaTable(str(table)).to_pyarrow_table(columns=["batch_no", "path", "size", "modified_ns", "seen_at"])
-    ).sort_by("batch_no")
-    marks = zip(entries["size"].to_pylist(), entries["modified_ns"].to_pylist(), strict=True)
-    last: Any = pc.max(entries["batch_no"]).as_py()
-    known = dict(zip(entries["path"].to_pylist(), marks, strict=True))
-    return known, 0 if last is None else last + 1, pc.max(entries["seen_at"]).as_py()

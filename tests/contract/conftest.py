@@ -100,3 +100,16 @@ def new_log(server: Server) -> Iterator[Callable[[], Log]]:
 def log(new_log: Callable[[], Log]) -> Log:
     """A log of this test's own."""
     return new_log()
+
+
+@pytest.fixture(scope="module")
+def shared(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    """A platform for all tests of a file, which keep apart by their names; the environment's, with a home."""
+    log = Log(server, server.new_database())
+    migrate(log.url)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONLYONCE_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("ONLYONCE_DATABASE_URL", log.url)
+        yield log
+    forget_connections()
+    server.drop(log.name)

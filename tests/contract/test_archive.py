@@ -133,6 +133,15 @@ def test_a_file_goes_when_its_batch_is_committed(shop: Shop) -> None:
     assert collect.main([]).facts["files archived"] == 0
 
 
+def test_files_that_grow_stay(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever appends to a file would go on appending in the archive, where nobody reads it."""
+    monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/grown_shop.py")
+    shop.commit(0, 1, 2)
+
+    assert collect.main([]).facts["files archived"] == 0
+    assert shop.places == STAY
+
+
 def test_it_is_off_unless_a_folder_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the report says so."""
     monkeypatch.delenv("ONLYONCE_ARCHIVE")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +17,10 @@ from typer.testing import CliRunner
 from jobs import audit_data, declarations, settings
 from jobs.cli import app
 from jobs.commitlog.connect import run
+from jobs.model.declare import Pipeline
+from jobs.model.sent import BigQuery, Webhook
+from jobs.model.sinks import FileSink
+from jobs.shards.stores import folder_of
 from tests.contract.shop import EVENTS, INSTANT, MINUTE, Shop, at, shop
 
 __all__ = ["shop"]
@@ -147,6 +154,73 @@ def test_a_disagreement_that_the_stream_resolves_is_none(whole: Shop, monkeypatc
     monkeypatch.setattr("time.sleep", lambda _: table(whole, at(0), at(1)))
 
     assert found(whole)[0] == []
+
+
+def declared_with(sink: Any) -> dict[str, Pipeline]:
+    """`shop`, its output `per_shop` in another sink."""
+    shop = declarations.load()["shop"]
+    changed = [replace(output, sink=sink) if output.name == "per_shop" else output for output in shop.outputs]
+    return {"shop": replace(shop, outputs=tuple(changed))}
+
+
+@pytest.fixture
+def filed(whole: Shop) -> Shop:
+    """The two windows of `per_shop` are a file each, with their final names."""
+    folder = folder_of("shop/per_shop")
+    folder.mkdir(parents=True)
+    for number, start in enumerate((at(0), at(1))):
+        (folder / f"{number}.jsonl").write_text(text := f'{{"n": {number}}}\n')
+        whole.log.rows(
+            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, window_end, shard, "
+            "shards, place, temporary, name, rows, bytes, checksum, pane, generation, finalized_at) "
+            "SELECT 'shop', 'per_shop', lineage, 0, 0, %s, %s, 0, 1, 'shop/per_shop', %s, %s, 1, %s, %s, 0, 0, now() "
+            "FROM onlyonce_private.lineages WHERE query = 'per_shop'",
+            start, start + MINUTE, f"t{number}", f"{number}.jsonl", len(text), hashlib.sha256(text.encode()).hexdigest(),
+        )  # fmt: skip
+    return whole
+
+
+FILE_DAMAGES = {
+    "a file is gone": (Path.unlink, "it is not there"),
+    "a file was cut": (lambda path: path.write_text("{"), "it has 1 bytes"),
+    "a byte has flipped": (lambda path: path.write_text('{"n": 7}\n'), "its sha256 is "),
+}
+
+
+@pytest.mark.parametrize("damage", FILE_DAMAGES)
+def test_a_damaged_file_is_named(filed: Shop, damage: str) -> None:
+    """With what its unit has recorded and what is there; undamaged files have no finding."""
+    declared = declared_with(FileSink(shards=1))
+    assert audit_data.examine(filed.log.database, declared, lambda _: None)[0] == []
+    do, told = FILE_DAMAGES[damage]
+    do(folder_of("shop/per_shop") / "1.jsonl")
+
+    [finding] = audit_data.examine(filed.log.database, declared, lambda _: None)[0]
+
+    assert finding.startswith("shop: per_shop: 1.jsonl: the log says 9 bytes, sha256 ")
+    assert told in finding
+
+
+def test_a_window_whose_files_the_log_has_lost_is_named(filed: Shop) -> None:
+    """The rows of the files that count are those of the window."""
+    filed.log.rows("DELETE FROM onlyonce_private.files WHERE name = '1.jsonl'")
+
+    [finding] = audit_data.examine(filed.log.database, declared_with(FileSink(shards=1)), lambda _: None)[0]
+
+    assert finding.startswith(
+        f"shop: per_shop: window [{at(1)}, {at(2)}): the log says 1 rows, the table has 0 (files:"
+    )
+
+
+@pytest.mark.parametrize("sink", [Webhook(url="http://127.0.0.1:1/"), BigQuery(table="a.b.c")])
+def test_what_was_sent_outside_is_left_out_with_a_word(whole: Shop, sink: Any) -> None:
+    """There is nothing to count from here, and that is said."""
+    disagreements, left_out = audit_data.examine(whole.log.database, declared_with(sink), lambda _: None)
+
+    assert disagreements == []
+    assert (
+        "shop: per_shop: what was sent outside can't be counted from here; onlyonce.outbox has each answer" in left_out
+    )
 
 
 def test_a_pipeline_that_is_not_declared_has_its_events_compared(whole: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

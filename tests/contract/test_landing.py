@@ -308,7 +308,7 @@ def test_a_subscription_that_pushes_is_refused(landing: Landing) -> None:
 def test_a_pipeline_of_files_has_nothing_to_land(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the refusal says what reads files."""
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/shop.py"))
-    with pytest.raises(Refused, match="reads files") as refusal:
+    with pytest.raises(Refused, match="reads Files: there is nothing to land") as refusal:
         landing.land("shop")
     assert refusal.value.hint == "onlyonce run shop"
 

@@ -55,7 +55,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "audit", "collect", "finalize", "stream_flights", "stream_user_counts", "backfill_flights", "backfill_user_counts"
+        "audit", "collect", "finalize", "maintain", "stream_flights", "stream_user_counts", "backfill_flights", "backfill_user_counts"
     }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     (tmp_path / "broken.py").write_text(BROKEN)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'broken.py'}:{tmp_path / 'good.py'}")
     bag = DagBag(str(DAGS))
-    assert set(bag.dags) == {"audit", "collect", "finalize", "stream_mine"}
+    assert set(bag.dags) == {"audit", "collect", "finalize", "maintain", "stream_mine"}
     [message] = bag.import_errors.values()
     assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message

@@ -16,9 +16,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from jobs.commitlog.connect import Database
 from jobs.model.errors import EXIT_CODES
-from jobs.settings import ROOT
+from jobs.settings import ROOT, within
 from plugins.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
-from plugins.task_environment import environment, url_of
+from plugins.task_environment import url_of
 from tests.dags.conftest import PASSWORD, TaskInstance
 
 QUOTED = "p%40ss%2Fw%25rd%3A%C3%B6"
@@ -173,7 +173,7 @@ def test_the_url_says_what_the_connection_says(connection: Connection) -> None:
 
 def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OO_OLD", "old")
-    with environment({"OO_OLD": "new", "OO_NEW": "new"}):
+    with within({"OO_OLD": "new", "OO_NEW": "new"}):
         assert os.environ["OO_OLD"] == os.environ["OO_NEW"] == "new"
     assert os.environ["OO_OLD"] == "old"
     assert "OO_NEW" not in os.environ

@@ -10,6 +10,7 @@ import pytest
 
 from jobs import settings
 from jobs.feed.deliver import feed
+from jobs.model.declare import Files
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 from tests import oracle
 from tests.support.platform import Platform, multiset
@@ -17,6 +18,9 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 KEYS = ["window_start", "window_end"]
+FILES_A_BATCH = {
+    one.name: one.source.max_files_a_batch for one in (FLIGHTS, USER_COUNTS) if isinstance(one.source, Files)
+}
 FIRST, LAST = "2000-01-01", "2100-01-01"
 
 
@@ -54,9 +58,7 @@ def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], 
     platform.run("user_counts", "--bounded")
 
     records = oracle.distinct(files, oracle.USER_COUNTS)
-    fates = oracle.lateness_by_cut(
-        cut(files, USER_COUNTS.source.max_files_a_batch), "2min", "1min", of=oracle.USER_COUNTS
-    )
+    fates = oracle.lateness_by_cut(cut(files, FILES_A_BATCH["user_counts"]), "2min", "1min", of=oracle.USER_COUNTS)
     in_time = oracle.only(records, fates[~fates["late"]], oracle.USER_COUNTS)
     for rows, suffix in ((in_time, ""), (records, "@1"), (records, "")):
         if rows is records and not suffix:
@@ -80,7 +82,7 @@ def check_flights(platform: Platform) -> int:
     platform.run("flights", "--close")
 
     records = oracle.distinct(files, oracle.FLIGHTS)
-    fates = oracle.lateness_by_cut(cut(files, FLIGHTS.source.max_files_a_batch), "2h", "1h")
+    fates = oracle.lateness_by_cut(cut(files, FILES_A_BATCH["flights"]), "2h", "1h")
     in_time = oracle.only(records, fates[~fates["late"]], oracle.FLIGHTS)
     exact = ["flights", "delay_minutes"]
     for rows in (in_time, records):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,8 @@ def test_the_memory_of_a_driver_is_bounded_over_many_batches(new_platform: Calla
     run = platform.start("plain", "--max-files", "1", ONLYONCE_DRIVER_MEMORY="512m")
     seen: dict[int, dict[str, int]] = {}
     driver = psutil.Process(run.pid)
+    assert run.stdout is not None
+    reading = ThreadPoolExecutor(1).submit(run.stdout.read)  # a pipe that nobody reads would stop the run
     while run.poll() is None:
         done = committed(platform)
         # Python's workers come and go with the batches: a look that meets one on its way out is left out.
@@ -160,7 +163,7 @@ def test_the_memory_of_a_driver_is_bounded_over_many_batches(new_platform: Calla
             if done:
                 seen[done] = memory(driver)
         time.sleep(0.2)  # samples a curve; nothing waits for it
-    output = run.stdout.read() if run.stdout else ""
+    output = reading.result()
 
     assert run.returncode == 0, output[-3000:]
     assert sorted(platform.sql("SELECT id FROM results.rows")["id"]) == sorted(f"r{n}" for n in range(batches))

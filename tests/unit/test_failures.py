@@ -11,6 +11,9 @@ PLACE = "checkpointLocation=/home/x/data/shop/checkpoints/per_shop/1, tmpdir"
 WRAPPED = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
 TEXTS = {
     "a second driver": ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", Retryable, "same command again"),
+    "a second driver, told by a failed query": (
+        "Multiple streaming queries are concurrently using file:/home/x/data/shop/checkpoints/receive/1/offsets. SQLSTATE: XXKST",
+        Retryable, "same command again"),
     "an input file that vanished": ("[PATH_NOT_FOUND] Path does not exist: file:/in/a.jsonl", Retryable, "invalid record"),
     "a full disk": ("java.io.IOException: No space left on device", Retryable, "free space"),
     "a worker that was killed": (

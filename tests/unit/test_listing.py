@@ -101,13 +101,13 @@ def test_a_name_that_is_not_utf8_is_refused_once(inbox: Path) -> None:
     assert found(inbox, known_of(files)) == {}
 
 
-GZIP = gzip.compress(b"a\nb\n" * 1000)
+GZIP = gzip.compress(b"a\nb\n" * 1000, mtime=0)
 
 
 @pytest.mark.parametrize(
     ("content", "lines", "refusal"),
     [
-        (gzip.compress(b""), 0, None), (gzip.compress(b"a\nb"), 2, None), (gzip.compress(b"a\n") + gzip.compress(b"b"), 2, None),
+        (gzip.compress(b"", mtime=0), 0, None), (gzip.compress(b"a\nb", mtime=0), 2, None), (gzip.compress(b"a\n", mtime=0) + gzip.compress(b"b", mtime=0), 2, None),
         (GZIP, 2000, None), (GZIP[:-1], 0, "damaged"), (GZIP[:20], 0, "damaged"), (b"a\nb\n", 0, "damaged"),
         (GZIP[:-6] + b"\0" + GZIP[-5:], 0, "damaged"), (GZIP + b"rubbish", 0, "damaged"), (b"", 0, "it is empty"),
     ],

@@ -46,6 +46,7 @@ from jobs.spark import (
     postgres_unit,
     receive,
     receive_unit,
+    registry,
     results,
     source_files,
     staging,
@@ -116,7 +117,7 @@ def _played(play: Play) -> Any:
     """Put the stand-ins where the product's modules look for Spark."""
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
-        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (source_files, "F", frames.FUNCTIONS), (staging, "F", frames.FUNCTIONS),
+        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (registry, "F", frames.FUNCTIONS), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
         (source_files, "lines", _lines), (receive, "_judged", lambda *given: _judged(tasks, *given)),
         (at_least_once, "rows", _rows), (receive, "drain_query", drain_query), (events, "control", _control),

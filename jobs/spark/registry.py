@@ -1,0 +1,55 @@
+"""The registry of a source: an append-only Delta table in which the driver notes what is new, cut into batches once.
+
+Receive streams that table, one of its data files (one batch) at a time, and reads what it names. So a replay, a second
+driver and a new life read the same. Who calls it: `source_files`, `source_kafka`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.commitlog.lineages import Driver
+from jobs.model.errors import InvariantBroken
+from jobs.spark import delta
+
+
+def append(
+    spark: SparkSession,
+    table: Path,
+    schema: str,
+    rows: Sequence[tuple[Any, ...]],
+    driver: Driver,
+    number: int,
+    app_id: str,
+) -> bool:
+    """Append entries, whose first column is the number of their batch, one data file for each batch.
+
+    The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
+    """
+    first, last = rows[0][0], rows[-1][0]
+    frame = spark.createDataFrame(list(rows), StructType.fromDDL(schema))
+    frame = frame.repartitionById(last - first + 1, (F.col("batch_no") - first).cast("int"))
+    content = hashlib.sha256(repr([row[:-1] for row in rows]).encode()).hexdigest()[:32]
+    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
+    try:
+        delta.append(frame, table, commit, [])
+    except InvariantBroken:
+        return False
+    return True
+
+
+def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:
+    """A registry as a stream, one data file (one batch) at a time."""
+    return (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .option("startingVersion", start)
+        .load(str(table))
+    )

@@ -1,0 +1,116 @@
+"""What receive asks of a source, and the source of a pipeline.
+
+Any source is a registry (`registry`): new input is noted there, cut into batches once, and a batch of it is read as often
+as need be, each time the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.commitlog.lineages import Driver
+from jobs.model.declare import Pipeline
+from jobs.model.errors import Refused
+from jobs.model.kafka import Kafka
+from jobs.spark import source_files
+from jobs.spark.source_files import Inbox
+from jobs.spark.source_kafka import Bounds, topic_of
+
+
+class Cut(Protocol):
+    """One batch of a registry."""
+
+    @property
+    def batch_no(self) -> int:
+        """Its number in the registry; NO_BATCH where nothing was registered yet."""
+
+    @property
+    def seen_at(self) -> datetime:
+        """Its system time."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of it."""
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it can't be read at the moment when the batch begins."""
+
+    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
+        """Its records as (value, reason), by position with their places; and, given how many have a fate, how many must."""
+
+
+class Source(Protocol):
+    """Where the records of an instance come from."""
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        """Note what is new; gives how many entries."""
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The registry as a stream, a batch at a time."""
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        """What a batch of that stream names."""
+
+
+def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None) -> Source:
+    """The source of an instance. `bounds` are those of a bounded run."""
+    if isinstance(pipeline.source, Kafka):
+        if max_files:
+            raise Refused(
+                f"{pipeline.name} reads a topic: it has no files to count",
+                hint="Kafka(max_offsets_a_batch=…) in the declaration says how much one batch takes",
+            )
+        return topic_of(pipeline, pipeline.source, instance, bounds)
+    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files))
+
+
+@dataclass(frozen=True)
+class _Files:
+    pipeline: Pipeline
+    inbox: Inbox
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        return source_files.register(spark, self.inbox, driver, now)
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        return source_files.stream(spark, self.inbox, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        return _Listed(self.pipeline, spark, source_files.listed(batch))
+
+
+@dataclass(frozen=True)
+class _Listed:
+    pipeline: Pipeline
+    spark: SparkSession
+    found: source_files.Listed
+
+    @property
+    def batch_no(self) -> int:
+        return self.found.batch_no
+
+    @property
+    def seen_at(self) -> datetime:
+        return self.found.seen_at
+
+    @property
+    def empty(self) -> bool:
+        return not self.found.files
+
+    def summary(self) -> dict[str, Any]:
+        return self.found.summary()
+
+    def unreadable(self) -> dict[str, Any]:
+        return source_files.unreadable(self.found.files)
+
+    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
+        frame, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
+        return frame, lambda _: read

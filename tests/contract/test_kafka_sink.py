@@ -1,0 +1,111 @@
+"""The Kafka sink on a real broker: the conformance suite, and what is Kafka's own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.delivery import kafka
+from jobs.model.declare import KafkaSink
+from jobs.model.delivery import Row
+from jobs.model.errors import InvariantBroken, Refused, Superseded
+from tests.contract import conformance
+from tests.contract.conformance import make_rows
+from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
+from tests.contract.conformance_processes import Processes
+from tests.contract.conformance_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
+from tests.contract.conftest import Log
+from tests.support.broker import Broker
+
+QUICK = {conformance.each_row_is_there_once, conformance.a_lost_answer_does_not_show}
+LIFE = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.fixture(autouse=True)
+def of_broker(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sinks under test write to the session's broker."""
+    monkeypatch.setattr(ToKafka, "broker", broker, raising=False)
+    monkeypatch.setenv(VARIABLE, broker.servers)
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+    ids=lambda case: case.__name__,
+)  # fmt: skip
+def test_kafka_does_what_it_promises(case: Case, shared: Log, tmp_path: Path) -> None:
+    """Exactly once for readers of what is committed, in every case of the suite."""
+    name = ODD_NAMES[0] if case is odd_names_mean_only_themselves else "text"
+    case(ToKafka(shared, name), Processes(shared, tmp_path))
+
+
+def test_a_message_has_its_declared_key_and_headers(shared: Log, tmp_path: Path) -> None:
+    """The key is the text of the column; a header is text; unit and number are there, so that each message is told apart."""
+    sink = ToKafka(shared)
+    sink.write(0, [*make_rows(0), {"id": "x", "key": None, "n": None, "text": ""}])
+
+    messages = read(sink.broker.servers, sink.topic)
+
+    assert {message.key() for message in messages} == {b"key 0", b"key 1", b"key 2", None}
+    assert len({(dict(m.headers())["onlyonce-unit"], dict(m.headers())["onlyonce-seq"]) for m in messages}) == 7
+    for message in messages:
+        row, found = json.loads(message.value()), dict(message.headers())
+        assert found["id"] == row["id"].encode()
+        assert found["n"] == (None if row["n"] is None else str(row["n"]).encode())
+    units = read(sink.broker.servers, f"{sink.topic}.onlyonce-units")
+    assert Counter(json.loads(unit.value())["rows"] for unit in units).total() == 2
+
+
+def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> None:
+    """The old one has sent its rows and stands before its commit; the new one opens; the old commit fails, the new one's
+    rows are the only ones that a reader of what is committed sees."""
+    topic, unit = broker.topic("fenced"), f"shop/kept/1/0/kept/0@{LIFE}"
+    sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
+
+    def overtaken() -> Iterator[Row]:
+        yield from rows_of("old")
+        old._producer.flush(20)
+        with kafka.opened(sink, "shop/kept") as new:
+            assert not new.committed(unit)
+            new.write(unit, iter(rows_of("new")))
+
+    with kafka.opened(sink, "shop/kept") as old, pytest.raises(Superseded):
+        old.write(unit, overtaken())
+
+    assert [message.value() for message in read(broker.servers, topic)] == [b'"new"']
+    assert Counter(message.value() for message in read(broker.servers, topic, "read_uncommitted")) == {
+        b'"new"': 1,
+        b'"old"': 1,
+    }
+
+
+def test_a_log_that_is_older_than_the_topic_is_refused(broker: Broker) -> None:
+    """A restored backup would send batches that the topic has: it is a person's matter, and nothing is sent."""
+    sink = KafkaSink(topic=broker.topic("restored"), connection=VARIABLE, timeout=timedelta(seconds=20))
+    with kafka.opened(sink, "shop/kept") as target:
+        for batch in range(3):
+            target.write(f"shop/kept/1/{batch}/kept/0@{LIFE}", iter(rows_of(f"{batch}")))
+    with kafka.opened(sink, "shop/kept") as target:
+        assert target.committed(f"shop/kept/1/2/kept/0@{LIFE}")
+        assert not target.committed(f"shop/kept/1/3/kept/0@{LIFE}")
+        assert not target.committed("shop/kept/1/0/kept/0@another")
+        with pytest.raises(InvariantBroken, match="older backup"):
+            target.committed(f"shop/kept/1/1/kept/0@{LIFE}")
+
+
+def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
+    """After its retention a restart would send again what is there."""
+    topic = broker.topic("kept")
+    broker.make_topic(f"{topic}.onlyonce-units", cleanup_policy="delete")
+    sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
+    with pytest.raises(Refused, match="forget"), kafka.opened(sink, "shop/kept"):
+        pass
+
+
+def rows_of(text: str) -> list[Row]:
+    """One row."""
+    return [Row(1, "unit", 0, LIFE, None, json.dumps(text), "", 0)]

@@ -1,0 +1,21 @@
+"""The two pipelines that ship, fed by topics of their names, at the broker that the environment names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from jobs.model.declare import Kafka, Pipeline
+from jobs.pipelines import FLIGHTS, USER_COUNTS
+
+
+def _fed(pipeline: Pipeline) -> Pipeline:
+    topic = Kafka(
+        topic=f"{pipeline.name}-{os.environ.get('TOPICS', 'x')}",
+        servers=os.environ.get("TOPIC_SERVERS", "localhost:9092"),
+        max_offsets_a_batch=int(os.environ.get("TOPIC_OFFSETS", "1000")),
+    )
+    return replace(pipeline, source=topic)
+
+
+PIPELINES = [_fed(FLIGHTS), _fed(USER_COUNTS)]

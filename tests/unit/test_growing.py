@@ -1,0 +1,269 @@
+"""Growing files: what is new of each, in whole lines; who a file is, whatever it is named; what was cut is told."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobs.file_identity import inode
+from jobs.model.errors import Retryable
+from jobs.model.starts import EARLIEST, LATEST
+from jobs.spark import growing, line_reader
+from jobs.spark.growing import Known, batched, located, new_ranges
+from jobs.spark.listing import InputFile
+
+MUCH = 1 << 40
+
+
+class Reader:
+    """What a registry would remember, and all lines that were read: (identity, byte, line)."""
+
+    def __init__(self, inbox: Path, most: int = MUCH, *, packed: bool = False) -> None:
+        self.inbox, self.most, self.packed = inbox, most, packed
+        self.known: dict[str, Known] = {}
+        self.read: list[tuple[str, int, bytes]] = []
+        self.refused: list[str] = []
+
+    def turn(self) -> list[InputFile]:
+        """List once, and read what is listed."""
+        found = new_ranges(self.inbox, self.known, self.most, with_packed=self.packed)
+        for one in found:
+            if one.refusal:
+                self.refused.append(one.refusal)
+            else:
+                lines = read(one)
+                assert len(lines) == one.lines
+                self.read += lines
+            last = self.known.get(one.identity, Known(0, ""))
+            self.known[one.identity] = Known(max(one.ends, last.ends), one.mark, bool(one.refusal))
+        return found
+
+    def lines(self) -> list[bytes]:
+        """What was read so far, in order."""
+        return [line for _, _, line in self.read]
+
+
+def read(one: InputFile) -> list[tuple[str, int, bytes]]:
+    """The lines of a range as a task reads them, where the file is now."""
+    path, reason = located(one)
+    assert reason is None
+    whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity))
+    part = line_reader.packed(path, 7) if path.endswith(".gz") else whole
+    found = []
+    for batch in line_reader.lines(part):
+        values = batch.column("value").cast("binary").to_pylist()
+        found += [
+            (one.identity, at, line) for at, line in zip(batch.column("oo_position").to_pylist(), values, strict=True)
+        ]
+    return found
+
+
+def append(path: Path, data: bytes) -> None:
+    """As a logger does."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_only_whole_lines_are_read_and_a_half_one_waits(tmp_path: Path) -> None:
+    """A line is read when its line feed is there, once, with the byte at which it begins; an empty file has nothing."""
+    log, reader = tmp_path / "app.log", Reader(tmp_path)
+    for data, lines in (
+        (b"", 0), (b"a", 0), (b"b\n", 1), (b"c\nhal", 1), (b"", 0), (b"f", 0), (b"\n\n", 2), (b"\xff\r\n", 1)
+    ):  # fmt: skip
+        append(log, data)
+        found = reader.turn()
+        assert sum(one.lines for one in found) == lines, data
+
+    assert [(at, line) for _, at, line in reader.read] == [
+        (0, b"ab"),
+        (3, b"c"),
+        (5, b"half"),
+        (10, b""),
+        (11, b"\xff\r"),
+    ]
+    assert reader.turn() == []
+
+
+def test_every_way_to_append_and_to_cut_into_ranges_reads_each_line_once(tmp_path: Path) -> None:
+    """Random pieces and range sizes: the same lines with the same bytes as of the whole file; bytes a range are bounded."""
+    chance = random.Random(5)
+    content = b"".join(b"%d,%s\n" % (n, b"x" * chance.randrange(30)) for n in range(200))
+    wanted, at = [], 0
+    for line in content.splitlines(keepends=True):
+        wanted.append((at, line[:-1]))
+        at += len(line)
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        reader, most = Reader(folder, chance.choice([1, 10, 100, 1000, MUCH])), 0
+        cuts = sorted(chance.sample(range(len(content)), 10))
+        for begin, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
+            append(folder / "app.log", content[begin:end])
+            most = max([most, *(one.ends - one.begins for one in reader.turn())])
+        assert sorted((at, line) for _, at, line in reader.read) == wanted
+        assert most < reader.most + 40
+
+
+def test_a_renamed_file_is_the_same_and_a_new_one_under_its_name_another(tmp_path: Path) -> None:
+    """Rotated while lines wait, also twice: nothing is lost and nothing read again; where it is now is found."""
+    log, reader = tmp_path / "app.log", Reader(tmp_path)
+    append(log, b"1\n2\n")
+    reader.turn()
+    append(log, b"3\n4")
+    waiting = new_ranges(tmp_path, reader.known, MUCH)
+    log.rename(tmp_path / "app.log.1")
+    append(log, b"1\nnew\n")
+
+    assert [line for _, _, line in read(waiting[0])] == [b"3"]
+    reader.turn()
+    append(tmp_path / "app.log.1", b"!\n")
+    (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
+    log.rename(tmp_path / "app.log.1")
+    append(log, b"newest\n")
+    reader.turn()
+
+    assert sorted(reader.lines()) == sorted([b"1", b"2", b"3", b"1", b"new", b"4!", b"newest"])
+    assert len({who for who, _, _ in reader.read}) == 3
+    assert reader.refused == []
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [b"", b"1\n", b"1\nx\n", b"1\nxx\n", b"1\nxx\n3\n4\n"],
+    ids=["empty", "cut", "short", "same size", "longer"],
+)
+def test_a_file_that_is_cut_or_rewritten_in_place_is_refused_once(tmp_path: Path, rewrite: bytes) -> None:
+    """As long as it begins as it did: one refusal that says how far it was read, and nothing of it after that."""
+    log, reader = tmp_path / "app.log", Reader(tmp_path)
+    append(log, b"1\n22\n")
+    reader.turn()
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.write(rewrite)
+    if not rewrite:
+        assert reader.turn() == []  # nobody knows who it is until its first line is there
+        append(log, b"1\n")
+
+    for data in (b"", b"more\n", b"and more\n"):
+        append(log, data)
+        reader.turn()
+
+    assert reader.lines() == [b"1", b"22"]
+    [reason] = reader.refused
+    assert "cut short or rewritten" in reason
+    assert "byte 5" in reason
+
+
+def test_a_file_that_begins_otherwise_is_a_new_one(tmp_path: Path) -> None:
+    """Also in an inode that was used before, as file systems do: it is read from its begin."""
+    log, reader = tmp_path / "app.log", Reader(tmp_path)
+    append(log, b"day 1\na\nb\n")
+    reader.turn()
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.write(b"day 2\nc\n")
+    reader.turn()
+
+    assert reader.lines() == [b"day 1", b"a", b"b", b"day 2", b"c"]
+    assert reader.refused == []
+
+
+def test_a_file_that_changes_between_listing_and_reading_is_told(tmp_path: Path) -> None:
+    """Vanished or cut: said when its batch begins. Grown or renamed: read as listed. Changed under a task: the run is repeated."""
+    names = ("gone", "cut", "rewritten", "grown", "renamed")
+    for name in names:
+        append(tmp_path / name, name.encode() + b"\nsecond\n")
+    found = {Path(one.path).name: one for one in new_ranges(tmp_path, {}, MUCH)}
+    assert sorted(found) == sorted(names)
+    (tmp_path / "gone").unlink()
+    os.truncate(tmp_path / "cut", 5)
+    with (tmp_path / "rewritten").open("r+b") as file:
+        file.write(b"rewritten\nSECOND\n")
+    append(tmp_path / "grown", b"third\n")
+    (tmp_path / "renamed").rename(tmp_path / "elsewhere")
+    append(tmp_path / "renamed", b"another file, longer than it was\n")
+
+    reasons = {name: located(one)[1] for name, one in found.items()}
+
+    assert reasons["gone"] == "the file vanished before it was read"
+    assert "cut short or rewritten" in str(reasons["cut"])
+    assert "cut short or rewritten" in str(reasons["rewritten"])
+    assert (reasons["grown"], reasons["renamed"]) == (None, None)
+    assert [line for _, _, line in read(found["renamed"])] == [b"renamed", b"second"]
+    for name in ("renamed", "cut"):
+        one = found[name]
+        stale = line_reader.Range(str(tmp_path / name), 7, 0, one.ends, one.ends, inode=inode(one.identity))
+        with pytest.raises(Retryable, match="while it was read"):
+            list(line_reader.lines(stale))
+
+
+def test_packed_files_are_read_whole_where_they_are_asked_for(tmp_path: Path) -> None:
+    """Else they are left alone; a damaged one is refused as a whole, once; a name that is no UTF-8 too."""
+    (tmp_path / "old.log.gz").write_bytes(gzip.compress(b"a\nb"))
+    (tmp_path / "bad.log.gz").write_bytes(gzip.compress(b"a\nb" * 99)[:-9])
+    (tmp_path / os.fsdecode(b"bad\xff.log")).write_bytes(b"x\n")
+    (tmp_path / ".hidden").write_bytes(b"x\n")
+    os.mkfifo(tmp_path / "pipe")
+    without, reader = Reader(tmp_path), Reader(tmp_path, packed=True)
+    without.turn()
+    for _ in range(2):
+        reader.turn()
+
+    assert without.lines() == []
+    assert reader.lines() == [b"a", b"b"]
+    name, damaged = sorted(reader.refused)
+    assert "not UTF-8" in name
+    assert "cut short or damaged" in damaged
+
+
+def test_a_file_that_may_not_be_read_is_refused_once_and_read_when_it_may(tmp_path: Path) -> None:
+    """And never stops the others."""
+    (tmp_path / "failing").symlink_to("/proc/self/mem")
+    append(tmp_path / "app.log", b"a\n")
+    reader = Reader(tmp_path)
+    for _ in range(2):
+        reader.turn()
+    (tmp_path / "failing").unlink()
+    append(tmp_path / "failing", b"b\n")
+    reader.turn()
+
+    assert reader.lines() == [b"a", b"b"]
+    assert len(reader.refused) == 1
+
+
+def test_batches_hold_so_many_bytes_and_each_file_once() -> None:
+    """Whatever the ranges are, all of them in order; only a range that is larger by itself goes over."""
+    chance = random.Random(3)
+    ranges = []
+    for name in range(40):
+        ends = 0
+        for _ in range(chance.randrange(1, 4)):
+            ranges.append(InputFile(str(name), 0, 0, 0, None, str(name), ends, ends + chance.randrange(1, 150)))
+            ends = ranges[-1].ends
+
+    groups = list(batched(ranges, 100, 5))
+
+    assert [one for group in groups for one in group] == ranges
+    for group in groups:
+        assert len({one.path for one in group}) == len(group) <= 5
+        assert len(group) == 1 or sum(one.ends - one.begins for one in group) <= 100
+
+
+def test_a_start_leaves_out_the_whole_lines_that_were_there(tmp_path: Path) -> None:
+    """Latest: all of them. A time: those of files that were last changed before it. A half line is read when it is whole."""
+    for number, name in enumerate(("old", "new")):
+        append(tmp_path / name, name.encode() + b"\nhalf")
+        os.utime(tmp_path / name, (1000 + number * 1000, 1000 + number * 1000))
+    times = {
+        EARLIEST: [], LATEST: ["new", "old"], datetime.fromtimestamp(1500, UTC): ["old"],
+        datetime.fromtimestamp(2000, UTC): ["old"], datetime.fromtimestamp(2001, UTC): ["new", "old"],
+    }  # fmt: skip
+    for start, left_out in times.items():
+        before = growing.at_start(tmp_path, start)  # type: ignore[arg-type]
+        assert sorted(Path(one.path).name for one in before) == left_out, start
+        assert [one.ends for one in before] == [4] * len(left_out)

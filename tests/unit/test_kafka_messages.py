@@ -1,0 +1,70 @@
+"""What a Kafka message is made of, and what a declaration of Kafka or a sink of one's own refuses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jobs.delivery.kafka import headers, message_key, place_of
+from jobs.delivery.kafka_units import settings_of
+from jobs.delivery.target import target_of
+from jobs.model.declare import CustomSink, KafkaSink
+from jobs.model.delivery import Row
+from jobs.model.errors import Refused
+
+
+def row(key: str | None, payload: str = "{}") -> Row:
+    """A row of the outbox."""
+    return Row(1, "unit", 7, "life", key, payload, "", 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "wanted"),
+    [((), None, None), (("a",), '{"a": "x\\n🛒"}', "x\n🛒"), (("a",), '{"a": null}', None), (("a",), '{"a": 5}', "5"),
+     (("a", "b"), '{"a": "x", "b": null}', '{"a": "x", "b": null}')],
+)  # fmt: skip
+def test_a_key_is_the_text_of_one_column_or_json_of_several(
+    keys: tuple[str, ...], key: str | None, wanted: str | None
+) -> None:
+    """Null is no key: such messages go to any partition."""
+    assert message_key(row(key), KafkaSink(topic="t", connection="K", keys=keys)) == wanted
+
+
+def test_headers_tell_unit_and_number_and_what_was_declared() -> None:
+    """Null stays null; what is no text is JSON."""
+    sink = KafkaSink(topic="t", connection="K", headers=("a", "b", "c"))
+    found = headers("unit@life", row(None, '{"a": "é", "b": null, "c": [1]}'), sink)
+    assert found == [
+        ("onlyonce-unit", b"unit@life"),
+        ("onlyonce-seq", b"7"),
+        ("a", "é".encode()),
+        ("b", None),
+        ("c", b"[1]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "lineage", ["shop/kept/1", "shop/kept@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1", "shop@1/kept/2"]
+)
+def test_a_units_place_is_all_but_its_batch(lineage: str) -> None:
+    """Of streams, backfills and bounded runs."""
+    assert place_of(f"{lineage}/17/kept/3@some-life") == (f"{lineage}/kept/3@some-life", 17)
+
+
+@pytest.mark.parametrize(
+    ("declare", "word"),
+    [
+        (lambda: KafkaSink(topic="a b", connection="K"), "topic"),
+        (lambda: KafkaSink(topic="..", connection="K"), "topic"),
+        (lambda: KafkaSink(topic="a", connection="K", units_topic="a"), "units_topic"),
+        (lambda: CustomSink(target_class="no class"), "module:Class"),
+        (lambda: settings_of("{no json"), "JSON"),
+        (lambda: target_of(CustomSink(target_class="not_there:Ledger"), "shop/kept"), "not_there"),
+        (lambda: target_of(CustomSink(target_class="collections:Counter"), "shop/kept"), "guarantee"),
+    ],
+)
+def test_what_can_not_work_is_refused(declare: Callable[[], object], word: str) -> None:
+    """With what is wrong by name."""
+    with pytest.raises(Refused, match=word):
+        declare()
