@@ -37,13 +37,18 @@ class SinkTable:
         kept = {f.name: _type(f) for f in schema.fields}
         columns = {n: t for n, t in kept.items() if n not in self._left_out()}
         beside = postgres_sums.beside(self.name)
-        run(self._database, lambda conn: self._check_beside(conn, beside))
-        if self.by_window:
-            self._fit(beside, kept, ())  # first: a kill between the two must not leave sums without it
-        self._fit(self.name, columns, self._sink.keys)
 
-    def _fit(self, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
-        there = run(self._database, lambda conn: self.make(conn, table, columns, keys))
+        def fit(connection: Connection) -> None:
+            """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
+            self._check_beside(connection, beside)
+            if self.by_window:
+                self._fit(connection, beside, kept, ())
+            self._fit(connection, self.name, columns, self._sink.keys)
+
+        run(self._database, fit)
+
+    def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
+        there = self.make(connection, table, columns, keys)
         if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
             name, (wanted, found) = next(iter(different.items()))
             raise Refused(

@@ -83,6 +83,19 @@ def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> Non
     }
 
 
+def test_a_unit_of_a_transaction_that_was_undone_is_not_committed(broker: Broker) -> None:
+    """Its name reached the compacted topic, and its deliverer died before the commit: the next one must write it."""
+    topic, unit = broker.topic("undone"), f"shop/kept/1/0/kept/0@{LIFE}"
+    sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
+    with kafka.opened(sink, "shop/kept") as dead:
+        dead._producer.begin_transaction()
+        dead._produce(unit, iter(rows_of("first")))
+        with kafka.opened(sink, "shop/kept") as next_one:
+            assert not next_one.committed(unit)
+            next_one.write(unit, iter(rows_of("second")))
+    assert [message.value() for message in read(broker.servers, topic)] == [b'"second"']
+
+
 def test_a_log_that_is_older_than_the_topic_is_refused(broker: Broker) -> None:
     """A restored backup would send batches that the topic has: it is a person's matter, and nothing is sent."""
     sink = KafkaSink(topic=broker.topic("restored"), connection=VARIABLE, timeout=timedelta(seconds=20))

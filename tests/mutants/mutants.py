@@ -12,6 +12,10 @@ POSTGRES = "tests/contract/test_postgres_unit.py::"
 LOST = "tests/contract/test_lost_answers.py::"
 UNITS = "tests/unit/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
+FILES = "tests/contract/test_files.py::"
+DELIVER = "tests/contract/test_deliver.py::"
+BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
+KAFKA = "tests/contract/test_kafka_sink.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
 
 
@@ -209,6 +213,71 @@ _ALL = (
         "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "jobs/spark/staging.py",
         (("    return stored.filter(", "    return frame\n    return stored.filter("),),
         (SAMPLE,),
+    ),
+    Mutant(
+        "loser-stays", "of twins that write files the one that does not count leaves its files", "jobs/spark/files_unit.py",
+        (("    if not won:\n        _discard(work, begun)\n", ""),),
+        (FILES + "test_of_twins_one_counts_and_the_other_takes_its_files_away",),
+    ),
+    Mutant(
+        "winner-thrown-away", "files whose COMMIT had no answer are taken away, though the log names them",
+        "jobs/spark/files_unit.py",
+        (("    return temporaries == {file.temporary for file in made}\n", "    return False\n"),),
+        (FILES + "test_a_lost_answer_is_settled_by_the_log",),
+    ),
+    Mutant(
+        "any-content-final", "finalize does not compare a file with what its unit has recorded", "jobs/shards/stores.py",
+        (("    if there != (winner.bytes, winner.checksum):\n", "    if False:\n"),),
+        (
+            FILES + "test_a_taken_name_with_other_content_is_an_error_and_stays",
+            FILES + "test_a_temporary_that_was_changed_is_an_error",
+        ),
+    ),
+    Mutant(
+        "sweep-of-the-living", "the sweep takes what a running task still writes", "jobs/model/shards.py",
+        (("    return standing.settled or temporary.epoch < standing.epoch\n", "    return True\n"),),
+        (FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
+    ),
+    Mutant(
+        "unanswered-is-delivered", "a row whose deliverer was killed before an answer counts as delivered", "sql/outbox.sql",
+        (("SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = NULL,", "SET state = 'delivered', due_at = NULL,"),),
+        (DELIVER + "test_a_kill_does_not_show",),
+    ),
+    Mutant(
+        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "jobs/model/delivery.py",
+        (('        return f"{self.unit}/{self.seq}@{self.life}"\n', '        return f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"\n'),),
+        (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
+    ),
+    Mutant(
+        "keys-overtake", "rows of a key are sent in any order", "jobs/delivery/webhook.py",
+        (("    ordered = True\n", "    ordered = False\n"),),
+        (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
+    ),
+    Mutant(
+        "deliverer-unfenced", "a deliverer that was overtaken goes on", "jobs/commitlog/outbox.py",
+        (
+            ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        columns", "        columns"),
+            ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        do(", "        do("),
+        ),
+        (DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
+    ),
+    Mutant(
+        "insert-id-of-the-attempt", "each attempt at a row has a BigQuery insert id of its own", "jobs/delivery/bigquery.py",
+        (("row_ids=[row.insert_id for row in rows]", 'row_ids=[__import__("uuid").uuid4().hex for row in rows]'),),
+        (
+            BIGQUERY + "test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them",
+            BIGQUERY + "test_a_misbehaving_server_that_remembers_has_each_row_once",
+        ),
+    ),
+    Mutant(
+        "unit-not-asked-for", "a deliverer of units does not ask the target whether it has a unit", "jobs/delivery/units.py",
+        (("            there = self.target.committed(unit.name)\n", "            there = False\n"),),
+        (KAFKA + "test_kafka_does_what_it_promises[a_lost_answer_does_not_show]",),
+    ),
+    Mutant(
+        "undone-counts", "a Kafka unit counts as committed though its transaction was undone", "jobs/delivery/kafka_units.py",
+        (('plain | {"isolation.level": "read_committed"', 'plain | {"isolation.level": "read_uncommitted"'),),
+        (KAFKA + "test_a_unit_of_a_transaction_that_was_undone_is_not_committed",),
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "jobs/spark/outputs.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -15,9 +16,20 @@ from tests import oracle
 from tests.spark.test_reference import FIRST, KEYS, LAST, same
 from tests.support.broker import Broker
 from tests.support.platform import Platform
+from tests.support.reference import compare
 from tests.support.topics import cuts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KILLS = (
+    "receive-registered",
+    "receive-before-begin",
+    "receive-after-begin",
+    "receive-after-delta",
+    "receive-before-end",
+    "receive-after-end",
+    "output-after-begin",
+)
 
 
 @pytest.fixture
@@ -54,41 +66,39 @@ def as_files(platform: Platform, broker: Broker, source: Kafka, pipeline: str) -
     return files
 
 
-def test_user_counts_from_a_topic(fed: Callable[..., tuple[Platform, Kafka]], spark: object, broker: Broker) -> None:
-    """Per-user counts and the count of all equal the batch over the rows in time; backfilled and bounded, over all."""
-    platform, source = fed("user_counts", 6000, 1500)
+@pytest.mark.parametrize(("name", "records", "offsets"), [("user_counts", 6000, 1500), ("flights", 20_000, 6000)])
+@pytest.mark.parametrize("kills", [(), KILLS], ids=["duplicates", "kills"])
+def test_both_pipelines_from_a_topic(
+    fed: Callable[..., tuple[Platform, Kafka]],
+    spark: object,
+    broker: Broker,
+    name: str,
+    records: int,
+    offsets: int,
+    kills: tuple[str, ...],
+) -> None:
+    """With re-deliveries, and with a kill at each step of a batch too: the batch over the rows in time."""
+    platform, source = fed(name, records, offsets)
+    for point in kills:
+        code, output = platform.run_killed(point, name, "--close")
+        assert platform.struck(point) >= 1, f"{point} was never passed:\n{output[-3000:]}"
+        assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+    platform.run(name, "--close")
+    compare(platform, name, [[file] for file in as_files(platform, broker, source, name)])
 
+
+def test_a_bounded_run_and_a_backfill_of_a_topic_are_the_batch_over_everything(
+    fed: Callable[..., tuple[Platform, Kafka]], spark: object, broker: Broker
+) -> None:
+    """Both have the rows that came too late for the stream."""
+    platform, source = fed("user_counts", 6000, 1500)
     platform.run("user_counts", "--close")
     platform.run("user_counts", "--bounded")
+    platform.backfill("user_counts", "--from", FIRST, "--to", LAST)
 
-    files = as_files(platform, broker, source, "user_counts")
-    records = oracle.distinct(files, oracle.USER_COUNTS)
-    fates = oracle.lateness_by_cut([[file] for file in files], "2min", "1min", of=oracle.USER_COUNTS)
-    in_time = oracle.only(records, fates[~fates["late"]], oracle.USER_COUNTS)
-    for rows, suffix in ((in_time, ""), (records, "@1"), (records, "")):
-        if rows is records and not suffix:
-            platform.backfill("user_counts", "--from", FIRST, "--to", LAST)
+    rows = oracle.distinct(as_files(platform, broker, source, "user_counts"), oracle.USER_COUNTS)
+    for suffix in ("@1", ""):
         per_user = platform.table(f"user_counts/per_user{suffix}")
         of_all = platform.sql(f'SELECT * FROM results."count_of_all{suffix}"')
         same(oracle.counts_per_user(rows), per_user, [*KEYS, "user", "count"], [])
         same(oracle.count_of_all(rows), of_all, [*KEYS, "count", "users"], [])
-
-
-def test_flights_from_a_topic(fed: Callable[..., tuple[Platform, Kafka]], spark: object, broker: Broker) -> None:
-    """Flights per carrier and hour and over all equal the batch over the rows in time, on real disorder."""
-    platform, source = fed("flights", 20_000, 6000)
-
-    platform.run("flights", "--close")
-
-    files = as_files(platform, broker, source, "flights")
-    records = oracle.distinct(files, oracle.FLIGHTS)
-    fates = oracle.lateness_by_cut([[file] for file in files], "2h", "1h")
-    rows = oracle.only(records, fates[~fates["late"]], oracle.FLIGHTS)
-    exact = ["flights", "delay_minutes"]
-    per_carrier, per_hour = (
-        platform.table("flights/per_carrier"),
-        platform.sql("SELECT * FROM results.flights_per_hour"),
-    )
-    same(oracle.flights_per_carrier(rows), per_carrier, [*KEYS, "carrier", *exact], ["mean_delay"])
-    same(oracle.flights_per_hour(rows), per_hour, [*KEYS, *exact], ["mean_delay"])
-    assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]

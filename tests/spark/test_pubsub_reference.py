@@ -1,0 +1,63 @@
+"""The two pipelines that ship, fed by Google's fake of Pub/Sub, against the plain batch computation of tests/oracle.py."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs import declarations, land, settings
+from jobs.feed import publish
+from jobs.model.sources import PubSub
+from tests.support.landers import Landers
+from tests.support.platform import Platform
+from tests.support.pubsub import PROJECT, running
+from tests.support.reference import compare
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LANDINGS = ["land-after-write", "land-before-acknowledge", "land-after-acknowledge"]
+RUNS = ["receive-registered", "receive-after-begin", "receive-after-delta", "receive-before-end", "output-after-begin"]
+
+
+def batches(name: str) -> list[list[Path]]:
+    """The landed files of each batch of receive, as the registry cut them."""
+    entries = DeltaTable(str(settings.data_dir(name) / "files")).to_pyarrow_table().to_pylist()
+    found: dict[int, list[Path]] = {}
+    for entry in sorted(entries, key=lambda one: (one["batch_no"], one["path"])):
+        found.setdefault(entry["batch_no"], []).append(Path(entry["path"]))
+    return [found[number] for number in sorted(found)]
+
+
+@pytest.mark.parametrize("name", ["flights", "user_counts"])
+@pytest.mark.parametrize("how", ["undisturbed", "duplicates", "kills"])
+def test_both_pipelines_over_messages(
+    how: str, name: str, new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Undisturbed, sent twice under new message ids, and with landings and runs killed too: the batch over the rows in time."""
+    platform = new_platform("tests/support/variant_pubsub.py")
+    source = declarations.load()[name].source
+    assert isinstance(source, PubSub)
+    with running(monkeypatch) as fake, Landers() as landers:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", fake.address)
+        fake.subscribe(name, topic=f"{PROJECT}/topics/{name}")
+        more = 0.0 if how == "undisturbed" else 0.1
+        publish.feed(name, source, duplicates=more, seed=1, files=None, records=3000)
+        for number, point in enumerate(LANDINGS if how == "kills" else []):
+            passes = platform.home / f"failpoints-{number}"
+            passes.mkdir()
+            kill = {"ONLYONCE_FAILPOINTS": f"{point}:1:kill", "ONLYONCE_FAILPOINT_DIR": str(passes)}
+            assert landers.wait(landers.start(name, **kill))[0] == -signal.SIGKILL
+            fake.tell("advance 61s")
+        land.main([name])
+    for point in RUNS if how == "kills" else []:
+        code, output = platform.run_killed(point, name, "--close")
+        assert platform.struck(point) >= 1, f"{point} was never passed:\n{output[-3000:]}"
+        assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+    platform.run(name, "--close")
+    found = batches(name)
+    assert len(found) > 2
+    compare(platform, name, found)
