@@ -10,7 +10,7 @@ Not promised: that nobody is told twice. A kill after the hook and before its no
 from __future__ import annotations
 
 import argparse
-import importlib
+import pkgutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -67,9 +67,8 @@ def hook(named: str | None) -> Hook | None:
         return None
     if named.startswith(("http://", "https://")):
         return lambda message: _post(named, message)
-    module, _, function = named.partition(":")
     try:
-        found: Hook = getattr(importlib.import_module(module), function)
+        found: Hook = pkgutil.resolve_name(named)
     except (ImportError, AttributeError, ValueError) as error:
         raise Refused(
             f"the alert hook {named!r} is not there: {error}",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,10 +42,9 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 
 def transform(output: Output) -> Callable[..., Any]:
     """The function that an output names. Imports its module, so Spark too. Raises Refused."""
-    module, function = output.transform.split(":")
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+        found = pkgutil.resolve_name(output.transform)
+    except (ImportError, AttributeError, ValueError) as error:
         raise Refused(
             f"output {output.name}: the transform {output.transform!r} is not there: {error}",
             hint="it is 'module:function', the module importable from the folder of the declarations or installed",

@@ -1,5 +1,8 @@
 """What a scratch platform holds in the end, as Arrow tables: `events`, each output, and what the log says of them.
 
+Of an output of files it is the rows of the files that count, each with the final name of its file; of one that is sent
+outside the rows that wait in the outbox.
+
 Columns that tell of the run and not of the result (system time, lineage, batch, partition) are left out. All of it is in
 memory at once.
 """
@@ -15,8 +18,10 @@ from psycopg2 import sql
 from pyarrow import compute as pc
 from pyarrow import csv
 
+from jobs.crashtest import content
 from jobs.crashtest.scratch import ScratchPlatform
-from jobs.model.declare import Output, Pipeline, Postgres
+from jobs.model.declare import FileSink, Output, Pipeline, Postgres
+from jobs.model.sent import Sent
 from sql import queries
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}
@@ -45,11 +50,30 @@ def _events(platform: ScratchPlatform, pipeline: Pipeline) -> pa.Table:
 
 
 def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa.Table:
+    url = platform.environment["ONLYONCE_DATABASE_URL"]
     if isinstance(output.sink, Postgres):
         url = platform.environment[output.sink.connection or "ONLYONCE_DATABASE_URL"]
         name = sql.Identifier(*output.sink.table.split("."))
         return _copied(url, sql.SQL("SELECT * FROM {}").format(name))
+    if isinstance(output.sink, FileSink):
+        return content.of_files(
+            platform.home / "files" / pipeline.name / output.name, output.sink.format, _winners(url, output)
+        )
+    if isinstance(output.sink, Sent):
+        return content.of_payloads(_of_log(url, output, "SELECT key, payload FROM onlyonce.outbox WHERE output = {}"))
     return pa.table(DeltaTable(str(platform.home / "tables" / pipeline.name / output.name)).to_pyarrow_table())
+
+
+def _winners(url: str, output: Output) -> list[tuple[str, str, int]]:
+    """(temporary, final name, rows) of each file that counts."""
+    found = _of_log(
+        url, output, "SELECT temporary, name, rows FROM onlyonce_private.files WHERE output = {} AND pane IS NOT NULL"
+    )
+    return [(temporary, name, int(rows)) for temporary, name, rows in zip(*found.to_pydict().values(), strict=True)]
+
+
+def _of_log(url: str, output: Output, select: str) -> pa.Table:
+    return _copied(url, sql.SQL(select).format(sql.Literal(output.name)))  # type: ignore[arg-type]
 
 
 def _copied(url: str, select: sql.Composable) -> pa.Table:

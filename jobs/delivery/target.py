@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any, Literal, Protocol, cast
@@ -41,10 +41,9 @@ def target_of(sink: KafkaSink | CustomSink, deliverer: str) -> AbstractContextMa
 
 
 def _own(sink: CustomSink) -> Any:
-    module, _, name = sink.target_class.partition(":")
     try:
-        kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        kind = pkgutil.resolve_name(sink.target_class)
+    except (ImportError, AttributeError, ValueError) as error:
         raise Refused(
             f"CustomSink: {sink.target_class} is not there: {error}",
             data="nothing was written; its rows wait in the outbox",

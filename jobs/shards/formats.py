@@ -8,7 +8,7 @@ Who calls it: `jobs.spark.files_unit`. Errors: Refused for a writer that is not 
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
@@ -29,10 +29,9 @@ def of(name: str) -> Format:
     """The format of that name, or a user's own ('module:function')."""
     if ":" not in name:
         return FORMATS[name]
-    module, function = name.split(":")
     try:
-        found: Format = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+        found: Format = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
         raise Refused(
             f"FileSink: the writer {name!r} is not there: {error}",
             hint="it is 'module:function', the module importable from the folder of the declarations or installed",

@@ -9,7 +9,7 @@ InvariantBroken for rows that break the contract; whatever the reader raises its
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -85,15 +85,14 @@ def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -
 
 def factory(source: Custom) -> Callable[[], Any]:
     """What makes a reader. Raises Refused when its class is not there."""
-    name, _, kind = source.reader.partition(":")
     try:
-        found = getattr(importlib.import_module(name), kind)
-    except (ImportError, AttributeError) as error:
+        found = pkgutil.resolve_name(source.reader)
+    except (ImportError, AttributeError, ValueError) as error:
         raise Refused(
             f"the reader {source.reader!r} is not there: {error}",
             hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
         ) from error
-    cloudpickle.register_pickle_by_value(sys.modules[name])
+    cloudpickle.register_pickle_by_value(sys.modules[found.__module__])
     options = dict(source.options)
     return lambda: found(**options)
 

@@ -70,6 +70,17 @@ def test_a_pipeline_holds_and_nothing_of_the_user_is_touched(sales: Path, tempor
     assert not list(temporaries.glob("onlyonce-crashtest-*"))
 
 
+def test_files_and_what_is_sent_are_compared_too(sales: Path) -> None:
+    """The rows of each file under its final name, and those of the outbox; nobody is asked and nothing is sent."""
+    points = ["files-unit-mid-file", "files-unit-after-claim", "files-unit-after-commit", "postgres-unit-after-commit"]
+
+    code, report = crashtest("outside", "--input", str(sales), "--points", ",".join(points))
+
+    assert code == 0, report
+    assert verdicts(report) == dict.fromkeys(points, "held")
+    assert report["facts"]["rows compared"] > 3 * 60
+
+
 @pytest.mark.parametrize(
     ("point", "verdict", "words"),
     [

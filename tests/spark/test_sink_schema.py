@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ SINKS: dict[str, Callable[[str], Sink]] = {
     "postgres upsert": lambda table: Postgres(table=table, write="upsert", keys=("id",)),
     "postgres increment": lambda table: Postgres(table=table, write="increment", keys=("id",)),
 }
+NUMBERS = count()
 Rows = list[dict[str, Any]]
 
 
@@ -77,7 +79,7 @@ class Table:
 @pytest.fixture(params=SINKS)
 def table(request: pytest.FixtureRequest, shared: Log, spark: Any) -> Table:  # noqa: F811
     """A table of each kind, of this test's own, with one row."""
-    name = f"{request.param} {request.function.__name__}".replace(" ", "_")[:60]
+    name = f"{request.param.replace(' ', '_')}_{next(NUMBERS)}"
     made = Table(shared, spark, name, SINKS[request.param])
     made.write("id string, cents long", ("a", 1))
     return made

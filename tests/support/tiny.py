@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.model.declare import Files, Output, Pipeline, Postgres
+from jobs.model.declare import Files, FileSink, Output, Pipeline, Postgres, Webhook
 
 
 def each(sales: DataFrame) -> DataFrame:
@@ -26,4 +28,13 @@ def _pipeline(name: str) -> Pipeline:
     )  # fmt: skip
 
 
-PIPELINES = [_pipeline("each"), _pipeline("shaky")]
+OUTSIDE = replace(
+    _pipeline("each"), name="outside",
+    outputs=(
+        Output(name="filed", transform="tests.support.tiny:each", sink=FileSink(shards=2)),
+        Output(name="told", transform="tests.support.tiny:each", sink=Webhook(url="https://nobody.invalid/", keys=("shop",))),
+    ),
+)  # fmt: skip
+"""What is written to files, and what is sent."""
+
+PIPELINES = [_pipeline("each"), _pipeline("shaky"), OUTSIDE]
