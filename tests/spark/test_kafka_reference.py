@@ -23,12 +23,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = (
     "receive-registered",
-    "receive-before-begin",
     "receive-after-begin",
     "receive-after-delta",
     "receive-before-end",
     "receive-after-end",
-    "output-after-begin",
 )
 
 
