@@ -70,8 +70,11 @@ def _card(of: Row, recent: list[Row], broken: list[Row], lag: list[Row], catalog
 
 
 def _charts(stage: str, rows: list[Row]) -> list[Chart]:
-    took = charts.by_batch("time to commit", "took", rows, shown=charts.age)
+    times = [
+        charts.by_batch("system lag at the commit", "lag", rows, "took", shown=charts.age),
+        charts.by_batch("time to commit", "took", rows, shown=charts.age),
+    ]
     if stage != "receive":
-        return [charts.by_batch("in time", "in_time", rows), charts.by_batch("late", "late", rows), took]
+        return [charts.by_batch("in time", "in_time", rows), charts.by_batch("late", "late", rows), *times]
     rare = [column for column in ("invalid", "remnant") if any(row[column] for row in rows)]
-    return [charts.by_batch(column, column, rows) for column in ("kept", "duplicate", *rare)] + [took]
+    return [charts.by_batch(column, column, rows) for column in ("kept", "duplicate", *rare)] + times

@@ -93,6 +93,11 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     assert bars("duplicate") == oracle("duplicate", "receive")
     assert bars("late") == oracle("late", "per_shop")
     assert len(bars("late")) == 2
+    told = set(re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([^<]+)</title>", drawn["system lag at the commit"]))
+    batches = f"SELECT batch_id, extract(epoch FROM committed_at - system_time)::float FROM {PRIVATE}.batches "
+    last = f"{batches} WHERE lineage = 'shop/per_shop/1' AND state = 'committed' ORDER BY batch_id DESC LIMIT 60"
+    assert told == {(f"{batch}", age(seconds)) for batch, seconds in log.rows(last) if seconds > 0}
+    assert told
 
 
 @pytest.mark.parametrize("where", ["old batch", "units"])
