@@ -36,7 +36,7 @@ def source(kind: str, name: str) -> Any:
         "avro": Files(format="avro", max_files_a_batch=3),
         "custom": Custom(
             reader="tests.support.readers:Lines", options={"folder": str(settings.home() / "raw" / name)}, needs_dedup=True,
-            max_records_a_batch=size // 100,
+            max_records_a_batch=1000 if name == "flights" else 600,
         ),
     }[kind]  # fmt: skip
 
