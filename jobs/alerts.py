@@ -10,7 +10,6 @@ Not promised: that nobody is told twice. A kill after the hook and before its no
 from __future__ import annotations
 
 import argparse
-import pkgutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -24,8 +23,9 @@ from jobs.commitlog.connect import Database, run, transaction
 from jobs.commitlog.migrate import migrate
 from jobs.failpoints import passing
 from jobs.model.alerting import Cause, causes
-from jobs.model.errors import Refused, Retryable
+from jobs.model.errors import Retryable
 from jobs.model.report import Report
+from jobs.named import named
 
 log = structlog.get_logger()
 Hook = Callable[[dict[str, str]], Any]
@@ -61,20 +61,17 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def hook(named: str | None) -> Hook | None:
+def hook(asked: str | None) -> Hook | None:
     """The hook of that name. Raises Refused."""
-    if named is None:
+    if asked is None:
         return None
-    if named.startswith(("http://", "https://")):
-        return lambda message: _post(named, message)
-    try:
-        found: Hook = pkgutil.resolve_name(named)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
-            f"the alert hook {named!r} is not there: {error}",
-            data="nobody was told of anything",
-            hint="ONLYONCE_ALERT_HOOK is 'module:function', importable where the audit runs, or a URL of http or https",
-        ) from error
+    if asked.startswith(("http://", "https://")):
+        return lambda message: _post(asked, message)
+    found: Hook = named(
+        asked, f"the alert hook {asked!r}",
+        data="nobody was told of anything",
+        hint="ONLYONCE_ALERT_HOOK is 'module:function', importable where the audit runs, or a URL of http or https",
+    )  # fmt: skip
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from jobs import settings
 from jobs.model.declare import Output, Pipeline, unknown
 from jobs.model.errors import OnlyonceError, Refused
 from jobs.model.parts import output_parts, receive_parts
+from jobs.named import named
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -42,14 +42,11 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 
 def transform(output: Output) -> Callable[..., Any]:
     """The function that an output names. Imports its module, so Spark too. Raises Refused."""
-    try:
-        found = pkgutil.resolve_name(output.transform)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
-            f"output {output.name}: the transform {output.transform!r} is not there: {error}",
-            hint="it is 'module:function', the module importable from the folder of the declarations or installed",
-        ) from error
-    return found  # type: ignore[no-any-return]
+    found: Callable[..., Any] = named(
+        output.transform, f"output {output.name}: the transform {output.transform!r}",
+        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
+    return found
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:

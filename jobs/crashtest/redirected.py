@@ -26,7 +26,6 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
     """The pipeline of that name, reading `inbox` and writing to default places. Raises Refused as `check` does."""
     found = declarations.one(name, [Path(file) for file in files])
     check(found)
-    assert isinstance(found.source, Files)
     outputs = tuple(
         replace(output, sink=replace(output.sink, path=None)) if isinstance(output.sink, Delta | FileSink) else output
         for output in found.outputs

@@ -60,20 +60,19 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
             platform.home / "files" / pipeline.name / output.name, output.sink.format, _winners(url, output)
         )
     if isinstance(output.sink, Sent):
-        return content.of_payloads(_of_log(url, output, "SELECT key, payload FROM onlyonce.outbox WHERE output = {}"))
+        return content.of_payloads(_of_log(url, output, "requests"))
     return pa.table(DeltaTable(str(platform.home / "tables" / pipeline.name / output.name)).to_pyarrow_table())
 
 
 def _winners(url: str, output: Output) -> list[tuple[str, str, int]]:
     """(temporary, final name, rows) of each file that counts."""
-    found = _of_log(
-        url, output, "SELECT temporary, name, rows FROM onlyonce_private.files WHERE output = {} AND pane IS NOT NULL"
-    )
-    return [(temporary, name, int(rows)) for temporary, name, rows in zip(*found.to_pydict().values(), strict=True)]
+    found = _of_log(url, output, "files").to_pylist()
+    return [(row["temporary"], row["name"], int(row["rows"])) for row in found]
 
 
-def _of_log(url: str, output: Output, select: str) -> pa.Table:
-    return _copied(url, sql.SQL(select).format(sql.Literal(output.name)))  # type: ignore[arg-type]
+def _of_log(url: str, output: Output, query: str) -> pa.Table:
+    every = _copied(url, sql.SQL(queries("crashtest_outputs")[query]))
+    return every.filter(pc.equal(every["output"], output.name))
 
 
 def _copied(url: str, select: sql.Composable) -> pa.Table:

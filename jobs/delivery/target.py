@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any, Literal, Protocol, cast
@@ -11,6 +10,7 @@ from jobs.delivery.sender import Unsent
 from jobs.model.declare import CustomSink, KafkaSink
 from jobs.model.delivery import Row
 from jobs.model.errors import OnlyonceError, Refused
+from jobs.named import named
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 
@@ -41,14 +41,11 @@ def target_of(sink: KafkaSink | CustomSink, deliverer: str) -> AbstractContextMa
 
 
 def _own(sink: CustomSink) -> Any:
-    try:
-        kind = pkgutil.resolve_name(sink.target_class)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
-            f"CustomSink: {sink.target_class} is not there: {error}",
-            data="nothing was written; its rows wait in the outbox",
-            hint="write 'module:Class' of what `onlyonce deliver` can import; see jobs/CUSTOM_SINK.md",
-        ) from error
+    kind = named(
+        sink.target_class, f"CustomSink: {sink.target_class}",
+        data="nothing was written; its rows wait in the outbox",
+        hint="write 'module:Class' of what `onlyonce deliver` can import; see jobs/CUSTOM_SINK.md",
+    )  # fmt: skip
     missing = [part for part in ("guarantee", "committed", "write", "close") if not hasattr(kind, part)]
     if missing or kind.guarantee not in ("exactly_once", "at_least_once"):
         raise Refused(

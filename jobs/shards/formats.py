@@ -8,7 +8,6 @@ Who calls it: `jobs.spark.files_unit`. Errors: Refused for a writer that is not 
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from jobs.model.errors import Refused
+from jobs.named import named
 
 Batches = Iterator[pa.RecordBatch]
 Format = Callable[[BinaryIO, pa.Schema, Batches], None]
@@ -29,13 +29,10 @@ def of(name: str) -> Format:
     """The format of that name, or a user's own ('module:function')."""
     if ":" not in name:
         return FORMATS[name]
-    try:
-        found: Format = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
-            f"FileSink: the writer {name!r} is not there: {error}",
-            hint="it is 'module:function', the module importable from the folder of the declarations or installed",
-        ) from error
+    found: Format = named(
+        name, f"FileSink: the writer {name!r}",
+        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
     return found
 
 

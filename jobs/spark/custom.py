@@ -9,7 +9,6 @@ InvariantBroken for rows that break the contract; whatever the reader raises its
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from jobs import record_id
 from jobs.model.declare import Pipeline
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.ranges import Custom
+from jobs.named import named
 from jobs.spark import fitting
 from jobs.spark.growing import Known
 from jobs.spark.listing import Damaged, InputFile
@@ -85,14 +85,12 @@ def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -
 
 def factory(source: Custom) -> Callable[[], Any]:
     """What makes a reader. Raises Refused when its class is not there."""
-    try:
-        found = pkgutil.resolve_name(source.reader)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Refused(
-            f"the reader {source.reader!r} is not there: {error}",
-            hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
-        ) from error
-    cloudpickle.register_pickle_by_value(sys.modules[found.__module__])
+    found = named(
+        source.reader, f"the reader {source.reader!r}",
+        hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
+    # The module that is named: what it takes from others need not be the user's own.
+    cloudpickle.register_pickle_by_value(sys.modules[source.reader.partition(":")[0]])
     options = dict(source.options)
     return lambda: found(**options)
 
