@@ -1,8 +1,8 @@
 """From a line to a record: declared columns, event time, id, or the reason why it is invalid.
 
-Spark expressions only; one pass. A line with fields that the declaration doesn't know is kept, whole, in
-`oo_unknown` beside its record. A plain line (`jobs/model/plain.py`), as nearly all are, is looked at once beside
-Spark's parser; any other line gets each look of its own.
+One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. A plain
+line (`jobs/model/plain.py`), as nearly all are, is read by Arrow in blocks (`plain_lines`) where the types allow it; Spark's
+parser reads any other line, and each look for what is wrong with it is taken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from jobs.model import plain
 from jobs.model.declare import Pipeline
 from jobs.model.kafka import Kafka
-from jobs.spark import parse_columns, parse_csv
+from jobs.spark import parse_columns, parse_csv, plain_lines
 from jobs.spark.names import quoted
 
 CORRUPT = parse_csv.CORRUPT
@@ -74,7 +74,7 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
 def _of_columns(rows: DataFrame, schema: StructType) -> DataFrame:
     # Nothing is left to look at in a line.
     seen = parse_columns.columns(rows, schema)
-    return seen.select("*", F.lit(True).alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+    return seen.select("*", F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
 
 
 def _of_lines(lines: DataFrame, place: list[Column], pipeline: Pipeline, schema: StructType) -> DataFrame:
@@ -84,13 +84,25 @@ def _of_lines(lines: DataFrame, place: list[Column], pipeline: Pipeline, schema:
 
 
 def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
-    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, pipeline.event_time)))
-    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
-    parsed = lines.select("*", is_plain.alias("plain"), record.alias("p"))
     beside = _beside(pipeline)
-    columns = [beside.get(f.name, F.col(f"p.{quoted(f.name)}")).alias(f.name) for f in schema.fields]
+    of_line = StructType([f for f in schema.fields if f.name not in beside])
+    looked = _plainly(lines, of_line, pipeline.event_time)
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    record = F.from_json(F.when(F.col("read").isNull(), F.col("value")), with_corrupt, JSON_OPTIONS)
+    parsed = looked.withColumn("p", record)
+    found = {name: F.coalesce(f"read.{quoted(name)}", f"p.{quoted(name)}") for name in of_line.names} | beside
+    columns = [found[name].alias(name) for name in schema.names]
     return parsed.select(*lines.columns, "plain", f"p.{CORRUPT}", *columns)
+
+
+def _plainly(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
+    # `plain`: nothing is left to look at in the text. `read`: the columns, where Arrow has read them from it.
+    if plain_lines.readable(schema):
+        read = lines.withColumn("read", plain_lines.columns(F.col("value"), schema))
+        return read.withColumn("plain", F.col("read").isNotNull())
+    # Java has put a sign of its own in the place of bytes that are not UTF-8.
+    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, event_time))) & F.is_valid_utf8("value")
+    return lines.select("*", F.lit(None).cast(schema).alias("read"), is_plain.alias("plain"))
 
 
 def _beside(pipeline: Pipeline) -> dict[str, Column]:
@@ -101,7 +113,7 @@ def _beside(pipeline: Pipeline) -> dict[str, Column]:
 
 def _of_csv(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
     # What else is looked at in a line is of JSON; it has no fields but those that are declared.
-    seen = lines.select("*", F.lit(True).alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+    seen = lines.select("*", F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
     return parse_csv.columns(seen, schema, pipeline.event_time)
 
 
@@ -116,7 +128,7 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
     odd = ~F.col("plain")
     checks = [
         (F.col("reason").isNotNull(), F.col("reason")),
-        (~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
+        (odd & ~F.is_valid_utf8("value"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
         (odd & (F.trim("value") == ""), F.lit("the line is blank")),
         (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
         (odd & _has_more(), F.lit("there is more on the line than one JSON object")),

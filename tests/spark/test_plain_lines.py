@@ -1,0 +1,148 @@
+"""Plain lines are read by Arrow, all others by Spark's parser: which of them it was shows in no column of any record."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from jobs.spark import parse, plain_lines
+from tests.support.bad_input import LINES
+from tests.support.shop import SHOP
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+KINDS = {
+    "id": "string", "at": "timestamp", "odd (name).*": "string", "yes": "boolean", "tiny": "tinyint", "small": "smallint",
+    "whole": "int", "large": "bigint", "real": "double", "day": "date",
+}  # fmt: skip
+INTEGERS = [
+    "0",
+    "-0",
+    "7",
+    "-7",
+    "99",
+    "127",
+    "128",
+    "-129",
+    "32767",
+    "99999",
+    "2147483648",
+    "9" * 18,
+    "9" * 19,
+    "07",
+    "1.0",
+    "1e2",
+]
+VALUES = {
+    "string": ['""', '"a"', '"a}b"', '"é€😀"', '"a\\n"', '"\\u0000"', '"\\ud83d\\ude00"', "5", "true", '[1]', '{"a":1}', '"a\tb"', '" 2026 "'],
+    "boolean": ["true", "false", '"true"', "1", "TRUE"],
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), INTEGERS),
+    "double": ["0", "-0", "-0.0", "0.1", "123456789012345.123456789", "1e300", "1e999", "NaN", '"NaN"', "5", "-1.5e-3", ".5", "1.", '"1.5"'],
+    "date": ['"2026-03-01"', '"2024-02-29"', '"0999-01-01"', '"9999-12-31"', '"2026-3-1"', '"2026-03-01T00:00:00Z"', "5", '"today"'],
+    "timestamp": [
+        '"2026-03-01T12:00:00Z"', '"2026-03-01 12:00:00.5"', '"2026-03-01T12:00:00.123456+05:30"', '"2026-03-29T02:30:00"',
+        '"2026-03-01T12:00:00-17:59"', '"2026-03-01T12:00:00+18:00"', '"2026-03-01T12:00:00+19:00"', '"2026-03-01T12:00:00.1234567Z"',
+        '"1000-01-01T00:00:00Z"', '"9999-12-31T23:59:59.999999Z"', '"0001-01-01T00:00:00Z"', '"2026-03-01T24:00:00Z"',
+        '"2026-03-01T12:00:60Z"', '"2026-03-01"', '"12:30"', "1772366400", "1772366400000", '"2026-03-01T12:00:00 UTC"', '"yesterday"',
+    ],
+}  # fmt: skip
+NO_SUCH_DAY = {"at": '"2026-02-30T00:00:00Z"', "day": '"2026-02-30"'}
+
+
+def usual(kind: str) -> str:
+    """The first value of a type, which is plain."""
+    return VALUES[kind][0] if kind != "string" else '"a"'
+
+
+def line(chance: random.Random, *, odd: float) -> str:
+    """A record: a key may be missing, null, or of any value that its type has a case for."""
+    pairs = []
+    for name, kind in KINDS.items():
+        drawn = chance.random()
+        value = chance.choice([None, "null", *VALUES[kind]]) if drawn < odd else usual(kind)
+        if value is not None:
+            pairs.append(f"{json.dumps(name)}{chance.choice([':', ': ', ' : '])}{value}")
+    if chance.random() < odd / 4:
+        pairs.append('"more":1')
+    chance.shuffle(pairs)
+    return (
+        chance.choice(["{", "{ "])
+        + chance.choice([",", ", ", " , "]).join(pairs)
+        + chance.choice(["}"] * 8 + [" }", "} ", "}{", ""])
+    )
+
+
+def found(spark: SparkSession, lines: list[bytes], schema: str) -> Counter[Any]:
+    """The records of these lines, all columns."""
+    kinds = StructType([*spark.createDataFrame([], schema).schema.fields])
+    pipeline = replace(SHOP, schema=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in kinds))
+    raw = spark.createDataFrame([(bytearray(one), None) for one in lines], "raw binary, reason string")
+    values = raw.selectExpr("cast(raw as string) AS value", "reason").coalesce(1)
+    return Counter(map(repr, parse.records(values, pipeline, NOW).collect()))
+
+
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items())
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["blocks-read", "blocks-refused"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_arrow_and_sparks_parser_give_the_same_records(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int, refused: bool
+) -> None:
+    """Lines by chance, of every type and edge; a block that Arrow refuses whole is Spark's, also its good lines."""
+    chance = random.Random(seed)
+    lines = [line(chance, odd=chance.choice([0, 0.05, 0.5])).encode() for _ in range(3000)]
+    if refused:
+        lines += [f'{{"id":"x","{name}":{value}}}'.encode() for name, value in NO_SUCH_DAY.items()]
+        lines += [b'{"id":"a","id":"b","at":"2026-03-01T12:00:00Z"}']
+    read = plain_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
+    assert (read.null_count == len(lines)) if refused else (500 < read.null_count < 2500)
+
+    here = found(spark, lines, SCHEMA)
+    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
+    there = found(spark, lines, SCHEMA)
+
+    assert here == there
+
+
+def test_times_in_seconds_are_read_as_sparks_parser_reads_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that sends numbers as times; one too large, and a text, among them are left to Spark's parser."""
+    times = ["0", "1772366400", "-1772366400", "99999999999", "1772366400000", '"2026-03-01T12:00:00Z"', "1.5", "null"]
+    lines = [f'{{"id":"{n}","at":{time}}}'.encode() for n, time in enumerate(times)]
+
+    here = found(spark, lines, "id string, at timestamp")
+    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
+
+    assert here == found(spark, lines, "id string, at timestamp")
+
+
+def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of bad line, bytes that are no UTF-8 among them, and a line too long for a block."""
+    long = b'{"id":"' + b"x" * plain_lines.LONGEST + b'","at":"2026-03-01T12:00:00Z"}'
+    lines = [*(one.raw for one in LINES.values() if len(one.raw) < 1 << 20), long]
+
+    here = found(spark, lines, "id string, at timestamp, amount long, note string")
+    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
+
+    assert here == found(spark, lines, "id string, at timestamp, amount long, note string")
+
+
+def test_a_schema_with_other_types_is_left_to_sparks_parser() -> None:
+    """Decimals, floats and nested columns are not read from a line in two ways."""
+    for kind in ("decimal(9,2)", "float", "array<string>", "struct<a:string>", "timestamp_ntz", "binary"):
+        assert not plain_lines.readable(StructType([StructField("a", StructType.fromDDL(f"a {kind}")["a"].dataType)]))
+    assert plain_lines.readable(StructType.fromDDL(SCHEMA.replace("odd (name).*", "odd")))
