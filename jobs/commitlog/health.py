@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from jobs.chunks import bloom, packed
 from jobs.commitlog import catalog
-from jobs.commitlog.connect import Database, ask, run
+from jobs.commitlog.connect import Database, ask, do, run
 
 Row = dict[str, Any]
 AT_ONCE = 32
@@ -86,7 +86,7 @@ def mend(connection: Connection, instance: str, key: catalog.ChunkKey) -> None:
 
 def note(connection: Connection, found: list[Row]) -> None:
     """Keep what a look has found for the view `findings`, in the place of the look before."""
-    ask(connection, "doctor", "note_look", found=json.dumps(found))
+    do(connection, "doctor", "note_look", found=json.dumps(found))
 
 
 def _rows(found: list[Any]) -> list[Row]:
