@@ -16,7 +16,8 @@ DOC = """\
 Compares what was read with what became of it: each record of each committed batch is kept, late, a
 duplicate, invalid or a remnant, and each output has read what receive kept. It reads the commit log
 only. It fails when something does not add up; the log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK`
-of broken conservation, of lag over its bound and of duplicates near the horizon, each cause once.
+of broken conservation, of lag over its bound and of duplicates near the horizon, each cause once. The task `doctor` looks
+for what is stuck, on disk too; the page "Exactly once" and the view `onlyonce.findings` have what it found last.
 """
 
 log = logging.getLogger(__name__)
@@ -49,5 +50,14 @@ with DAG(
             report = told.main([])
         tell(report, log)
 
+    @task
+    def doctor() -> None:
+        """Look for what is stuck, for the page "Exactly once". It repairs nothing and does not fail by what it finds."""
+        on_call = importlib.import_module("jobs.doctor")
+        with within(database_variables()):
+            report = on_call.visit([])
+        tell(report, log)
+
     conservation()
     alerts()
+    doctor()

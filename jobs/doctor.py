@@ -4,7 +4,7 @@ Asks the log, the checkpoints and the Delta tables; `jobs.model.diagnosis` decid
 a moment later has it too, so that work under way is none. Each repair is the command that the finding names, carried out
 by the same entry point, and is noted in <home>/logs/doctor.log.
 
-Who calls it: `onlyonce doctor`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
+Who calls it: `onlyonce doctor`, the DAG `audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
 version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
 questions.
 """
@@ -49,8 +49,13 @@ class Platform:
 
 def main(argv: list[str]) -> Report:
     """Look, repair what is asked for, look again; the findings that are left are in the report's table `findings`."""
-    asked = arguments(argv)
     logs.configure(job="doctor")
+    return visit(argv)
+
+
+def visit(argv: list[str]) -> Report:
+    """The same where logs are configured already, as in Airflow. What is left is in the view `findings` too."""
+    asked = arguments(argv)
     pipelines = declarations.load(asked.pipelines)
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
@@ -64,8 +69,10 @@ def main(argv: list[str]) -> Report:
             if finding in due.values() and _may(finding, asked.yes)
         ]
         found = examine(platform)
+    rows = [finding.row() for finding in found]
+    _keep(platform, rows)
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in repairs)}
-    shown = {"findings": [finding.row() for finding in found], "repairs": repairs}
+    shown = {"findings": rows, "repairs": repairs}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
 
@@ -91,6 +98,13 @@ def examine(platform: Platform) -> list[Finding]:
     time.sleep(SECOND_LOOK_SECONDS)
     again = {finding.key for finding in _look(platform)}
     return [finding for finding in first if finding.key in again]
+
+
+def _keep(platform: Platform, rows: list[dict[str, Any]]) -> None:
+    # A database that lacks a migration has no place for it, and the finding says so.
+    with transaction(platform.database) as connection:
+        if not missing(connection):
+            health.note(connection, rows)
 
 
 def _look(platform: Platform) -> list[Finding]:

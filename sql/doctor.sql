@@ -153,3 +153,8 @@ ORDER BY b.batch_id
 -- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction.
 DELETE FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids)
+
+-- note_look --
+-- What was found, in the place of what the look before has found.
+INSERT INTO onlyonce_private.looks (found) VALUES (cast(:found AS jsonb))
+ON CONFLICT (last) DO UPDATE SET looked_at = clock_timestamp(), found = excluded.found

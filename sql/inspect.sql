@@ -5,7 +5,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
-    onlyonce.subscriptions CASCADE;
+    onlyonce.subscriptions, onlyonce.findings CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -521,6 +521,19 @@ COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are la
 COMMENT ON COLUMN onlyonce.subscriptions.oldest_landed_at IS 'when the oldest of them was landed';
 COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
+
+CREATE VIEW onlyonce.findings AS
+SELECT l.looked_at, f.finding, f."where", f.what, f.data, f.repair, f.fix
+FROM onlyonce_private.looks l
+LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
+COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
+COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next look';
+COMMENT ON COLUMN onlyonce.findings.finding IS 'which kind';
+COMMENT ON COLUMN onlyonce.findings."where" IS 'the batch, lineage, file or table';
+COMMENT ON COLUMN onlyonce.findings.what IS 'what happened';
+COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
+COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
+COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
 
 DO $$
 BEGIN

@@ -161,3 +161,8 @@ ORDER BY sink, partition LIMIT :n
 -- One unit.
 SELECT unique_id, instance, lineage, batch, kind, rows, writes, epoch, content_hash, batch_state, run_id, committed_at
 FROM onlyonce.commits WHERE unique_id = :unique_id
+
+-- findings --
+-- What the doctor found last; one row without a finding when that was nothing.
+SELECT looked_at, extract(epoch FROM clock_timestamp() - looked_at)::float AS ago, finding, "where", what, data, repair, fix
+FROM onlyonce.findings

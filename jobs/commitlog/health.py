@@ -6,6 +6,7 @@ session broke while it computes shows again at its next statement.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy import Connection
 
 from jobs.chunks import bloom, packed
 from jobs.commitlog import catalog
-from jobs.commitlog.connect import Database, ask, run
+from jobs.commitlog.connect import Database, ask, do, run
 
 Row = dict[str, Any]
 AT_ONCE = 32
@@ -81,6 +82,11 @@ def mend(connection: Connection, instance: str, key: catalog.ChunkKey) -> None:
     ids = catalog.ids(connection, instance, key)
     if ids is not None:
         catalog.mend(connection, instance, key, bloom.make(packed.unpack(ids)))
+
+
+def note(connection: Connection, found: list[Row]) -> None:
+    """Keep what a look has found for the view `findings`, in the place of the look before."""
+    do(connection, "doctor", "note_look", found=json.dumps(found))
 
 
 def _rows(found: list[Any]) -> list[Row]:

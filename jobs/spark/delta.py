@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ KEEP_ALL = {
 CONFLICT = ("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete")
 CONFLICTS = 20
 """How often a replacement is tried while other commits come between."""
+
+LOG = "_delta_log"
+MADE_UNTIL = tenacity.stop_after_delay(30)
+MADE_WAIT = tenacity.wait_random(0.1, 1)
+"""Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
 
 LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
 
@@ -62,26 +68,56 @@ class Added:
 
 def exists(path: Path) -> bool:
     """Whether there is a Delta table."""
-    return (path / "_delta_log").is_dir() and any((path / "_delta_log").glob("*.json"))
+    return (path / LOG).is_dir() and any((path / LOG).glob("*.json"))
 
 
 def make(
     path: Path, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
 ) -> None:
-    """Make an empty table if there is none; two drivers at once make one."""
+    """Make an empty table if there is none; drivers at once make one, and what a killed one has left is no table.
+
+    Raises what Delta says of a folder that holds something else.
+    """
+
+    def create() -> None:
+        from delta.tables import DeltaTable as SparkTable
+
+        builder = SparkTable.createIfNotExists(session).location(str(path)).addColumns(frame_schema)
+        for key, value in properties.items():
+            builder = builder.property(key, value)
+        try:
+            (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+        except Exception:
+            # One of the drivers makes the table, the others are told of a conflict.
+            if not exists(path):
+                raise
+
     if exists(path):
         return
-    from delta.tables import DeltaTable as SparkTable
-
-    builder = SparkTable.createIfNotExists(session).location(str(path)).addColumns(frame_schema)
-    for key, value in properties.items():
-        builder = builder.property(key, value)
+    made_by_another = tenacity.retry_if_exception(lambda _: exists(path) or _only_begun(path))
     try:
-        (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+        for attempt in tenacity.Retrying(retry=made_by_another, stop=MADE_UNTIL, wait=MADE_WAIT, reraise=True):
+            with attempt:
+                create()
     except Exception:
-        # Two drivers at once: one of them makes the table, the other is told of a conflict.
-        if not exists(path):
+        # The log's folder comes before its first commit: if there is none after all this time, its maker was killed.
+        if not _only_begun(path):
             raise
+        _clear(path / LOG)
+        create()
+
+
+def _clear(log: Path) -> None:
+    # A folder goes only when it is empty: should its maker live after all and commit just now, its commit stays.
+    with suppress(OSError):
+        for entry in log.glob(".*"):
+            entry.unlink(missing_ok=True)
+        log.rmdir()
+
+
+def _only_begun(path: Path) -> bool:
+    inside = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    return inside == [LOG] and all(entry.name.startswith(".") for entry in (path / LOG).iterdir())
 
 
 def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]) -> int:
@@ -160,7 +196,7 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 def added(path: Path, version: int) -> list[Added]:
     """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
-    entry = (path / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    entry = (path / LOG / f"{version:020}.json").read_text().splitlines()
     files = [line["add"] for line in map(json.loads, entry) if "add" in line]
     return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
 

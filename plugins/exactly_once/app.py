@@ -54,10 +54,12 @@ Place = Annotated[str | None, Query(max_length=500)]
 
 @app.get("/")
 def overview(request: Request) -> HTMLResponse:
-    """Every pipeline and bounded run."""
+    """What is stuck, by the doctor's last look; then every pipeline and bounded run."""
     with log() as ask:
-        found = _cards(ask, None)
-    return _page(request, "overview.html", cards=found)
+        found, looked = _cards(ask, None), ask("findings")
+    return _page(
+        request, "overview.html", cards=found, looked=looked, findings=[row for row in looked if row["finding"]]
+    )
 
 
 @app.get("/pipelines/{instance}")

@@ -110,6 +110,24 @@ def test_what_only_the_first_look_sees_is_no_finding(shop: Shop, monkeypatch: py
     assert examined() == []
 
 
+def test_what_is_found_is_in_the_view_until_the_next_look(shop: Shop) -> None:
+    """The same rows as in the report, whatever their number; before the first look there is no row."""
+    view = 'SELECT finding, "where", what, data, repair, fix FROM onlyonce.findings'
+    resting(shop)
+    assert shop.log.rows(view) == []
+    name = shop.output("balance", upto="units")
+    shop.die()
+
+    found = examined()
+    assert [tuple(one.values()) for one in found] == shop.log.rows(view)
+    assert len(found) == 2
+
+    shop.finish(name)
+    shop.die()
+    examined()
+    assert shop.log.rows(view) == [(None,) * 6]
+
+
 # --- what began and did not end ---------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from sql import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "invalid", "lag",
+    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "findings", "invalid", "lag",
     "late", "lineages", "long_runs", "outbox", "releases", "remnant", "subscriptions", "windows",
 }  # fmt: skip
 

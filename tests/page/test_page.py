@@ -12,8 +12,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from jobs.commitlog import lineages
+from jobs.commitlog import health, lineages
 from jobs.commitlog.connect import run
+from jobs.model.finding import Finding, new_life
 from plugins.exactly_once.app import app
 from plugins.exactly_once.charts import age, number, size, time
 from sql import queries
@@ -98,6 +99,23 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     last = f"{batches} WHERE lineage = 'shop/per_shop/1' AND state = 'committed' ORDER BY batch_id DESC LIMIT 60"
     assert told == {(f"{batch}", age(seconds)) for batch, seconds in log.rows(last) if seconds > 0}
     assert told
+
+
+def test_what_the_doctor_found_last_is_on_the_first_page(log: Log, shop: Shop, client: TestClient) -> None:
+    """Nobody has looked; nothing was found; something was: each finding with its repair, and no markup of its own."""
+    assert "The doctor has not looked yet" in get(client, "/")
+
+    run(log.database, lambda conn: health.note(conn, []))
+    assert "Nothing is stuck" in get(client, "/")
+
+    stuck = Finding("checkpoint", EVIL, "it is gone", "nothing is lost", new_life("shop/per_shop"))
+    run(log.database, lambda conn: health.note(conn, [stuck.row()]))
+    html = get(client, "/")
+    assert re.findall(r'data-finding="(\w+)"', html) == ["checkpoint"]
+    assert "1 thing is stuck" in html
+    assert "onlyonce lineage new shop/per_shop --yes" in html
+    assert EVIL in unescape(html)
+    assert EVIL not in html
 
 
 @pytest.mark.parametrize("where", ["old batch", "units"])
