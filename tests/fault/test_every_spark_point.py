@@ -47,6 +47,12 @@ def final_rows(platform: Platform) -> pd.DataFrame:
     return pd.DataFrame([json.loads(line) for path in paths for line in path.read_text().splitlines()])
 
 
+def ids_of(frame: pd.DataFrame, of: oracle.Input) -> Counter[Any]:
+    """The ids of records as a multiset, their time as an instant whether it comes as text or not."""
+    at = pd.to_datetime(frame[of.event_time], utc=True, format="ISO8601").dt.as_unit("us")
+    return multiset(frame.assign(**{of.event_time: at}), *of.record_id)
+
+
 def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
     """(wanted, found) of what was kept and of each output."""
     if pipeline == "flights":
@@ -74,8 +80,7 @@ def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
             ),
         ]
     events = platform.events(pipeline)
-    ids = list(declared.record_id)
-    kept = [(multiset(records, *ids), multiset(events[events["oo_kind"] == "kept"], *ids))]
+    kept = [(ids_of(records, of), ids_of(events[events["oo_kind"] == "kept"], of))]
     return kept + [(multiset(plain(w), *names), multiset(plain(f), *names)) for w, f, names in outputs]
 
 
