@@ -206,9 +206,11 @@ def _claimed(url: str) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFra
         insert = "INSERT INTO seen_ids VALUES %s ON CONFLICT DO NOTHING RETURNING id"
         with database_session(url) as session:
             for frame in frames:
-                unique = frame.drop_duplicates("id")
+                # In order and committed by frame, or two tasks with the same ids wait for each other for ever.
+                unique = frame.drop_duplicates("id").sort_values("id")
                 rows = [(one,) for one in unique["id"]]
                 new = execute_values(session.cursor(), insert, rows, page_size=10_000, fetch=True)
+                session.commit()
                 yield unique[unique["id"].isin({one for (one,) in new})]
 
     return task
