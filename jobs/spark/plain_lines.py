@@ -36,8 +36,8 @@ Kinds = Mapping[str, str]
 
 
 def readable(schema: StructType) -> bool:
-    """Whether all columns are of types that plain lines have."""
-    return all(field.dataType.simpleString() in plain.EXACT for field in schema.fields)
+    """Whether there are columns, all of types that plain lines have. There are none where all come from a message's key and headers."""
+    return bool(schema.fields) and all(field.dataType.simpleString() in plain.EXACT for field in schema.fields)
 
 
 def columns(line: Column, schema: StructType) -> Column:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from jobs.model.kafka import Kafka
 from jobs.spark import parse, plain_lines
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
@@ -26,23 +27,8 @@ KINDS = {
     "whole": "int", "large": "bigint", "real": "double", "day": "date",
 }  # fmt: skip
 INTEGERS = [
-    "0",
-    "-0",
-    "7",
-    "-7",
-    "99",
-    "127",
-    "128",
-    "-129",
-    "32767",
-    "99999",
-    "2147483648",
-    "9" * 18,
-    "9" * 19,
-    "07",
-    "1.0",
-    "1e2",
-]
+    "0", "-0", "7", "-7", "99", "127", "128", "-129", "32767", "99999", "2147483648", "9" * 18, "9" * 19, "07", "1.0", "1e2",
+]  # fmt: skip
 VALUES = {
     "string": ['""', '"a"', '"a}b"', '"é€😀"', '"a\\n"', '"\\u0000"', '"\\ud83d\\ude00"', "5", "true", '[1]', '{"a":1}', '"a\tb"', '" 2026 "'],
     "boolean": ["true", "false", '"true"', "1", "TRUE"],
@@ -84,8 +70,7 @@ def line(chance: random.Random, *, odd: float) -> str:
 
 def found(spark: SparkSession, lines: list[bytes], schema: str) -> Counter[Any]:
     """The records of these lines, all columns."""
-    kinds = StructType([*spark.createDataFrame([], schema).schema.fields])
-    pipeline = replace(SHOP, schema=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in kinds))
+    pipeline = replace(SHOP, schema=schema)
     raw = spark.createDataFrame([(bytearray(one), None) for one in lines], "raw binary, reason string")
     values = raw.selectExpr("cast(raw as string) AS value", "reason").coalesce(1)
     return Counter(map(repr, parse.records(values, pipeline, NOW).collect()))
@@ -139,6 +124,19 @@ def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
     monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
 
     assert here == found(spark, lines, "id string, at timestamp, amount long, note string")
+
+
+def test_a_message_whose_columns_all_come_from_its_key_and_headers_is_a_record(spark: SparkSession) -> None:
+    """Nothing is read from its value, whatever that is."""
+    topic = Kafka(topic="t", servers="localhost:1", key="id", headers=("at",))
+    pipeline = replace(SHOP, schema="id string, at string", source=topic)
+    beside = f"{parse.BESIDE}id string, {parse.BESIDE}at string"
+    rows = [('{"more":1}', None, "a", "2026-01-01T00:00:00Z"), ("{}", None, "b", "2026-01-02T00:00:00Z")]
+    messages = spark.createDataFrame(rows, f"value string, reason string, {beside}")
+
+    found = parse.records(messages, pipeline, NOW).collect()
+
+    assert [(row.id, row.at, row.oo_reason) for row in found] == [(key, at, None) for _, _, key, at in rows]
 
 
 def test_a_schema_with_other_types_is_left_to_sparks_parser() -> None:
