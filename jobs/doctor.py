@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import DBAPIError
 
 from jobs import catalog_rebuild, declarations, logs, on_disk, settings
 from jobs.commitlog import collector, declared, dropping, health, lineages
@@ -70,11 +71,11 @@ def visit(argv: list[str]) -> Report:
         ]
         found = examine(platform)
     rows = [finding.row() for finding in found]
-    _keep(platform, rows)
+    warnings = _keep(platform, rows)
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in repairs)}
     shown = {"findings": rows, "repairs": repairs}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
-    return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
+    return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -100,11 +101,17 @@ def examine(platform: Platform) -> list[Finding]:
     return [finding for finding in first if finding.key in again]
 
 
-def _keep(platform: Platform, rows: list[dict[str, Any]]) -> None:
-    # A database that lacks a migration has no place for it, and the finding says so.
-    with transaction(platform.database) as connection:
-        if not missing(connection):
-            health.note(connection, rows)
+def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
+    """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
+    try:
+        with transaction(platform.database) as connection:
+            # A database that lacks a migration has no place for it, and the finding says so.
+            if not missing(connection):
+                health.note(connection, rows)
+    except (OnlyonceError, DBAPIError) as error:
+        reason = str(getattr(error, "orig", error)).partition("\n")[0]
+        return [f'this look could not be noted ({reason}): the page "Exactly once" shows the one before']
+    return []
 
 
 def _look(platform: Platform) -> list[Finding]:

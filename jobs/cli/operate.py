@@ -193,3 +193,5 @@ def _tell(report: Report) -> None:
             f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
         )
         tables.show_error(what, out)
+    for warning in report.warnings:
+        out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)

@@ -9,7 +9,6 @@ Who calls it: `parse`. Not promised: which lines are read here; that a line beyo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.model import plain
+from jobs.spark.blocks import over_blocks
 
 LONGEST = 4096
 """In bytes. A block is 65,536 lines, which a worker holds a few times over."""
@@ -43,11 +43,8 @@ def readable(schema: StructType) -> bool:
 def columns(line: Column, schema: StructType) -> Column:
     """A struct of the columns; null where the line is not plain."""
     short = F.when(F.octet_length(line) <= LONGEST, line)
-    with warnings.catch_warnings():
-        # Spark would rather infer the kind from type hints, which say less than the kind itself.
-        warnings.simplefilter("ignore", UserWarning)
-        reader = _reader({field.name: field.dataType.simpleString() for field in schema.fields})
-        return F.arrow_udf(reader, schema, F.ArrowUDFType.SCALAR_ITER)(short)
+    reader = _reader({field.name: field.dataType.simpleString() for field in schema.fields})
+    return over_blocks(reader, schema)(short)
 
 
 def _reader(kinds: Kinds) -> Callable[[Iterator[pa.Array]], Iterator[pa.StructArray]]:

@@ -6,7 +6,6 @@ batch; what at-least-once mode does instead, and ids by position, is in `at_leas
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -22,6 +21,7 @@ from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
 from jobs.spark import at_least_once, checkpoint, delta, events, parse, receive_unit, sources
+from jobs.spark.blocks import over_blocks
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 from jobs.spark.source_files import NO_BATCH
@@ -139,12 +139,7 @@ def _judged(context: RunContext, query: Query, batch: Batch, lines: DataFrame) -
         edge=edge_buckets(context.pipeline.dedup_horizon),
     )  # fmt: skip
     work = receive_unit.Work(query.database, place, query.driver.epoch)
-    with warnings.catch_warnings():
-        # Spark would rather infer the kind from type hints, which say less than the kind itself.
-        warnings.simplefilter("ignore", UserWarning)
-        judge = F.arrow_udf(
-            receive_unit.judge(work), "fate byte, largest long", F.ArrowUDFType.SCALAR_ITER
-        ).asNondeterministic()
+    judge = over_blocks(receive_unit.judge(work), "fate byte, largest long").asNondeterministic()
     inputs = [
         F.col("code"), F.col("oo_high"), F.coalesce("oo_low", F.lit(0)),
         F.coalesce(F.unix_micros("oo_event_time"), F.lit(0)), F.coalesce("oo_payload", F.lit(0)),

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from jobs import declarations, doctor, on_disk, settings
 from jobs.cli import app
 from jobs.commitlog import lineages, merging
-from jobs.commitlog.connect import Database, run
+from jobs.commitlog.connect import Database, forget_connections, run
 from jobs.commitlog.merging import Crowd
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
@@ -545,3 +545,21 @@ def test_a_repair_that_fails_is_told_and_the_others_go_on(shop: Shop) -> None:
     outcomes = {repair["finding"]: repair["outcome"] for repair in report.tables["repairs"]}
     assert outcomes["damaged filters"] == "done"
     assert outcomes["uneven catalog"].startswith("failed: batch shop/receive/1/0 has kept 4 records by the log")
+
+
+def test_a_look_that_can_not_be_noted_is_told_with_all_that_it_found(shop: Shop) -> None:
+    """On a database that takes no writes, as a standby or a full disk; the page has the look before it."""
+    resting(shop)
+    examined()
+    shop.log.rows("UPDATE onlyonce_private.catalog_chunks SET filter = NULL")
+    shop.log.rows(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$"
+    )
+    forget_connections()
+
+    told = CliRunner().invoke(app, ["doctor", "--grace=0"])
+
+    assert told.exit_code == 1
+    assert "damaged filters" in told.output
+    assert "could not be noted" in told.output
+    assert shop.log.rows("SELECT found FROM onlyonce_private.looks") == [([],)]

@@ -3,11 +3,9 @@ its advice; at the end every result is the plain computation's."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +18,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from jobs import doctor, finalize, settings
-from jobs.commitlog.connect import forget_connections
 from jobs.feed.deliver import feed
 from tests import oracle
+from tests.contract.test_doctor import old
 from tests.fault.test_every_spark_point import results
 from tests.page.conftest import PREFIX, Token
 from tests.spark.test_reference import KEYS, plain
@@ -43,7 +41,7 @@ class OnCall:
 
     def hourly(self) -> list[str]:
         """What the hourly look finds; the page must tell the same, with what it means and what to do."""
-        end_sessions(self.platform)
+        self.platform.end_sessions()
         found = doctor.visit(["--grace=0"]).tables["findings"]
         html = unescape(self.page())
         assert re.findall(r'data-finding="([^"]+)"', html) == [one["finding"] for one in found]
@@ -78,15 +76,6 @@ def on_call(new_platform: Callable[..., Platform], token: Token, monkeypatch: py
     return OnCall(platform, TestClient(whole, base_url="http://airflow" + PREFIX, cookies={"_token": token("VIEWER")}))
 
 
-def end_sessions(platform: Platform) -> None:
-    """The drivers of this process end, as they do with a process of their own."""
-    forget_connections()
-    platform.sql(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%' "
-        "AND datname = current_database() AND pid <> pg_backend_pid()"
-    )
-
-
 def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spark: object) -> None:
     """A driver killed in its fourth batch; a checkpoint lost; filters damaged; ids lost; a leftover; a backfill killed; then
     the first files are delivered again."""
@@ -114,7 +103,7 @@ def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spar
     assert set(on_call.hourly()) == {"uneven catalog"}
     on_call.mended()
 
-    leftover(settings.data_dir("flights") / "checkpoints" / "receive" / "1" / "offsets" / ".9.5f0c.tmp")
+    old(settings.data_dir("flights") / "checkpoints" / "receive" / "1" / "offsets" / ".9.5f0c.tmp")
     assert on_call.hourly() == ["stale temporaries"]
     on_call.mended("--yes")
 
@@ -144,9 +133,3 @@ def compare(platform: Platform, files: list[Path]) -> None:
     assert all(wanted == found for wanted, found in others)
     assert asked.total() > 30
     assert per_hour == elsewhere + asked
-
-
-def leftover(path: Path) -> None:
-    """A file of yesterday that nobody finishes."""
-    path.write_text("half")
-    os.utime(path, (time.time() - 86_400,) * 2)

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from jobs import doctor
 from jobs.cli import app
-from jobs.commitlog.connect import forget_connections
 from tests.support import shop_oracle
 from tests.support.check_shop import check
 from tests.support.platform import Platform
@@ -32,15 +31,6 @@ def traced(record: str, code: int = 0) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["trace", "shop", record, "--json"])
     assert result.exit_code == code, result.output
     return dict(json.loads(result.stdout))
-
-
-def end_sessions(platform: Platform) -> None:
-    """The drivers of this process end, as they do with a process of their own."""
-    forget_connections()
-    platform.sql(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%' "
-        "AND datname = current_database() AND pid <> pg_backend_pid()"
-    )
 
 
 def test_each_fate_can_be_traced_and_the_platform_is_healthy(platform: Platform, spark: object) -> None:
@@ -72,7 +62,7 @@ def test_each_fate_can_be_traced_and_the_platform_is_healthy(platform: Platform,
     assert "never seen" in traced("nobody", code=1)["title"]
 
     assert doctor.main(["--grace=0"]).tables["findings"] == []
-    end_sessions(platform)
+    platform.end_sessions()
     assert doctor.main(["--grace=0"]).tables["findings"] == []
 
 
@@ -82,11 +72,11 @@ def test_a_killed_run_is_found_and_its_repair_is_the_run(platform: Platform, spa
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
     platform.run_killed("receive-after-delta", "shop", "--close", nth=2)
-    end_sessions(platform)
+    platform.end_sessions()
 
     found = doctor.main(["--grace=0"]).tables["findings"]
     doctor.main(["--grace=0", "--fix", "--master", "local[2]"])
-    end_sessions(platform)
+    platform.end_sessions()
 
     assert [one["finding"] for one in found] == ["begun batch", "units of a dead epoch"]
     assert {one["repair"] for one in found} == {"onlyonce run shop"}

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs import settings
+from jobs.commitlog.connect import forget_connections
 from jobs.crashtest.scratch import JOB_TIMEOUT, ScratchPlatform, Server, free_port
 from jobs.model.report import Report
 
@@ -74,6 +75,14 @@ class Platform(ScratchPlatform):
             cursor.execute(statement)
             names = [c.name for c in cursor.description or []]
             return pd.DataFrame(cursor.fetchall() if names else [], columns=names)
+
+    def end_sessions(self) -> None:
+        """The drivers of this process end, as they do with a process of their own."""
+        forget_connections()
+        self.sql(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%' "
+            "AND datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
     def events(self, pipeline: str = "shop") -> pd.DataFrame:
         """The table `events`."""
