@@ -63,7 +63,9 @@ def test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing(
     check(platform, files)
 
 
-@pytest.mark.parametrize("point", ["receive-unit-before-claim", "postgres-unit-before-claim"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("receive-unit-before-claim", marks=pytest.mark.slow), "postgres-unit-before-claim"]
+)
 def test_half_written_batch_is_finished_under_another_cut(
     platform: Platform, spark: object, cut_otherwise: Any, point: str
 ) -> None:

@@ -32,15 +32,16 @@ def _committed(restless: Platform) -> dict[str, Counter[Any]]:
     return {"delta": multiset(restless.table("restless/picked")), "postgres": multiset(stored)}
 
 
-def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: object) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        ["staging-after-write", "delta-after-write", "postgres-unit-after-rows"],
+        pytest.param(["staging-before-write", "postgres-after-units"], marks=pytest.mark.slow),
+    ],
+    ids=["after", "beside"],
+)
+def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: object, points: list[str]) -> None:
     """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives later."""
-    points = [
-        "staging-before-write",
-        "staging-after-write",
-        "delta-after-write",
-        "postgres-unit-after-rows",
-        "postgres-after-units",
-    ]
     for point in points:
         restless.run_killed(point, "stable")
         assert restless.struck(point) >= 1
