@@ -29,12 +29,16 @@ def options(master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(settings.home() / "spark-warehouse"),
         "spark.sql.shuffle.partitions": os.environ.get("ONLYONCE_SHUFFLE_PARTITIONS", "2"),
         "spark.databricks.delta.snapshotPartitions": "2",
+        # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # One open file for each kind in a task, instead of a sort of all rows by kind.
         "spark.sql.maxConcurrentOutputFileWriters": "8",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.ui.enabled": os.environ.get("ONLYONCE_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",
+        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
+        "spark.python.sql.dataFrameDebugging.enabled": os.environ.get("ONLYONCE_SPARK_LINES", "false"),
         "spark.log.level": os.environ.get("ONLYONCE_SPARK_LOG", "ERROR"),
         "spark.driver.host": os.environ.get("ONLYONCE_DRIVER_HOST", "127.0.0.1"),
         "spark.driver.memory": os.environ.get("ONLYONCE_DRIVER_MEMORY", "2g"),

@@ -15,13 +15,10 @@ Errors: those of `delta.once` and `batches.end_counted`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
 from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -100,22 +97,4 @@ def _add_control(driver: Driver, batch: Batch, path: Path, reached: Frontier) ->
     plan = batch.plan
     app_id = f"{plan.lineage}/control"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))
-    row = {
-        "oo_kind": "control", "oo_system_time": plan.system_time, "oo_lineage": plan.lineage, "oo_batch": plan.batch_id,
-        "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
-    }  # fmt: skip
-    delta.once(path, commit, lambda: _append(path, commit, row))
-
-
-def _append(path: Path, commit: delta.Commit, row: dict[str, object]) -> None:
-    # One row: a commit by delta-rs takes a tenth of one by Spark.
-    table = DeltaTable(str(path))
-    one = pa.Table.from_pylist([row], schema=pa.schema(table.schema().to_arrow()))
-    properties = CommitProperties(
-        custom_metadata={"userMetadata": commit.note()}, app_transactions=[Transaction(commit.app_id, commit.version)]
-    )
-    try:
-        write_deltalake(table, one, mode="append", commit_properties=properties)
-    except CommitFailedError as error:
-        # Another driver was faster: a lost answer, which `delta.once` settles by looking.
-        raise RuntimeError(f"{delta.LOST_ANSWER[0]}: {error}") from error
+    events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)

@@ -31,6 +31,9 @@ KEEP_ALL = {
 }
 """The properties of the platform's own tables, `files` and `events`."""
 
+SKIPPING = "delta.dataSkippingStatsColumns"
+"""The property of a table that names the columns by which files are skipped."""
+
 CONFLICT = ("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete")
 CONFLICTS = 20
 """How often a replacement is tried while other commits come between."""

@@ -7,6 +7,7 @@ by `oo_kind` (kept, invalid, remnant, control).
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.frontier import Frontier
-from jobs.spark import columns, delta
+from jobs.spark import columns, delta, own_tables
 from jobs.spark.names import quoted
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
@@ -28,7 +29,7 @@ PLATFORM = (
 PROPERTIES = delta.KEEP_ALL | {
     # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
     # of none of ours behind them.
-    "delta.dataSkippingStatsColumns": "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
+    delta.SKIPPING: "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
 }
 UNSPLIT = 2147483647
 """The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
@@ -54,19 +55,18 @@ def stamp(known: Frontier) -> Column:
 def rows(frame: DataFrame, pipeline: Pipeline, given: dict[str, Column]) -> DataFrame:
     """A frame as rows of the table: the columns that are given, and those of the frame."""
     fields = schema(pipeline).fields
-    return frame.select(*[given.get(f.name, F.col(quoted(f.name))).cast(f.dataType).alias(f.name) for f in fields])
-
-
-def control(spark: SparkSession, pipeline: Pipeline, lineage: str, number: int, known: Frontier, now: Any) -> DataFrame:
-    """The one control row of a close."""
-    columns = {
-        "oo_kind": F.lit("control"), "oo_system_time": F.lit(now), "oo_lineage": F.lit(lineage),
-        "oo_batch": F.lit(-number), "oo_frontier": stamp(known),
-    }  # fmt: skip
-    empty = spark.range(1)
-    return empty.select(
-        *[columns.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in schema(pipeline).fields]
+    return frame.select(
+        *[given.get(f.name, F.col(quoted(f.name))).cast(f.dataType.simpleString()).alias(f.name) for f in fields]
     )
+
+
+def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:
+    """Commit one control row; gives the table's version. `number` is the batch that it follows, or a close's, negative."""
+    row = {
+        "oo_system_time": now, "oo_lineage": lineage, "oo_batch": number,
+        "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
+    }  # fmt: skip
+    return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
 
 
 def stream(spark: SparkSession, path: Path, start: int) -> DataFrame:

@@ -20,7 +20,7 @@ from jobs.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
-from jobs.spark import at_least_once, checkpoint, delta, events, parse, receive_unit, sources
+from jobs.spark import at_least_once, checkpoint, delta, events, own_tables, parse, receive_unit, sources
 from jobs.spark.blocks import over_blocks
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
@@ -91,7 +91,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         rows = at_least_once.rows(context.pipeline, batch, lines)
     else:
         rows = _judged(context, query, batch, lines)
-    version = delta.append(rows, context.events, commit, ["oo_kind"])
+    version = own_tables.append(rows, context.events, commit, "oo_kind")
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")
@@ -217,9 +217,8 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> Non
     number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
     passing("close-after-begin")
     app_id = f"{query.lineage}/close"
-    row = events.control(context.spark, context.pipeline, query.lineage, number, after, datetime.now(UTC))
     commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
-    version = delta.append(row, context.events, commit, ["oo_kind"])
+    version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
     passing("close-after-delta")
     run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
     query.log.info("input closed", unit=commit.unit, kind=kind)

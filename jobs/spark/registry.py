@@ -8,38 +8,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.commitlog.lineages import Driver
 from jobs.model.errors import InvariantBroken
-from jobs.spark import delta
+from jobs.spark import delta, own_tables
 
 
-def append(
-    spark: SparkSession,
-    table: Path,
-    schema: str,
-    rows: Sequence[tuple[Any, ...]],
-    driver: Driver,
-    number: int,
-    app_id: str,
-) -> bool:
+def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
     """Append entries, whose first column is the number of their batch, one data file for each batch.
 
     The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
     """
-    first, last = rows[0][0], rows[-1][0]
-    frame = spark.createDataFrame(list(rows), StructType.fromDDL(schema))
-    frame = frame.repartitionById(last - first + 1, (F.col("batch_no") - first).cast("int"))
+    names = StructType.fromDDL(schema).names
+    batches = groupby(rows, key=itemgetter(0))
+    files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
     content = hashlib.sha256(repr([row[:-1] for row in rows]).encode()).hexdigest()[:32]
     commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
     try:
-        delta.append(frame, table, commit, [])
+        own_tables.append_rows(files, table, commit)
     except InvariantBroken:
         return False
     return True

@@ -87,7 +87,7 @@ def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datet
     if not found:
         return 0
     rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
-    appended = registry.append(spark, inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id)
+    appended = registry.append(inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id)
     return len(rows) if appended and not start else None
 
 

@@ -79,7 +79,7 @@ class Topic:
             if not found:
                 return 0
             rows = _rows(entries, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), now)
-            if registry.append(spark, self.table, SCHEMA, rows, driver, number, app_id):
+            if registry.append(self.table, SCHEMA, rows, driver, number, app_id):
                 return len(rows)
         raise Superseded(
             f"{self.table}: another driver registers the same topic, {LOOKS} times in a row",

@@ -10,6 +10,7 @@ BATCHES = "tests/contract/test_batches.py::"
 RECEIVE = "tests/contract/test_receive_unit.py::"
 POSTGRES = "tests/contract/test_postgres_unit.py::"
 LOST = "tests/contract/test_lost_answers.py::"
+OWN = "tests/contract/test_own_tables.py::"
 UNITS = "tests/unit/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
 FILES = "tests/contract/test_files.py::"
@@ -144,6 +145,11 @@ _ALL = (
         "delta-skip-unseen", "after a write nobody looks whether Delta has skipped it", "jobs/spark/delta.py",
         (("    if there is None or there[1].get(", "    if False and there[1].get("), ("    return there[0]\n", "    return there[0] if there else 0\n")),
         ("tests/fault/matrix/test_transactions.py::test_a_write_that_delta_skips_is_told",),
+    ),
+    Mutant(
+        "transaction-unsaid", "a commit to one of the platform's own tables does not say its transaction", "jobs/spark/own_tables.py",
+        (("app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))]", "app_transactions=[]"),),
+        (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
         "wall-clock", "the catalog is collected by the clock", "jobs/model/collecting.py",

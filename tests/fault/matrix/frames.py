@@ -29,7 +29,7 @@ SPARKS_CONFLICT = "ConcurrentTransactionException"
 
 
 class Expression:
-    """A column: what it gives for a row. As much as staging and the registry ask for."""
+    """A column: what it gives for a row. As much as staging asks for."""
 
     def __init__(self, of: Callable[[Dict], Any]) -> None:
         self.of = of
@@ -39,9 +39,6 @@ class Expression:
 
     def __and__(self, other: Expression) -> Expression:
         return Expression(lambda row: self.of(row) and other.of(row))
-
-    def __sub__(self, other: int) -> Expression:
-        return Expression(lambda row: self.of(row) - other)
 
     def cast(self, _: object) -> Expression:
         return self
@@ -97,9 +94,6 @@ class Frame:
     def collect(self) -> list[Any]:
         return [SimpleNamespace(**row, asDict=lambda row=row: row) for row in self.rows()]
 
-    def repartitionById(self, *_: object) -> Frame:
-        return self
-
     def withColumn(self, name: str, value: Expression) -> Frame:
         schema = StructType([*self.schema.fields]).add(name, "long" if name == "oo_batch" else "string")
         return Frame(lambda: [row | {name: value.of(row)} for row in self.rows()], schema)
@@ -133,7 +127,7 @@ class Frame:
 
 
 class Writer:
-    """`frame.write` to a Delta table."""
+    """`frame.write` to a Delta table, or to a folder of files."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -153,6 +147,18 @@ class Writer:
     def partitionBy(self, *names: str) -> Writer:
         self._by = list(names)
         return self
+
+    def parquet(self, path: str) -> None:
+        """One file for each value of the column that the files are split by, as one task writes them."""
+        (by,) = self._by or []
+        rows = [{name: row.get(name) for name in self._frame.columns} for row in self._frame.rows()]
+        schema = pa.schema(f for f in to_arrow_schema(self._frame.schema, timezone="UTC") if f.name != by)
+        for value in sorted({str(row[by]) for row in rows}):
+            folder = Path(path) / f"{by}={value}"
+            folder.mkdir(parents=True)
+            parquet.write_table(
+                pa.Table.from_pylist([r for r in rows if r[by] == value], schema=schema), folder / "0.parquet"
+            )
 
     def save(self, path: str) -> None:
         app_id, number = str(self._options["txnAppId"]), int(self._options["txnVersion"])
@@ -190,9 +196,6 @@ class Session:
         table = DeltaTable(path)
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
         return Frame(lambda: DeltaTable(path).to_pyarrow_table().to_pylist(), schema)
-
-    def createDataFrame(self, rows: list[Any], schema: StructType) -> Frame:
-        return Frame(lambda: [dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def make(path: Path, schema: StructType, session: object, partition_by: list[str], properties: object) -> None:

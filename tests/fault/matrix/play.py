@@ -46,7 +46,6 @@ from jobs.spark import (
     postgres_unit,
     receive,
     receive_unit,
-    registry,
     results,
     source_files,
     staging,
@@ -117,10 +116,10 @@ def _played(play: Play) -> Any:
     """Put the stand-ins where the product's modules look for Spark."""
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
-        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (registry, "F", frames.FUNCTIONS), (staging, "F", frames.FUNCTIONS),
+        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
         (source_files, "lines", _lines), (receive, "_judged", lambda *given: _judged(tasks, *given)),
-        (at_least_once, "rows", _rows), (receive, "drain_query", drain_query), (events, "control", _control),
+        (at_least_once, "rows", _rows), (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
         (outputs, "_counts", _counts), (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
@@ -314,11 +313,6 @@ def _narrow(rows: list[Row]) -> receive_unit.Columns:
         pa.array([row["oo_low"] for row in rows], pa.int64()), pa.array(times, pa.int64()),
         pa.array([row.get("payload", 0) for row in rows], pa.int64()), pa.array([False] * len(rows), pa.bool_()),
     )  # fmt: skip
-
-
-def _control(spark: object, pipeline: Any, lineage: str, number: int, known: Any, now: datetime) -> Frame:
-    row = {"oo_kind": "control", "oo_system_time": now, "oo_lineage": lineage, "oo_batch": -number}
-    return Frame(lambda: [row], events.schema(pipeline))
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------

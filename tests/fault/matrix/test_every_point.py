@@ -60,7 +60,13 @@ def killed(run: Run, point: str, nth: int) -> None:
 
 
 SAMPLE = {
-    "receive": ["receive-unit-after-commit", "receive-after-delta", "receive-after-end", "close-after-delta"],
+    "receive": [
+        "receive-unit-after-commit",
+        "table-before-commit",
+        "receive-after-delta",
+        "receive-after-end",
+        "close-after-delta",
+    ],
     "appended": ["postgres-unit-after-rows"],
     "added": ["postgres-unit-after-commit", "output-after-end"],
     "filed": ["delta-unit-after-commit", "delta-after-write"],

@@ -1,0 +1,131 @@
+"""Commits to the platform's own tables, without Spark: once whoever tries, in order, with what files are skipped by."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from jobs.model.errors import InvariantBroken
+from jobs.spark import own_tables
+from jobs.spark.delta import SKIPPING, Commit
+
+SCHEMA = pa.schema([("kind", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """An empty table, partitioned by kind, skipped by two columns."""
+    path = tmp_path / "table"
+    write_deltalake(path, SCHEMA.empty_table(), partition_by=["kind"], configuration={SKIPPING: "n,at"})
+    return path
+
+
+def commit(version: int, content: str = "as meant") -> Commit:
+    """A commit of one transaction id."""
+    return Commit("app", version, f"app/{version}", 1, content)
+
+
+def row(n: int) -> dict[str, object]:
+    """One row of a partition."""
+    return {"n": n, "at": datetime(2026, 1, 1, 0, 0, n, 1500, tzinfo=UTC), "note": None}
+
+
+def numbers(path: Path) -> Counter[int]:
+    """What the table holds."""
+    return Counter(DeltaTable(str(path)).to_pyarrow_table()["n"].to_pylist())
+
+
+def test_a_commit_is_there_once_however_often_it_is_tried(table: Path) -> None:
+    """The second try gives the version of the first, and writes nothing."""
+    first = own_tables.append_rows([[row(1)], [row(2)]], table, commit(1), {"kind": "a"})
+    files = set(table.rglob("*.parquet"))
+
+    assert own_tables.append_rows([[row(1)], [row(2)]], table, commit(1), {"kind": "a"}) == first
+    assert set(table.rglob("*.parquet")) == files
+    assert numbers(table) == Counter([1, 2])
+
+
+def test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it(table: Path) -> None:
+    """The same transaction, ten times by four at once; then one that means something else is told so."""
+    for version in range(10):
+        together = threading.Barrier(4)
+        versions: list[int] = []
+
+        def attempt(
+            version: int = version, together: threading.Barrier = together, found: list[int] = versions
+        ) -> None:
+            together.wait()
+            found.append(own_tables.append_rows([[row(version)]], table, commit(version), {"kind": "a"}))
+
+        threads = [threading.Thread(target=attempt) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(versions) == 4
+        assert len(set(versions)) == 1
+
+    assert numbers(table) == Counter(range(10))
+    with pytest.raises(InvariantBroken, match="should hold app/9"):
+        own_tables.append_rows([[row(55)]], table, commit(9, "another"), {"kind": "a"})
+
+
+def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> None:
+    """Thirty transaction ids by three threads at once: each commits, none twice."""
+
+    def mine(first: int) -> None:
+        for n in range(first, first + 10):
+            own_tables.append_rows([[row(n)]], table, Commit(f"app-{n}", 1, f"app-{n}/1", 1, ""), {"kind": "a"})
+
+    threads = [threading.Thread(target=mine, args=(first,)) for first in (0, 10, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert numbers(table) == Counter(range(30))
+
+
+def test_the_files_of_a_commit_are_in_the_order_of_their_rows(table: Path) -> None:
+    """A registry is streamed one file at a time: its batches must come as they were numbered."""
+    own_tables.append_rows([[row(n)] for n in (7, 3, 5)], table, commit(1), {"kind": "a"})
+
+    log = (table / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    places = [line.split('"path":"')[1].split('"')[0] for line in log if '"add"' in line]
+    assert [parquet.read_table(table / place, partitioning=None)["n"].to_pylist() for place in places] == [
+        [7],
+        [3],
+        [5],
+    ]
+
+
+def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
+    """Least and largest bound all rows of all row groups, times in whole milliseconds; a column of nulls has their count only."""
+    rows = pa.table(
+        {"n": [5, -3, None, 9], "at": [row(n)["at"] for n in (1, 4, 2, 3)], "empty": pa.nulls(4, pa.int64())}
+    )
+    parquet.write_table(rows, tmp_path / "file", row_group_size=2)
+
+    found = own_tables.statistics(parquet.read_metadata(tmp_path / "file"), ["n", "at", "empty", "unknown"])
+
+    assert found == {
+        "numRecords": 4,
+        "minValues": {"n": -3, "at": "2026-01-01T00:00:01.001Z"},
+        "maxValues": {"n": 9, "at": "2026-01-01T00:00:04.002Z"},
+        "nullCount": {"n": 1, "at": 0, "empty": 4},
+    }
+
+
+def test_a_filter_of_delta_rs_finds_rows_in_a_table_that_is_skipped_by_nothing(tmp_path: Path) -> None:
+    """As in a registry, whose batches are looked up by number."""
+    path = tmp_path / "registry"
+    write_deltalake(path, SCHEMA.empty_table())
+    own_tables.append_rows([[row(1), row(2)], [row(3)]], path, commit(1))
+
+    assert DeltaTable(str(path)).to_pyarrow_table(filters=[("n", "=", 2)])["n"].to_pylist() == [2]

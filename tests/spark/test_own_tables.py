@@ -1,0 +1,77 @@
+"""Commits to the platform's own tables, beside those of Spark's own writer."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.spark import delta, own_tables
+
+pytestmark = pytest.mark.spark
+
+INDEXED = "high,at,lineage"
+TIMES = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(2026, 1, 1, 0, 0, 0, 999_000, tzinfo=UTC),
+    datetime(9999, 12, 31, tzinfo=UTC),
+]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Of two kinds in two files each; one kind has no times."""
+    given = [
+        ("kept" if n % 2 else "control", n - 9, TIMES[n % 3] if n % 2 else None, f"shop/{n}", n) for n in range(18)
+    ]
+    return spark.createDataFrame(given, "kind string, high long, at timestamp, lineage string, free int").repartition(
+        2, "high"
+    )
+
+
+def statistics(path: Path, version: int) -> Counter[Any]:
+    """(kind, what Delta's log says of the file) of each file of a commit."""
+    log = (path / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    added = [entry["add"] for entry in map(json.loads, log) if "add" in entry]
+    return Counter(
+        (file["partitionValues"]["kind"], json.dumps(json.loads(file["stats"]), sort_keys=True)) for file in added
+    )
+
+
+def _read(spark: SparkSession, path: Path, chosen: str) -> list[Any]:
+    # Times as text: Python's own would be in the driver's time zone, which the year 1 is not in.
+    rows = spark.read.format("delta").load(str(path)).filter(F.expr(chosen))
+    return rows.withColumn("at", F.col("at").cast("string")).collect()
+
+
+def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    """The same rows in the same files: the same statistics of each, the same rows by every filter, as a stream the same."""
+    commit = delta.Commit("app", 0, "app/0", 1, "")
+    ours, sparks = tmp_path / "ours", tmp_path / "sparks"
+    for path in (ours, sparks):
+        delta.make(path, rows.schema, spark, ["kind"], {delta.SKIPPING: INDEXED})
+    own_tables.append(rows, ours, commit, "kind")
+    delta.append(rows, sparks, commit, ["kind"])
+
+    assert statistics(ours, 1) == statistics(sparks, 1)
+    for chosen in (
+        "true",
+        "high = 3",
+        "at >= timestamp'2026-01-01'",
+        "kind = 'kept' AND lineage > 'shop/3'",
+        "at IS NULL",
+    ):
+        found, wanted = (Counter(map(str, _read(spark, path, chosen))) for path in (ours, sparks))
+        assert found == wanted
+        assert found
+    streamed = spark.readStream.format("delta").load(str(ours)).writeStream.format("memory").queryName("streamed")
+    streamed.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert spark.table("streamed").count() == rows.count()
