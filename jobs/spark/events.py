@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
@@ -56,8 +56,13 @@ def rows(frame: DataFrame, pipeline: Pipeline, given: dict[str, Column]) -> Data
     """A frame as rows of the table: the columns that are given, and those of the frame."""
     fields = schema(pipeline).fields
     return frame.select(
-        *[given.get(f.name, F.col(quoted(f.name))).cast(f.dataType.simpleString()).alias(f.name) for f in fields]
+        *[given.get(f.name, F.col(quoted(f.name))).cast(_kind(f.dataType)).alias(f.name) for f in fields]
     )
+
+
+def _kind(kind: DataType) -> DataType | str:
+    # A name costs one call into the JVM, a type ten; only the names of nested fields can't always be read back.
+    return kind if isinstance(kind, ArrayType | MapType | StructType) else kind.simpleString()
 
 
 def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ def statistics(footer: parquet.FileMetaData, columns: Sequence[str]) -> dict[str
     """What Delta skips files by, as its log has it: the number of rows, and of each column least, largest and nulls.
 
     A column of which a part of the file says nothing is left out. Without columns there is the number alone: delta-rs takes a
-    column that is missing beside others for one of nulls, and its filters leave the file out. Times are in whole milliseconds, the largest rounded up.
+    column that is missing beside others for one of nulls, and its filters leave the file out. Times are in whole
+    milliseconds, the largest rounded up.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if not columns:
@@ -139,5 +141,6 @@ def _said(value: Any, *, up: bool) -> Any:
     rest = value.microsecond % 1000
     whole = value - timedelta(microseconds=rest)
     if up and rest:
-        whole += timedelta(milliseconds=1)
+        with suppress(OverflowError):  # in the last millisecond that there is
+            whole += timedelta(milliseconds=1)
     return whole.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -122,6 +122,19 @@ def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
     }
 
 
+def test_the_last_moment_that_there_is_can_be_committed(table: Path) -> None:
+    """It can't be rounded up; a record of it is no reason for a run to stop."""
+    own_tables.append_rows([[row(1) | {"at": datetime.max.replace(tzinfo=UTC)}]], table, commit(1), {"kind": "a"})
+
+    assert numbers(table) == Counter([1])
+
+
+def test_a_commit_of_nothing_takes_its_transaction(table: Path) -> None:
+    """As of a batch whose files have no lines."""
+    assert own_tables.append_rows([], table, commit(1), {"kind": "a"}) == 1
+    assert DeltaTable(str(table)).transaction_version("app") == 1
+
+
 def test_a_filter_of_delta_rs_finds_rows_in_a_table_that_is_skipped_by_nothing(tmp_path: Path) -> None:
     """As in a registry, whose batches are looked up by number."""
     path = tmp_path / "registry"
