@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from jobs import final_files, record_id, settings
+from jobs import event_rows, final_files, record_id, settings
 from jobs.chunks import packed
 from jobs.commitlog import catalog, collector, files, views
 from jobs.commitlog.connect import Database, run
@@ -82,7 +81,7 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
 def _events(database: Database, instance: str, events: Path) -> Iterator[str]:
     """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
     there: Counter[tuple[str, int, str]] = Counter()
-    rows = DeltaTable(str(events)).to_pyarrow_dataset()
+    rows = event_rows.dataset(events)
     columns = ["oo_lineage", "oo_batch", "oo_kind"]
     for part in rows.to_batches(columns=columns, filter=pc.field("oo_kind") != "control"):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
@@ -176,7 +175,7 @@ def _recorded(winners: list[Winner]) -> Windows:
 
 def _sample(database: Database, instance: str, events: Path, pipeline: Pipeline | None) -> Iterator[str]:
     """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
-    rows = DeltaTable(str(events)).to_pyarrow_dataset()
+    rows = event_rows.dataset(events)
     for batch in run(database, lambda conn: views.rows(conn, "sample", instance=instance, n=SAMPLE)):
         name = f"{batch['lineage']}/{batch['batch']}"
         chosen = (

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from deltalake import DeltaTable
 from sqlalchemy import Connection
 
+from jobs import event_rows
 from jobs.chunks import bloom, packed
 from jobs.commitlog import catalog, collector
 from jobs.commitlog.connect import Database, ask, do, run
@@ -120,9 +120,7 @@ def _read(events: Path, group: list[Any]) -> dict[int, packed.Ids]:
     first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
     wanted = (pc.field("oo_kind") == "kept") & (pc.field("oo_lineage") == lineage)
     wanted &= (pc.field("oo_batch") >= first) & (pc.field("oo_batch") <= last)
-    rows: pa.Table = (
-        DeltaTable(str(events)).to_pyarrow_dataset().to_table(["oo_batch", "oo_high", "oo_low"], filter=wanted)
-    )
+    rows: pa.Table = event_rows.dataset(events).to_table(["oo_batch", "oo_high", "oo_low"], filter=wanted)
     number, high, low = (rows[name].to_numpy() for name in ("oo_batch", "oo_high", "oo_low"))
     found = {}
     for batch in group:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import structlog
 from deltalake import DeltaTable
 
-from jobs import declarations, logs, settings
+from jobs import declarations, event_rows, logs, settings
 from jobs.commitlog import releases
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.migrate import migrate
@@ -104,7 +104,7 @@ def waiting(
     table = DeltaTable(str(path))
     rows: list[tuple[str, int, str, str, int]] = []
     columns = ["oo_lineage", "oo_batch", "oo_reason", "oo_raw"]
-    for part in table.to_pyarrow_dataset().to_batches(columns=columns, filter=pc.field("oo_kind") == kind):
+    for part in event_rows.dataset(path, table).to_batches(columns=columns, filter=pc.field("oo_kind") == kind):
         rows += _counted(part, files)
     released = run(database, lambda conn: releases.released(conn, instance, kind))
     return releasing.chosen(releasing.sets(rows, facts), released, batch, reason), table.version()

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from numpy.typing import NDArray
 
-from jobs import settings
+from jobs import event_rows, settings
 from jobs.model.batch import to_micros, to_time
 from jobs.model.declare import Output, Pipeline
 from jobs.model.frontier import Frontier, closed_until
@@ -121,7 +120,7 @@ def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[p
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return
-    rows = DeltaTable(str(path)).to_pyarrow_dataset()
+    rows = event_rows.dataset(path)
     for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs import record_id, settings
+from jobs import event_rows, record_id, settings
 from jobs.model.errors import Refused
 from plugins.exactly_once.read import Ask, Row
 
@@ -95,7 +95,7 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
     if not (path / "_delta_log").is_dir():
         return None
     table = DeltaTable(str(path))
-    rows = table.to_pyarrow_dataset()
+    rows = event_rows.dataset(path, table)
     if not wanted.keys() <= set(rows.schema.names):
         return None
     records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())

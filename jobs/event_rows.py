@@ -1,0 +1,23 @@
+"""The rows of `events` for a reader without Spark: an Arrow dataset over its files.
+
+delta-rs's own dataset reads through a file system that is Python's. A read that is left half way (the first rows of many) then
+has threads that wait for an interpreter which is ending: the process crashes at its exit, or never ends (deltalake 1.6.6 with
+pyarrow 26.0.1). Here Arrow reads the files by itself.
+
+Who calls it: `onlyonce trace`, `audit`, `release`, a rebuild of the catalog, the page's search. Errors: those of delta-rs. Not
+promised: tables of others, in whose paths there may be signs that are written otherwise in the log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+
+def dataset(events: Path, table: DeltaTable | None = None) -> ds.Dataset:
+    """The rows as of the table's version, by default its last."""
+    files = SubTreeFileSystem(str(events.absolute()), LocalFileSystem())
+    return (table or DeltaTable(str(events))).to_pyarrow_dataset(filesystem=files)
