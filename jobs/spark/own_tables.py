@@ -110,9 +110,9 @@ def _add(table: Path, file: Path, indexed: Sequence[str]) -> AddAction:
 def statistics(footer: parquet.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
     """What Delta skips files by, as its log has it: the number of rows, and of each column least, largest and nulls.
 
-    A column of which a part of the file says nothing is left out. Without columns there is the number alone: delta-rs takes a
-    column that is missing beside others for one of nulls, and its filters leave the file out. Times are in whole
-    milliseconds, the largest rounded up.
+    A column of which a part of the file says nothing is left out. Without columns there is the number alone: where a table does
+    not name its columns, delta-rs takes one that is missing in least and largest for one of nulls, and its filters leave the
+    file out. Times are in whole milliseconds, the largest rounded up.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if not columns:
