@@ -43,13 +43,15 @@ SCENARIOS = {
 
 
 def woken_zombie(world: World, kind: str, point: str) -> None:
-    """Stop a driver at a point, let the next one finish, wake it: it is told, and nothing has changed."""
+    """Stop a driver at a point, let the next one finish, wake it: it is told, and nothing has changed.
+
+    Before its first batch it finds that all is done, and ends well."""
     run = world.new(kind)
     zombie = run.start_stopped(point)
     run.finish()
     zombie.send_signal(signal.SIGCONT)
     code = run.end_of(zombie)
-    assert code == SUPERSEDED, f"{point}: exit {code}\n{run.told()}"
+    assert code == (0 if point == "receive-registered" else SUPERSEDED), f"{point}: exit {code}\n{run.told()}"
     run.held(f"zombie: {kind}", point)
 
 
