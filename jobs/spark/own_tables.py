@@ -44,7 +44,7 @@ def append(frame: DataFrame, path: Path, commit: delta.Commit, partition_by: str
             "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
         )
         writer.parquet(str(folder))
-        _commit(path, commit, _added(path, sorted(folder.rglob("*.parquet"))))
+        _commit(path, commit, sorted(folder.rglob("*.parquet")))
 
     return delta.once(path, commit, write)
 
@@ -67,12 +67,12 @@ def append_rows(
         names = [folder / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
             parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)
-        _commit(path, commit, _added(path, names))
+        _commit(path, commit, names)
 
     return delta.once(path, commit, write)
 
 
-def _commit(path: Path, commit: delta.Commit, added: list[AddAction]) -> None:
+def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
     passing("table-before-commit")
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
     for attempt in tenacity.Retrying(
@@ -90,14 +90,11 @@ def _commit(path: Path, commit: delta.Commit, added: list[AddAction]) -> None:
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
             )
+            indexed = [name for name in table.metadata().configuration.get(delta.SKIPPING, "").split(",") if name]
+            added = [_add(path, file, indexed) for file in files]
             table.create_write_transaction(
                 added, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
             )
-
-
-def _added(table: Path, files: Sequence[Path]) -> list[AddAction]:
-    listed = DeltaTable(str(table)).metadata().configuration.get(delta.SKIPPING, "")
-    return [_add(table, file, [name for name in listed.split(",") if name]) for file in files]
 
 
 def _add(table: Path, file: Path, indexed: Sequence[str]) -> AddAction:

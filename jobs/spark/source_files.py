@@ -65,7 +65,7 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     """
     delta.make(inbox.table, StructType.fromDDL(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
     for _ in range(LISTINGS):
-        added = _register_once(spark, inbox, driver, now)
+        added = _register_once(inbox, driver, now)
         if added is not None:
             return added
     raise Superseded(
@@ -75,7 +75,7 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     )
 
 
-def _register_once(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int | None:
+def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     number = (delta.version(inbox.table, app_id) or 0) + 1

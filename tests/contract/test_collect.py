@@ -22,6 +22,7 @@ from jobs.model.errors import Refused
 from jobs.model.report import Report
 from jobs.spark import catalog_lookup
 from tests.contract.conftest import Log, plan_of
+from tests.support.together import together
 
 DAY = 144
 NOTHING = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
@@ -283,17 +284,7 @@ def test_two_collectors_at_once_drop_each_bucket_once(stream: Stream) -> None:
     """Neither fails, and what they report adds up to what went."""
     for bucket in STEADY:
         stream.batch(bucket)
-    barrier, reports = threading.Barrier(2), []
-
-    def work() -> None:
-        barrier.wait()
-        reports.append(collect.main([]))
-
-    both = [threading.Thread(target=work) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
+    reports = together(*[lambda: collect.main([])] * 2)
 
     assert len(reports) == 2
     assert sum(r.facts["ids"] for r in reports) == 2

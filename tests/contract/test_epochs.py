@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from jobs.model.units import Content, UnitId
 from tests.contract.conftest import Log
 from tests.contract.conftest import ask as ask_at
 from tests.support.steps import Attempt, Stage, Steps
+from tests.support.together import together
 
 CONTENT = Content(1, "one")
 
@@ -167,26 +167,6 @@ def test_no_epoch_at_all_is_superseded_too(log: Log) -> None:
     """A lineage that this database does not know lets nobody commit."""
     with pytest.raises(Superseded, match="epoch None is at work"):
         run(log.database, lambda conn: lineages.check_epoch(conn, "shop/receive/1", 1))
-
-
-def together(*calls: Callable[[], Any]) -> list[Any]:
-    """The results (or errors) of calls that begin at the same instant."""
-    barrier = threading.Barrier(len(calls))
-    results: list[Any] = [None] * len(calls)
-
-    def at(place: int, call: Callable[[], Any]) -> None:
-        barrier.wait()
-        try:
-            results[place] = call()
-        except Exception as error:
-            results[place] = error
-
-    threads = [threading.Thread(target=at, args=pair) for pair in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def test_bumps_at_once_give_each_driver_an_epoch_of_its_own(log: Log, driver: Driver) -> None:

@@ -17,7 +17,7 @@ FILES, ROWS = 24, 20_000
 
 
 def events(folder: Path) -> Path:
-    """A table of two kinds, with far more rows than a look takes."""
+    """A table of many files, with far more rows than a look takes."""
     path = folder / "events"
     rows = pa.table({"oo_kind": ["kept"] * ROWS, "n": range(ROWS), "raw": ["x" * 40] * ROWS})
     for _ in range(FILES):

@@ -20,8 +20,8 @@ from jobs.commitlog.long_runs import Taken
 from jobs.model.errors import OnlyonceError, Refused, Superseded
 from jobs.model.long_run import Stopped
 from tests.contract.conftest import Log
-from tests.contract.test_epochs import together
 from tests.support.steps import Stage
+from tests.support.together import together
 
 EVERY = timedelta(seconds=5)
 LONG, SHORT = timedelta(minutes=10), timedelta(0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyarrow import parquet
 from jobs.model.errors import InvariantBroken
 from jobs.spark import own_tables
 from jobs.spark.delta import SKIPPING, Commit
+from tests.support.together import together
 
 SCHEMA = pa.schema([("kind", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
 
@@ -55,20 +56,11 @@ def test_a_commit_is_there_once_however_often_it_is_tried(table: Path) -> None:
 def test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it(table: Path) -> None:
     """The same transaction, ten times by four at once; then one that means something else is told so."""
     for version in range(10):
-        together = threading.Barrier(4)
-        versions: list[int] = []
 
-        def attempt(
-            version: int = version, together: threading.Barrier = together, found: list[int] = versions
-        ) -> None:
-            together.wait()
-            found.append(own_tables.append_rows([[row(version)]], table, commit(version), {"kind": "a"}))
+        def attempt(version: int = version) -> int:
+            return own_tables.append_rows([[row(version)]], table, commit(version), {"kind": "a"})
 
-        threads = [threading.Thread(target=attempt) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        versions = together(*[attempt] * 4)
         assert len(versions) == 4
         assert len(set(versions)) == 1
 
@@ -84,11 +76,7 @@ def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> No
         for n in range(first, first + 10):
             own_tables.append_rows([[row(n)]], table, Commit(f"app-{n}", 1, f"app-{n}/1", 1, ""), {"kind": "a"})
 
-    threads = [threading.Thread(target=mine, args=(first,)) for first in (0, 10, 20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert together(*[partial(mine, first) for first in (0, 10, 20)]) == [None] * 3
     assert numbers(table) == Counter(range(30))
 
 
