@@ -2,7 +2,7 @@
 
 What is the product's own here: start, registry, batches, units, Delta transactions, closes, ends, and every
 fail-point. What is played: how Spark reads, exchanges and cuts rows, and its loop over batches with its checkpoint.
-A task runs in the driver's process, or in a forked worker that is tried again when it is killed, as Spark does.
+A task runs in the driver's process or in a forked worker, and is tried again when it fails, as Spark does.
 """
 
 from __future__ import annotations
@@ -373,6 +373,11 @@ Tasks = Callable[[Task], Any]
 
 
 def _here(task: Task) -> Any:
+    """In the driver's process; tried again when it raises, as often as Spark does. So a task whose session a new
+    driver has ended learns on its next attempt that it is superseded."""
+    for _ in range(TASK_ATTEMPTS - 1):
+        with suppress(Exception):
+            return task()
     return task()
 
 
