@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from tests.support.platform import ROOT
+from tests.support.platform import ROOT, free_port
 
 JARS = ROOT / ".venv" / "broker"
 PATIENCE = 60.0
@@ -53,21 +53,40 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.dedupe.buffer.size=2097152
 """
+GUARDED = """
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+listener.name.guarded.sasl.enabled.mechanisms=PLAIN
+listener.name.guarded.plain.sasl.jaas.config={login} user_onlyonce="{password}";
+"""
+"""A second door, for those who have the password; the tests' own clients take the first."""
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class Broker:
-    """A broker with a folder and a port of its own, which both stay when it is killed and started again."""
+    """A broker with a folder and a port of its own, which both stay when it is killed and started again.
 
-    def __init__(self, folder: Path) -> None:
+    With a password it has a second port, `guarded`, where user `onlyonce` must say it.
+    """
+
+    def __init__(self, folder: Path, password: str = "") -> None:
         required()
         self.folder = folder
         self.port, controller = _free_ports()
         self.servers = f"127.0.0.1:{self.port}"
+        self.guarded = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
-        self._settings.write_text(SETTINGS.format(port=self.port, controller=controller, data=data))
+        text = SETTINGS.format(port=self.port, controller=controller, data=data)
+        if password:
+            there = self.guarded.rsplit(":", 1)[1]
+            more = GUARDED.format(port=self.port, controller=controller, guarded=there, login=LOGIN, password=password)
+            text = "\n".join(line for line in text.splitlines() if "listeners=" not in line) + more
+        self._settings.write_text(text)
         identity = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         # An id that begins with a dash would be taken for an option.
         _run(
@@ -247,9 +266,9 @@ def required() -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Broker]:
+def running(folder: Path, password: str = "") -> Iterator[Broker]:
     """A broker of one's own, which ends with the block, with its data."""
-    broker = Broker(folder)
+    broker = Broker(folder, password)
     try:
         broker.start()
         yield broker

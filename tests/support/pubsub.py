@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -15,19 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.support import go_programs
 from tests.support.platform import ROOT
 
 SOURCE = ROOT / "tests" / "pubsub_fake"
 PROJECT = "projects/test"
 TOPIC = f"{PROJECT}/topics/sales"
-BUILD_TIMEOUT = 900
-
-
-def required(what: str) -> None:
-    """Skip a test for want of something; in continuous integration that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}: the tests of Pub/Sub must run here")
-    pytest.skip(f"{what}: the tests of Pub/Sub run against Google's own fake, which is Go, by Google's own client")
+WHY = "the tests of Pub/Sub run against Google's own fake, which is Go, by Google's own client"
 
 
 def binary() -> Path:
@@ -35,23 +27,8 @@ def binary() -> Path:
     try:
         import google.cloud.pubsub_v1  # noqa: F401
     except ImportError:
-        required("the package google-cloud-pubsub is not installed")
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
-    if go is None:
-        required("there is no Go on this machine")
-    content = b"".join((SOURCE / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
-    built = cache / f"pubsub_fake-{hashlib.sha256(content).hexdigest()[:16]}"
-    if not built.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = cache / f".{built.name}.{os.getpid()}"
-        done = subprocess.run(
-            [str(go), "build", "-o", str(partial), "."], cwd=SOURCE, capture_output=True, text=True, timeout=BUILD_TIMEOUT
-        )  # fmt: skip
-        if done.returncode:
-            required(f"the fake could not be built: {done.stderr[-500:]}")
-        partial.replace(built)
-    return built
+        go_programs.required("the package google-cloud-pubsub is not installed", WHY)
+    return go_programs.built(SOURCE, WHY)
 
 
 class Fake:

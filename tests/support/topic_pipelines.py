@@ -1,4 +1,7 @@
-"""The two pipelines that ship, fed by topics of their names, at the broker that the environment names."""
+"""The two pipelines that ship, fed by topics of their names, at the broker that the environment names.
+
+With TOPIC_LOGIN in it they say who they are.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from dataclasses import replace
 from jobs.model.declare import Kafka, Pipeline
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 
+WITH_PASSWORD = {
+    "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "env:TOPIC_LOGIN",
+}  # fmt: skip
+
 
 def _fed(pipeline: Pipeline) -> Pipeline:
     topic = Kafka(
         topic=f"{pipeline.name}-{os.environ.get('TOPICS', 'x')}",
         servers=os.environ.get("TOPIC_SERVERS", "localhost:9092"),
         max_offsets_a_batch=int(os.environ.get("TOPIC_OFFSETS", "1000")),
+        options=WITH_PASSWORD if "TOPIC_LOGIN" in os.environ else {},
     )
     return replace(pipeline, source=topic)
 

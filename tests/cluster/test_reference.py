@@ -1,0 +1,75 @@
+"""The real set-up as plain processes: both pipelines that ship, from a Kafka that asks for a password, on a master and two workers,
+with PostgreSQL over TCP by passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from jobs import declarations
+from jobs.feed import produce
+from jobs.model.kafka import Kafka
+from tests.cluster.standalone import Cluster, cluster
+from tests.cluster.test_standalone import onlyonce
+from tests.spark.test_kafka_reference import as_files
+from tests.support import broker as brokers
+from tests.support.broker import Broker
+from tests.support.platform import Platform
+from tests.support.reference import compare
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+PASSWORD = uuid4().hex
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that asks who is there."""
+    with brokers.running(tmp_path_factory.mktemp("guarded") / "broker", PASSWORD) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers."""
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
+        yield made
+
+
+def login(password: str) -> str:
+    """What TOPIC_LOGIN holds: who asks, by Kafka's own words."""
+    return f'{brokers.LOGIN} username="onlyonce" password="{password}";'
+
+
+@pytest.mark.parametrize(("name", "records", "offsets"), [("user_counts", 4000, 1500), ("flights", 12_000, 5000)])
+def test_both_pipelines_run_on_the_real_set_up(
+    new_platform: Callable[..., Platform], guarded: Broker, spark_cluster: Cluster, monkeypatch: pytest.MonkeyPatch,
+    name: str, records: int, offsets: int,
+) -> None:  # fmt: skip
+    """With re-deliveries: every output is the batch over the rows in time. Without the password nothing is read, nor is any
+    password told."""
+    platform = new_platform("tests/support/topic_pipelines.py")
+    environment = {
+        "TOPICS": uuid4().hex[:8], "TOPIC_SERVERS": guarded.guarded, "TOPIC_OFFSETS": str(offsets),
+        "TOPIC_LOGIN": login("a guess"),
+    }  # fmt: skip
+    platform.environment.update(environment)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    source = declarations.load()[name].source
+    assert isinstance(source, Kafka)
+    guarded.make_topic(source.topic, partitions=4)
+    plain = replace(source, servers=guarded.servers, options={})
+    produce.feed(name, plain, duplicates=0.1, seed=1, files=None, records=records)
+
+    refused = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)
+    assert refused.returncode != 0
+    assert "a guess" not in refused.stdout + refused.stderr
+    platform.environment["TOPIC_LOGIN"] = login(PASSWORD)
+    done = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    compare(platform, name, [[file] for file in as_files(platform, guarded, source, name)])

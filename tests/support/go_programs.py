@@ -1,0 +1,44 @@
+"""Programs of the tests that are Go, since what they are made of is: Google's fake of Pub/Sub, the loader of `docker compose`.
+
+Each is built once, from its folder, into the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BUILD_TIMEOUT = 900
+SOURCES = ("main.go", "go.mod", "go.sum")
+
+
+def required(what: str, why: str) -> None:
+    """Skip a test for want of something; in continuous integration that is a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what}: {why}; these tests must run here")
+    pytest.skip(f"{what}: {why}")
+
+
+def built(source: Path, why: str) -> Path:
+    """The program of a folder, built if its sources are new. Skips without Go; `why` says what it is needed for."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
+    if go is None:
+        required("there is no Go on this machine", why)
+    content = b"".join((source / name).read_bytes() for name in SOURCES)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
+    program = cache / f"{source.name}-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not program.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        partial = cache / f".{program.name}.{os.getpid()}"
+        done = subprocess.run(
+            [str(go), "build", "-o", str(partial), "."], cwd=source, capture_output=True, text=True, timeout=BUILD_TIMEOUT
+        )  # fmt: skip
+        if done.returncode:
+            required(f"{source.name} could not be built: {done.stderr[-500:]}", why)
+        partial.replace(program)
+    return program
