@@ -87,12 +87,17 @@ def _import(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
+    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it defines to
+    # the executors by that name, which they don't know.
+    sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
     except OnlyonceError as error:
         raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
     except Exception as error:
         raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint="correct the file") from error
+    finally:
+        sys.modules.pop(spec.name, None)
     return module
 
 

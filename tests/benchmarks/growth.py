@@ -17,15 +17,17 @@ import pyarrow as pa
 
 from jobs.chunks import bloom, packed
 from jobs.chunks.packed import Ids
-from jobs.commitlog import batches, catalog, lineages
-from jobs.commitlog.connect import Database, run
+from jobs.commitlog import batches, catalog, collector, lineages
+from jobs.commitlog.connect import Database, do, run
 from jobs.commitlog.lineages import Driver
 from jobs.model.batch import Plan
-from jobs.spark import receive_unit
+from jobs.spark import catalog_lookup, receive_unit
 
 PARTITIONS = 2
 BATCH = 500_000
 CHUNK = BATCH // PARTITIONS
+AGAIN = CHUNK // 20
+"""So many of a partition's ids were delivered before."""
 BUCKETS = 144
 """A day: the default horizon."""
 FIRST = 2_900_000
@@ -69,9 +71,8 @@ class Catalog:
         """Where a unit is."""
         return catalog.Place(self.instance, bucket, 0, driver.lineage, batch, partition, PARTITIONS)
 
-    def fill(self, driver: Driver, batch: int) -> None:
-        """The chunks of one batch."""
-        bucket = self.bucket(batch)
+    def fill(self, driver: Driver, batch: int, bucket: int) -> None:
+        """The chunks of one batch, in the bucket of its system time."""
         run(self.database, lambda conn: catalog.ensure_bucket(conn, self.instance, bucket))
         for partition in range(PARTITIONS):
             ids = self.chunk(batch, partition)
@@ -132,23 +133,50 @@ class Workers:
             pool.shutdown()
 
 
-def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> Judged:
-    """One unit, by the product's function, in this process."""
-    made = np.random.default_rng([filled.ids, begun.batch_id, partition, 1])
-    again = CHUNK // 20
-    high, low = uniform(made, CHUNK - again, partition)
-    sources = made.integers(oldest, filled.batches, again)
+def delivered(filled: Catalog, batch: int, partition: int, oldest: int) -> Ids:
+    """The ids of a new batch's partition, with re-deliveries of the batches from `oldest` on."""
+    made = np.random.default_rng([filled.ids, batch, partition, 1])
+    high, low = uniform(made, CHUNK - AGAIN, partition)
+    sources = made.integers(oldest, filled.batches, AGAIN)
     for source, wanted in zip(*np.unique(sources, return_counts=True), strict=True):
         ids = filled.chunk(int(source), partition)
         chosen = made.choice(CHUNK, int(wanted), replace=False)
         high, low = np.concatenate([high, ids[0][chosen]]), np.concatenate([low, ids[1][chosen]])
-    columns = _columns(high, low, partition)
+    return high, low
+
+
+def looked_up(filled: Catalog, driver: Driver, oldest: int) -> catalog_lookup.Seen:
+    """What one partition's look-up took, in (id, chunk) pairs: spared by the filters, made, made for nothing."""
+    place = filled.place(driver, filled.batches + 1000, FIRST + BUCKETS)
+    return catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest))
+
+
+def collected(url: str) -> float:
+    """The seconds that it takes to collect a bucket of a million ids, once its time is over."""
+    filled = Catalog(url, 1_000_000)
+    driver = filled.start()
+    for batch in range(filled.batches):
+        filled.fill(driver, batch, FIRST)
+    database, instance = filled.database, filled.instance
+    run(database, lambda conn: do(conn, "collect", "raise_floor", instance=instance, floor=FIRST + 1))
+    (gone,) = run(database, lambda conn: collector.below_floor(conn, instance))
+    began = time.monotonic()
+    dropped = run(database, lambda conn: collector.drop(conn, instance, gone))
+    seconds = time.monotonic() - began
+    assert dropped is not None
+    assert dropped.ids == filled.ids
+    return seconds
+
+
+def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> Judged:
+    """One unit, by the product's function, in this process."""
+    columns = _columns(*delivered(filled, begun.batch_id, partition, oldest), partition)
     work = receive_unit.Work(filled.database, begun, epoch)
     began, used = time.monotonic(), time.process_time()
     verdicts = list(receive_unit.judge(work)(iter([columns])))
     seconds, cpu = time.monotonic() - began, time.process_time() - used
     fates = np.concatenate([verdict.field("fate").to_numpy() for verdict in verdicts])
-    assert (fates == receive_unit.DUPLICATE).sum() == again, (
+    assert (fates == receive_unit.DUPLICATE).sum() == AGAIN, (
         "a re-delivery was not found, or a new record was taken for one"
     )
     return Judged(seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

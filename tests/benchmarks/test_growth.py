@@ -33,12 +33,19 @@ def test_growth(new_log: Callable[[], Log]) -> None:
     )
 
 
+def test_collect(new_log: Callable[[], Log]) -> None:
+    """A bucket of a million ids whose time is over: one drop."""
+    seconds = growth.collected(new_log().url)
+    Console().print(f"a bucket of a million ids is collected in {seconds:.3f} s")
+    measure.keep("receive", collect_seconds={"1000000": round(seconds, 4)})
+
+
 def _measured(log: Log, ids: int) -> dict[str, Any]:
     filled = growth.Catalog(log.url, ids)
     driver = filled.start()
     with Progress(console=Console(stderr=True)) as bar:
         for batch in bar.track(range(filled.batches), description=f"{ids:,} ids"):
-            filled.fill(driver, batch)
+            filled.fill(driver, batch, filled.bucket(batch))
     recent = next(
         batch
         for batch in range(filled.batches)
@@ -51,6 +58,7 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
         spread = [workers.judge(0) for _ in range(SPREAD_ROUNDS)]
     finally:
         workers.end()
+    asked = growth.looked_up(filled, driver, recent)
     stored = ask(
         log.url,
         "SELECT sum(pg_total_relation_size(c.oid))::bigint, sum(pg_table_size(c.oid))::bigint FROM pg_class c "
@@ -63,6 +71,8 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
         "cold_seconds": round(cold.seconds, 3), "worker_megabytes": round(warm[-1].megabytes),
         "spread_seconds": _middle(spread, "seconds"), "spread_cpu_seconds": _middle(spread, "cpu_seconds"),
         "spread_worker_megabytes": round(spread[-1].megabytes), "bytes_an_id": round(stored / held, 2),
+        "look_ups_spared": asked.spared, "look_ups": asked.looked_up,
+        "false_positive_rate": round(asked.false_positives / (asked.spared + asked.false_positives), 7),
     }  # fmt: skip
 
 

@@ -40,10 +40,10 @@ def committed(platform: Platform, query: str = "receive") -> int:
     return int(found["n"][0])
 
 
-def ask_stop(platform: Platform) -> None:
+def ask_stop(platform: Platform, pipeline: str = "shop") -> None:
     """As `onlyonce stop` does."""
     database = Database(platform.environment["ONLYONCE_DATABASE_URL"])
-    run(database, lambda conn: long_runs.ask_stop(conn, "shop"))
+    run(database, lambda conn: long_runs.ask_stop(conn, pipeline))
 
 
 @contextmanager

@@ -70,6 +70,18 @@ def test_declarations_of_a_tuple_are_declarations(write: Callable[..., Path]) ->
     assert list(declarations.load([path])) == ["t"]
 
 
+def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
+    """Also a dataclass, which asks for its module while it is made. Afterwards nobody finds the module by its name: what is
+    in it goes to executors by value."""
+    path = write("a")
+    shop = "from dataclasses import dataclass\n@dataclass\nclass Shop:\n    name: str\n"
+    path.write_text(f"from __future__ import annotations\n{shop}{path.read_text()}")
+    before = set(sys.modules)
+
+    assert list(declarations.load([path])) == ["a"]
+    assert not [name for name in set(sys.modules) - before if name.startswith("onlyonce_pipelines")]
+
+
 def test_two_pipelines_of_one_name_are_refused(write: Callable[..., Path]) -> None:
     """In one file or in two; the message names the file with the second."""
     for files in ([write("a", "a", file="one.py")], [write("a", file="x.py"), write("a", file="y.py")]):

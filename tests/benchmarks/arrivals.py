@@ -1,0 +1,161 @@
+"""A pipeline whose rows go on as they come, to Delta and to PostgreSQL, and what its users would write without it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from tests.benchmarks import ways
+
+SCHEMA = "id long, user long, at timestamp, amount long"
+TABLE = "bench.arrivals"
+BARE_TABLE = "bare_arrivals"
+RATE = 1000
+"""Records a second."""
+A_FILE = 500
+
+
+def as_it_is(rows: DataFrame) -> DataFrame:
+    """Each record a row."""
+    return rows.select("id", "user", "at", "amount")
+
+
+PIPELINES = [
+    Pipeline(
+        name="arrivals",
+        source=Files(),
+        schema=SCHEMA,
+        record_id=("id",),
+        event_time="at",
+        outputs=(
+            Output(name="delta", transform="tests.benchmarks.arrivals:as_it_is", sink=Delta()),
+            Output(name="postgres", transform="tests.benchmarks.arrivals:as_it_is", sink=Postgres(table=TABLE)),
+        ),
+    )
+]
+
+
+def put(inbox: Path, number: int, records: int = A_FILE) -> float:
+    """The next file comes in; gives the time when it was there."""
+    inbox.mkdir(parents=True, exist_ok=True)
+    first = number * records
+    at = "2026-01-01T00:00:00Z"
+    lines = [json.dumps({"id": first + n, "user": n, "at": at, "amount": n}) for n in range(records)]
+    partial = inbox / f".{number:06d}"
+    partial.write_text("\n".join(lines) + "\n")
+    partial.rename(inbox / f"{number:06d}.jsonl")
+    return time.time()
+
+
+@dataclass
+class Watch:
+    """When how many rows were in a sink. `count` is asked every few milliseconds, from the first to the last file."""
+
+    count: Callable[[], int]
+    seen: list[tuple[float, int]] = field(default_factory=list)
+
+    def look(self) -> int:
+        """Look once."""
+        rows = self.count()
+        if not self.seen or self.seen[-1][1] < rows:
+            self.seen.append((time.time(), rows))
+        return rows
+
+    def waited(self, arrivals: list[float], skip: int) -> list[float]:
+        """For each file but the first `skip` the seconds from its arrival until its rows, and all before, were there."""
+        return [
+            next(when for when, rows in self.seen if rows >= (number + 1) * A_FILE) - arrived
+            for number, arrived in enumerate(arrivals)
+            if number >= skip
+        ]
+
+
+def feed(inbox: Path, files: int, sinks: dict[str, Watch], patience: float) -> list[float]:
+    """Put in files at the rate, watch the sinks until all rows are there; gives each file's arrival."""
+    arrivals: list[float] = []
+    ended = threading.Event()
+
+    def produce() -> None:
+        began = time.monotonic()
+        for number in range(files):
+            ended.wait(max(0.0, began + number * A_FILE / RATE - time.monotonic()))
+            arrivals.append(put(inbox, number))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    until = time.monotonic() + patience
+    while min([watch.look() for watch in sinks.values()]) < files * A_FILE:
+        assert time.monotonic() < until, {name: watch.seen[-1:] for name, watch in sinks.items()}
+        time.sleep(0.02)  # the resolution of what is measured
+    producer.join()
+    return arrivals
+
+
+def in_delta(table: Path) -> Callable[[], int]:
+    """How many rows a table's commits have added so far; each commit is read once."""
+    known = {"version": -1, "rows": 0}
+
+    def count() -> int:
+        while (commit := table / "_delta_log" / f"{known['version'] + 1:020}.json").exists():
+            actions = [json.loads(line) for line in commit.read_text().splitlines()]
+            known["rows"] += sum(json.loads(one["add"]["stats"])["numRecords"] for one in actions if "add" in one)
+            known["version"] += 1
+        return known["rows"]
+
+    return count
+
+
+def in_postgres(url: str, table: str) -> Callable[[], int]:
+    """How many rows a table has; none while it is not there."""
+    import psycopg2
+
+    session = psycopg2.connect(url)
+    session.autocommit = True
+    cursor: Any = session.cursor()
+
+    def asked(statement: str, *values: str) -> Any:
+        cursor.execute(statement, values)
+        return cursor.fetchone()[0]
+
+    def count() -> int:
+        there = asked("SELECT to_regclass(%s) IS NOT NULL", table)
+        return int(asked(f"SELECT count(*) FROM {table}")) if there else 0  # a name of ours
+
+    return count
+
+
+def bare(spark: SparkSession, home: Path, url: str) -> list[StreamingQuery]:
+    """A query for each sink, straight from the files, each batch appended; what is tried twice is there twice."""
+
+    def to_delta(rows: DataFrame, _: int) -> None:
+        rows.write.format("delta").mode("append").save(str(home / "table"))
+
+    def to_postgres(rows: DataFrame, _: int) -> None:
+        def insert(part: Any) -> None:
+            from psycopg2.extras import execute_values
+
+            with ways.database_session(url) as session:
+                found = [tuple(row) for row in part]
+                if found:
+                    execute_values(session.cursor(), f"INSERT INTO {BARE_TABLE} VALUES %s", found, page_size=10_000)
+
+        rows.foreachPartition(insert)
+
+    with ways.database_session(url) as session:
+        session.cursor().execute(f'CREATE TABLE {BARE_TABLE} (id bigint, "user" bigint, at timestamptz, amount bigint)')
+    (home / "inbox").mkdir(parents=True)
+    started = []
+    for name, write in (("delta", to_delta), ("postgres", to_postgres)):
+        rows = spark.readStream.schema(SCHEMA).json(str(home / "inbox"))
+        writer = rows.writeStream.option("checkpointLocation", str(home / name)).foreachBatch(write)
+        started.append(writer.trigger(processingTime="0 seconds").start())
+    return started

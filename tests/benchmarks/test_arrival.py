@@ -1,0 +1,108 @@
+"""How long a record is under way: in the long-running mode, and after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from jobs import settings
+from tests.benchmarks import arrivals, measure
+from tests.support.long_run import ask_stop, committed, state, until
+from tests.support.platform import JOB_TIMEOUT, Platform
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+PIPELINES = "tests/benchmarks/arrivals.py"
+WARM, MEASURED = 60, 120
+"""Files, two a second: those that are left out, and those that count."""
+KILLS = 3
+
+
+def test_arrival(new_platform: Callable[..., Platform], spark: SparkSession) -> None:
+    """1,000 records a second, for a minute after half a minute: from the file's arrival until its rows are in each sink."""
+    platform = new_platform(PIPELINES)
+    url = settings.database_url().replace("+psycopg2", "")
+    found = {"bare": _bare(platform, spark, url), "exactly_once": _ours(platform, url)}
+    shown = Table("way", "sink", "p50, s", "p99, s", title="from a record's arrival to its row, at 1,000 records/s")
+    kept: dict[str, Any] = {}
+    for way, sinks in found.items():
+        for sink, waited in sinks.items():
+            p50, p99 = (round(float(np.percentile(waited, q)), 2) for q in (50, 99))
+            shown.add_row(way, sink, f"{p50:.2f}", f"{p99:.2f}")
+            kept.setdefault(way, {})[sink] = {"p50": p50, "p99": p99}
+    Console(width=100).print(shown)
+    measure.keep("receive", arrival={"seconds": kept, "records_per_second": arrivals.RATE, **measure.circumstances()})
+
+
+def _bare(platform: Platform, spark: SparkSession, url: str) -> dict[str, list[float]]:
+    home = platform.home / "bare"
+    queries = arrivals.bare(spark, home, url)
+    watches = {
+        "delta": arrivals.Watch(arrivals.in_delta(home / "table")),
+        "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.BARE_TABLE)),
+    }
+    try:
+        times = arrivals.feed(home / "inbox", WARM + MEASURED, watches, JOB_TIMEOUT)
+    finally:
+        for query in queries:
+            query.stop()
+    return {name: watch.waited(times, WARM) for name, watch in watches.items()}
+
+
+def _ours(platform: Platform, url: str) -> dict[str, list[float]]:
+    driver = platform.start("arrivals", "--forever", "--every", "0.2")
+    until(lambda: state(platform) == "running", "the long run")
+    watches = {
+        "delta": arrivals.Watch(arrivals.in_delta(settings.tables_dir() / "arrivals" / "delta")),
+        "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.TABLE)),
+    }
+    try:
+        times = arrivals.feed(settings.inbox("arrivals"), WARM + MEASURED, watches, JOB_TIMEOUT)
+    finally:
+        ask_stop(platform, "arrivals")
+        output, _ = driver.communicate(timeout=JOB_TIMEOUT)
+    assert driver.returncode == 0, output[-3000:]
+    return {name: watch.waited(times, WARM) for name, watch in watches.items()}
+
+
+def test_from_a_kill_to_the_next_commit(new_platform: Callable[..., Platform]) -> None:
+    """A drain is killed by SIGKILL when it has committed a batch more, and started again at once."""
+    platform = new_platform(PIPELINES)
+    for number in range(40):
+        arrivals.put(settings.inbox("arrivals"), number, records=10)
+    seconds: list[float] = []
+    began, driver = time.monotonic(), platform.start("arrivals", "--max-files", "1")
+    for _ in range(KILLS + 1):
+        before = _committed(platform)
+        until(lambda n=before, d=driver: _committed(platform) > n or d.poll() is not None, "a batch more")  # type: ignore[misc]
+        assert driver.poll() is None, driver.communicate()[0][-3000:]
+        seconds.append(time.monotonic() - began)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+        began, driver = time.monotonic(), platform.start("arrivals", "--max-files", "1")
+    output, _ = driver.communicate(timeout=JOB_TIMEOUT)
+    assert driver.returncode == 0, output[-3000:]
+    assert sorted(platform.sql(f"SELECT id FROM {arrivals.TABLE}")["id"]) == list(range(400))
+    first, after = seconds[0], measure.median(seconds[1:])
+    shown = Table("", "seconds", title="to the first committed batch")
+    shown.add_row("from the first start", f"{first:.1f}")
+    shown.add_row("from kill -9 and a start at once", f"{after:.1f}")
+    Console(width=80).print(shown)
+    measure.keep(
+        "receive",
+        kill_to_commit={"seconds": round(after, 2), "first_start_seconds": round(first, 2), **measure.circumstances()},
+    )
+
+
+def _committed(platform: Platform) -> int:
+    there = platform.sql("SELECT to_regclass('onlyonce.batches') AS there")["there"].notna().all()
+    return committed(platform) if there else 0
