@@ -61,7 +61,7 @@ def test_up_again_starts_nothing_anew(api: AirflowApi, home: Path) -> None:
     assert None not in before.values()
     login = platform.up()
     assert {name: processes.find(name, home) for name in airflow.COMMANDS} == before
-    assert httpx.get(login.url, trust_env=False).status_code == 200
+    assert httpx.get(login.url, trust_env=False, timeout=120).status_code == 200
 
 
 def test_the_log_of_airflow_does_not_hold_its_password(api: AirflowApi, home: Path) -> None:
