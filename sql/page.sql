@@ -97,6 +97,15 @@ WHERE instance = :instance AND output = :output
   AND window_start <= :start AND (window_start, window_end) < (:start, :end)
 GROUP BY window_start, window_end ORDER BY window_start DESC, window_end DESC LIMIT :n
 
+-- waiting_files --
+-- The files of committed batches that have no final name yet, from one on. What finalize looks for, by its index.
+WITH waiting AS (
+    SELECT output, coalesce(window_start, timestamptz '0001-01-01Z') AS since, window_start, window_end, generation, pane, shard, shards,
+           rows, bytes, temporary, lineage, batch, recorded_at
+    FROM onlyonce.files WHERE instance = :instance AND pane IS NOT NULL AND finalized_at IS NULL)
+SELECT * FROM waiting WHERE (output, since, pane, shard) > (:output, :since, :pane, :shard)
+ORDER BY output, since, pane, shard LIMIT :n
+
 -- backfills --
 -- The backfills of a pipeline that began before one, newest first.
 SELECT output, window_from, window_to, state, asked_by, run_id, windows, rows, in_time, late, lineage, batch, begun_at,

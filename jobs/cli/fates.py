@@ -3,7 +3,7 @@
 Late is the model's rule (`jobs.model.frontier`), asked once for each frontier: all rows of a batch carry
 the same one, so there are few. The comparison with the windows is on whole columns.
 
-Who calls it: `jobs.cli.look` and `jobs.cli.trace`. Errors: none of its own; a pipeline that never ran has no rows.
+Who calls it: `jobs.cli.look`, `jobs.cli.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
 Not promised: that a batch which is under way is left out. Its rows show here as soon as they are in `events`.
 """
 
@@ -31,11 +31,11 @@ NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 _ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
 
 
-def late(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs met a closed window, and the first `limit` of them."""
+def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
+    """How many (record, window) pairs met a closed window, of all outputs or only one, and the first `limit` of them."""
     rows: list[Row] = []
     total = 0
-    windowed = [output for output in pipeline.roots() if output.window is not None]
+    windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
     wanted = [*pipeline.record_id, "oo_event_time", "oo_frontier", "oo_lineage", "oo_batch"]
     for part in parts(instance, of_kind("kept"), wanted):
         for output in windowed:

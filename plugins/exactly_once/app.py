@@ -19,10 +19,12 @@ from fastapi.responses import HTMLResponse
 
 from jobs.chunks.bloom import FALSE_POSITIVES
 from jobs.model.errors import OnlyonceError, Refused
-from plugins.exactly_once import cards, charts, pages, search
+from plugins.exactly_once import cards, charts, late_records, pages, search
 from plugins.exactly_once.pages import ROWS
 from plugins.exactly_once.read import Ask, log
 
+FEW = 5
+"""How many backfills and files the page of a pipeline has; a link leads to all."""
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
@@ -42,7 +44,9 @@ _templates = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
 )
 _templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
-_templates.globals.update(span=charts.span, recent=RECENT, compared=COMPARED, one_in=round(1 / FALSE_POSITIVES))
+_templates.globals.update(
+    span=charts.span, recent=RECENT, compared=COMPARED, one_in=round(1 / FALSE_POSITIVES), few=FEW
+)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
     "Cache-Control": "no-store",
@@ -73,10 +77,12 @@ def pipeline(request: Request, instance: str) -> HTMLResponse:
             o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(pages.LATE, "start", "end"))
             for o in outputs
         }
-        backfills = ask("backfills", instance=instance, n=5, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
+        backfills = ask("backfills", instance=instance, n=FEW, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
+        files = ask("waiting_files", instance=instance, n=FEW, **_at(pages.FILES, *pages.FILES.columns))
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
-        request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills
+        request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills,
+        files=files,
     )  # fmt: skip
 
 
@@ -104,12 +110,22 @@ def windows(request: Request, instance: str, output: Text, before: Place = None)
 
 @app.get("/pipelines/{instance}/late")
 def late(request: Request, instance: str, output: Text, before: Place = None) -> HTMLResponse:
-    """The windows of an output that records came too late for, newest first."""
+    """The windows of an output that records came too late for, newest first; with the first page the records."""
     with log() as ask:
         rows = ask(
             "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(pages.LATE, "start", "end", text=before)
         )
-    return _page(request, "late.html", instance=instance, output=output, page=pages.page(rows, pages.LATE))
+        records = late_records.of_output(ask, instance, output) if rows and before is None else None
+    shown = pages.page(rows, pages.LATE)
+    return _page(request, "late.html", instance=instance, output=output, page=shown, records=records)
+
+
+@app.get("/pipelines/{instance}/files")
+def files(request: Request, instance: str, after: Place = None) -> HTMLResponse:
+    """The files of a pipeline that have no final name yet."""
+    with log() as ask:
+        rows = ask("waiting_files", instance=instance, n=ROWS + 1, **_at(pages.FILES, *pages.FILES.columns, text=after))
+    return _page(request, "files.html", instance=instance, page=pages.page(rows, pages.FILES))
 
 
 @app.get("/pipelines/{instance}/backfills")

@@ -12,6 +12,7 @@ from jobs.model.errors import Refused
 ROWS = 50
 _BETWEEN = "~"
 # In no lineage, sink or time.
+_FIRST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -60,6 +61,7 @@ BATCHES = Order(("batch",), (int,), (2**62,))
 WINDOWS = Order(("window_start", "window_end", "generation"), (instant, instant, int), (_LATEST, _LATEST, 0))
 LATE = Order(("window_start", "window_end"), (instant, instant), (_LATEST, _LATEST))
 BACKFILLS = Order(("begun_at", "lineage", "batch"), (instant, str, int), (_LATEST, "", 0))
+FILES = Order(("output", "since", "pane", "shard"), (str, instant, int, int), ("", _FIRST, -1, -1))
 COMMITS = Order(("committed_at", "unique_id"), (instant, str), (_LATEST, ""))
 UNITS = Order(("sink", "partition"), (str, int), ("", -1))
 

@@ -98,14 +98,17 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
     rows = event_rows.dataset(path, table)
     if not wanted.keys() <= set(rows.schema.names):
         return None
-    records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
-    if records > MOST_RECORDS:
-        remarks.append(
-            f"{instance} has {records:,} records, too many to look through from here: onlyonce sql, or Spark"
-        )
+    if too_many := beyond_reach(instance, table):
+        remarks.append(f"{too_many}: onlyonce sql, or Spark")
         return []
     chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
     return [_record(instance, row) for row in chosen.to_pylist()]
+
+
+def beyond_reach(instance: str, table: DeltaTable) -> str | None:
+    """Why a table `events` is not looked through for a web page; None where it is small enough."""
+    records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
+    return f"{instance} has {records:,} records, too many to look through from here" if records > MOST_RECORDS else None
 
 
 def _all_of(schema: pa.Schema, wanted: dict[str, Any]) -> pc.Expression:

@@ -22,7 +22,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwr
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
-    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=3",
+    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=3",
     "/runs?dag_id=stream_shop&run_id=scheduled__0", "/search?q=sale=1", "/search?q=nothing", "/pipelines/none",
 ]  # fmt: skip
 

@@ -239,7 +239,7 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
 
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
-    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=0",
+    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=0",
     "/runs?dag_id=stream_shop&run_id=scheduled__0", "/search?q=shop/receive/1/0",
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ NAMED = {
     "instance": "shop", "pipeline": "shop", "n": 51, "lineage": "shop/receive/1", "before": SMALL // 2, "output": "per_shop",
     "start": datetime(2013, 1, 4, tzinfo=UTC), "end": LATEST, "generation": 0, "begun_at": LATEST, "batch": SMALL // 2,
     "run_id": "run_20", "committed_at": LATEST, "unique_id": "shop/receive/1/17/events/0", "sink": "", "partition": -1,
+    "since": datetime(1, 1, 1, tzinfo=UTC), "pane": -1, "shard": -1,
 }  # fmt: skip
 
 FILL = """
@@ -51,6 +52,10 @@ SELECT lineage, batch_id, 'per_shop', w, w + interval '10 min', in_time, late FR
     LATERAL (SELECT timestamptz '2013-01-01Z' + batch_id * interval '10 min' AS w) w WHERE lineage = 'shop/per_shop/1';
 INSERT INTO onlyonce_private.panes
 SELECT 'shop', output, window_start, window_end, 0, true, 1, lineage, batch_id, 'd1' FROM onlyonce_private.window_counts;
+INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, window_end, shard, shards, generation,
+    pane, place, temporary, name, rows, bytes, checksum, finalized_at)
+SELECT 'shop', output, lineage, batch_id, 0, window_start, window_end, 0, 1, 0, 1, 'here', batch_id, batch_id, 1, 1, 'x',
+    CASE WHEN batch_id >= 20 THEN now() END FROM onlyonce_private.window_counts;
 """
 
 

@@ -1,0 +1,41 @@
+"""The records that came too late for an output: the first of them, from the table `events`, as `onlyonce late` finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+
+from jobs import declarations, settings
+from jobs.cli import fates
+from jobs.model.errors import OnlyonceError
+from plugins.exactly_once.read import Ask, Row
+from plugins.exactly_once.search import beyond_reach
+
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Late:
+    """How many (record, window) pairs there are, the first of them, and why there are none to be shown."""
+
+    total: int = 0
+    rows: list[Row] = field(default_factory=list)
+    remark: str | None = None
+
+
+def of_output(ask: Ask, instance: str, output: str) -> Late:
+    """What `events` knows of it; by the declaration as it is now. Called by the page. Raises nothing of its own."""
+    path = settings.data_dir(instance) / "events"
+    if not (path / "_delta_log").is_dir():
+        return Late(remark="the table events can't be seen from here")
+    if too_many := beyond_reach(instance, DeltaTable(str(path))):
+        return Late(remark=too_many)
+    [known] = ask("pipelines", instance=instance)
+    try:
+        pipeline = declarations.one(known["pipeline"])
+    except OnlyonceError as error:
+        return Late(remark=f"{error.what}; next: {error.hint}")
+    total, rows = fates.late(pipeline, instance, SHOWN, output)
+    known_columns = {"output", "window_start", "window_end", "closed_until", "event_time", "lineage", "batch"}
+    return Late(total, [row | {"id": {n: v for n, v in row.items() if n not in known_columns}} for row in rows])
