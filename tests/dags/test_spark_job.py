@@ -190,6 +190,6 @@ def test_a_whole_tree_of_processes_ends() -> None:
         assert root.stdout.readline() == "ready\n"
         [child] = psutil.Process(root.pid).children()
         end_tree(root)
-        assert root.wait(timeout=10) == -signal.SIGTERM
-        child.wait(10)
+        assert root.wait(timeout=60) == -signal.SIGTERM
+        child.wait(60)
     end_tree(root)

@@ -75,7 +75,7 @@ def test_a_killed_process_is_started_again_alone(api: AirflowApi) -> None:
     assert triggerer is not None
     assert scheduler is not None
     triggerer.send_signal(signal.SIGKILL)
-    processes.wait_until(lambda: not processes.is_alive(triggerer), 10, "its end")
+    processes.wait_until(lambda: not processes.is_alive(triggerer), 60, "its end")
     assert not airflow.is_running()
     platform.up()
     assert airflow.is_running()

@@ -58,7 +58,7 @@ def test_stop_and_start_keep_the_data(running: Path) -> None:
 def test_a_killed_server_comes_back_with_what_was_committed(running: Path) -> None:
     ask(settings.database_url(), "CREATE TABLE survived AS SELECT generate_series(1, 1000) AS n")
     os.kill(postmaster(running), signal.SIGKILL)
-    processes.wait_until(lambda: not postgres.is_running(), 10, "the end of the server")
+    processes.wait_until(lambda: not postgres.is_running(), 60, "the end of the server")
     postgres.start()
     assert ask(settings.database_url(), "SELECT count(*) FROM survived") == [(1000,)]
 

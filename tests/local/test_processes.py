@@ -25,8 +25,8 @@ time.sleep(600)
 
 def start_stubborn(home: Path) -> None:
     processes.spawn("stubborn", [sys.executable, "-c", STUBBORN], dict(os.environ), home)
-    processes.wait_until(lambda: len(processes.ours(home)) == 2, 20, "the child")
-    processes.wait_until(lambda: "ready" in (home / "logs" / "stubborn.log").read_text(), 20, "its word")
+    processes.wait_until(lambda: len(processes.ours(home)) == 2, 60, "the child")
+    processes.wait_until(lambda: "ready" in (home / "logs" / "stubborn.log").read_text(), 60, "its word")
 
 
 def test_everything_that_we_started_ends(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_everything_that_we_started_ends(tmp_path: Path) -> None:
     found = processes.find("stubborn", tmp_path)
     assert found is not None
     found.kill()  # its child has no parent of ours now
-    found.wait(10)
+    found.wait(60)
     assert processes.find("stubborn", tmp_path) is None
     assert processes.has_ended("stubborn", tmp_path)
     assert len(processes.ours(tmp_path)) == 1
