@@ -13,6 +13,8 @@ from plugins.exactly_once.read import Ask, Row
 from plugins.exactly_once.search import beyond_reach
 
 SHOWN = 20
+MOST_RECORDS = 2_000_000
+"""Of one table, how many the page judges: two seconds or so."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ def of_output(ask: Ask, instance: str, output: str) -> Late:
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return Late(remark="the table events can't be seen from here")
-    if too_many := beyond_reach(instance, DeltaTable(str(path))):
+    if too_many := beyond_reach(instance, DeltaTable(str(path)), MOST_RECORDS):
         return Late(remark=too_many)
     [known] = ask("pipelines", instance=instance)
     try:
@@ -37,5 +39,4 @@ def of_output(ask: Ask, instance: str, output: str) -> Late:
     except OnlyonceError as error:
         return Late(remark=f"{error.what}; next: {error.hint}")
     total, rows = fates.late(pipeline, instance, SHOWN, output)
-    known_columns = {"output", "window_start", "window_end", "closed_until", "event_time", "lineage", "batch"}
-    return Late(total, [row | {"id": {n: v for n, v in row.items() if n not in known_columns}} for row in rows])
+    return Late(total, [row | {"id": {column: row[column] for column in pipeline.record_id}} for row in rows])

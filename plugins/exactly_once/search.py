@@ -98,17 +98,17 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
     rows = event_rows.dataset(path, table)
     if not wanted.keys() <= set(rows.schema.names):
         return None
-    if too_many := beyond_reach(instance, table):
+    if too_many := beyond_reach(instance, table, MOST_RECORDS):
         remarks.append(f"{too_many}: onlyonce sql, or Spark")
         return []
     chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
     return [_record(instance, row) for row in chosen.to_pylist()]
 
 
-def beyond_reach(instance: str, table: DeltaTable) -> str | None:
-    """Why a table `events` is not looked through for a web page; None where it is small enough."""
+def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
+    """Why a table `events` is not looked through for a web page; None where it has at most so many records."""
     records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
-    return f"{instance} has {records:,} records, too many to look through from here" if records > MOST_RECORDS else None
+    return f"{instance} has {records:,} records, too many to look through from here" if records > most else None
 
 
 def _all_of(schema: pa.Schema, wanted: dict[str, Any]) -> pc.Expression:

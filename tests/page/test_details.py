@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from fastapi.testclient import TestClient
 
 from jobs.settings import ROOT
-from plugins.exactly_once import search
+from plugins.exactly_once import late_records
 from tests.page.conftest import PREFIX
 from tests.page.shop import DAY, HOUR, Shop
 from tests.page.test_page import get
@@ -110,7 +110,7 @@ def test_records_that_cannot_be_looked_at_are_said_to_be(
     if why == "no declaration":
         monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
     if why == "too many":
-        monkeypatch.setattr(search, "MOST_RECORDS", 2)
+        monkeypatch.setattr(late_records, "MOST_RECORDS", 2)
     html = get(client, "/pipelines/shop/late", output="per_shop")
     words = {
         "no table": "can&#39;t be seen from here",
