@@ -90,12 +90,12 @@ ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
 
 -- late_windows --
 -- The windows of an output, below one, that records came too late for, newest first.
-SELECT window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded,
+SELECT pipeline, window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded,
        count(*) AS batches
 FROM onlyonce.late
 WHERE instance = :instance AND output = :output
   AND window_start <= :start AND (window_start, window_end) < (:start, :end)
-GROUP BY window_start, window_end ORDER BY window_start DESC, window_end DESC LIMIT :n
+GROUP BY pipeline, window_start, window_end ORDER BY window_start DESC, window_end DESC LIMIT :n
 
 -- waiting_files --
 -- The files of committed batches that have no final name yet, from one on. What finalize looks for, by its index.

@@ -115,7 +115,8 @@ def late(request: Request, instance: str, output: Text, before: Place = None) ->
         rows = ask(
             "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(pages.LATE, "start", "end", text=before)
         )
-        records = late_records.of_output(ask, instance, output) if rows and before is None else None
+    # The log waits for nobody while the table is read.
+    records = late_records.of_output(rows[0]["pipeline"], instance, output) if rows and before is None else None
     shown = pages.page(rows, pages.LATE)
     return _page(request, "late.html", instance=instance, output=output, page=shown, records=records)
 

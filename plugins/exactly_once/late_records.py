@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from jobs import declarations, settings
 from jobs.cli import fates
 from jobs.model.errors import OnlyonceError
-from plugins.exactly_once.read import Ask, Row
+from plugins.exactly_once.read import Row
 from plugins.exactly_once.search import beyond_reach
 
 SHOWN = 20
@@ -26,16 +26,15 @@ class Late:
     remark: str | None = None
 
 
-def of_output(ask: Ask, instance: str, output: str) -> Late:
-    """What `events` knows of it; by the declaration as it is now. Called by the page. Raises nothing of its own."""
+def of_output(name: str, instance: str, output: str) -> Late:
+    """What `events` knows of it; by the declaration of pipeline `name` as it is now. Called by the page. Raises nothing of its own."""
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return Late(remark="the table events can't be seen from here")
     if too_many := beyond_reach(instance, DeltaTable(str(path)), MOST_RECORDS):
         return Late(remark=too_many)
-    [known] = ask("pipelines", instance=instance)
     try:
-        pipeline = declarations.one(known["pipeline"])
+        pipeline = declarations.one(name)
     except OnlyonceError as error:
         return Late(remark=f"{error.what}; next: {error.hint}")
     total, rows = fates.late(pipeline, instance, SHOWN, output)

@@ -87,16 +87,20 @@ def feed(inbox: Path, files: int, sinks: dict[str, Watch], patience: float) -> l
     def produce() -> None:
         began = time.monotonic()
         for number in range(files):
-            ended.wait(max(0.0, began + number * A_FILE / RATE - time.monotonic()))
+            if ended.wait(max(0.0, began + number * A_FILE / RATE - time.monotonic())):
+                return
             arrivals.append(put(inbox, number))
 
     producer = threading.Thread(target=produce)
     producer.start()
     until = time.monotonic() + patience
-    while min([watch.look() for watch in sinks.values()]) < files * A_FILE:
-        assert time.monotonic() < until, {name: watch.seen[-1:] for name, watch in sinks.items()}
-        time.sleep(0.02)  # the resolution of what is measured
-    producer.join()
+    try:
+        while min([watch.look() for watch in sinks.values()]) < files * A_FILE:
+            assert time.monotonic() < until, {name: watch.seen[-1:] for name, watch in sinks.items()}
+            time.sleep(0.02)  # the resolution of what is measured
+    finally:
+        ended.set()
+        producer.join()
     return arrivals
 
 
@@ -140,15 +144,7 @@ def bare(spark: SparkSession, home: Path, url: str) -> list[StreamingQuery]:
         rows.write.format("delta").mode("append").save(str(home / "table"))
 
     def to_postgres(rows: DataFrame, _: int) -> None:
-        def insert(part: Any) -> None:
-            from psycopg2.extras import execute_values
-
-            with ways.database_session(url) as session:
-                found = [tuple(row) for row in part]
-                if found:
-                    execute_values(session.cursor(), f"INSERT INTO {BARE_TABLE} VALUES %s", found, page_size=10_000)
-
-        rows.foreachPartition(insert)
+        rows.foreachPartition(ways.insert_into(url, BARE_TABLE))
 
     with ways.database_session(url) as session:
         session.cursor().execute(f'CREATE TABLE {BARE_TABLE} (id bigint, "user" bigint, at timestamptz, amount bigint)')

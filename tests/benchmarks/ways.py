@@ -199,6 +199,20 @@ def database_session(url: str) -> Iterator[Any]:
         session.close()
 
 
+def insert_into(url: str, table: str) -> Callable[[Iterator[Any]], None]:
+    """What a task does that appends its rows to a table of ours: one statement for a page of them."""
+
+    def insert(part: Iterator[Any]) -> None:
+        from psycopg2.extras import execute_values
+
+        with database_session(url) as session:
+            found = [tuple(row) for row in part]
+            if found:
+                execute_values(session.cursor(), f"INSERT INTO {table} VALUES %s", found, page_size=10_000)
+
+    return insert
+
+
 def _claimed(url: str) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
     def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         from psycopg2.extras import execute_values

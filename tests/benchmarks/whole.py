@@ -74,20 +74,11 @@ class Bare:
         flat.write.format("delta").mode("append").save(str(self.home / "bare" / "table"))
 
     def _to_postgres(self, rows: DataFrame, batch_id: int) -> None:
-        url = self.url
         flat = rows.select("oo_window.start", "oo_window.end", "group", "rows", "amount")
 
-        def insert(part: Any) -> None:
-            from psycopg2.extras import execute_values
-
-            with ways.database_session(url) as session:
-                found = [tuple(row) for row in part]
-                if found:
-                    execute_values(session.cursor(), "INSERT INTO bare_per_user VALUES %s", found, page_size=10_000)
-
-        with ways.database_session(url) as session:
+        with ways.database_session(self.url) as session:
             session.cursor().execute(
                 "CREATE TABLE IF NOT EXISTS bare_per_user "
                 '(window_start timestamptz, window_end timestamptz, "group" bigint, rows bigint, amount bigint)'
             )
-        flat.foreachPartition(insert)
+        flat.foreachPartition(ways.insert_into(self.url, "bare_per_user"))

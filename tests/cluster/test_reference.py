@@ -52,13 +52,10 @@ def test_both_pipelines_run_on_the_real_set_up(
     """With re-deliveries: every output is the batch over the rows in time. Without the password nothing is read, nor is any
     password told."""
     platform = new_platform("tests/support/topic_pipelines.py")
-    environment = {
-        "TOPICS": uuid4().hex[:8], "TOPIC_SERVERS": guarded.guarded, "TOPIC_OFFSETS": str(offsets),
-        "TOPIC_LOGIN": login("a guess"),
-    }  # fmt: skip
-    platform.environment.update(environment)
-    for key, value in environment.items():
-        monkeypatch.setenv(key, value)
+    platform.give(
+        monkeypatch, TOPICS=uuid4().hex[:8], TOPIC_SERVERS=guarded.guarded, TOPIC_OFFSETS=str(offsets),
+        TOPIC_LOGIN=login("a guess"),
+    )  # fmt: skip
     source = declarations.load()[name].source
     assert isinstance(source, Kafka)
     guarded.make_topic(source.topic, partitions=4)
@@ -67,6 +64,8 @@ def test_both_pipelines_run_on_the_real_set_up(
 
     refused = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)
     assert refused.returncode != 0
+    assert "Authentication" in refused.stdout + refused.stderr
+    assert platform.sql("SELECT * FROM onlyonce.batches").empty
     assert "a guess" not in refused.stdout + refused.stderr
     platform.environment["TOPIC_LOGIN"] = login(PASSWORD)
     done = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)

@@ -38,10 +38,7 @@ def fed(
 
     def make(pipeline: str, records: int, offsets: int) -> tuple[Platform, Kafka]:
         platform = new_platform("tests/support/topic_pipelines.py")
-        environment = {"TOPICS": uuid4().hex[:8], "TOPIC_SERVERS": broker.servers, "TOPIC_OFFSETS": str(offsets)}
-        platform.environment.update(environment)
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
+        platform.give(monkeypatch, TOPICS=uuid4().hex[:8], TOPIC_SERVERS=broker.servers, TOPIC_OFFSETS=str(offsets))
         source = declarations.load()[pipeline].source
         assert isinstance(source, Kafka)
         broker.make_topic(source.topic, partitions=4)

@@ -21,6 +21,7 @@ from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
 from tests.support.bad_input import record
 from tests.support.check_shop import check
+from tests.support.long_run import committed
 from tests.support.platform import JOB_TIMEOUT, Platform, free_port
 from tests.support.proxy import Proxy
 
@@ -174,14 +175,3 @@ def test_the_memory_of_a_driver_is_bounded_over_many_batches(new_platform: Calla
     print(f"memory after {batches} batches against a third of them: {ratios}, at the end {end}")
     assert ratios["python"] < 1.3
     assert ratios["java"] < 1.5
-
-
-def committed(platform: Platform) -> int:
-    """How many batches receive has committed."""
-    try:
-        rows = platform.sql(
-            "SELECT count(*) AS n FROM onlyonce.batches WHERE query = 'receive' AND state = 'committed'"
-        )
-    except Exception:
-        return 0  # the run has not made its tables yet
-    return int(rows["n"][0])

@@ -9,16 +9,16 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from tests.support.platform import ROOT, free_port
+from tests.support.needed import missing
+from tests.support.platform import ROOT
 
 JARS = ROOT / ".venv" / "broker"
 PATIENCE = 60.0
@@ -61,7 +61,7 @@ inter.broker.listener.name=PLAINTEXT
 listener.name.guarded.sasl.enabled.mechanisms=PLAIN
 listener.name.guarded.plain.sasl.jaas.config={login} user_onlyonce="{password}";
 """
-"""A second door, for those who have the password; the tests' own clients take the first."""
+"""A second door, for those who have the password; the tests' own clients take the first. A line takes the place of an earlier one."""
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -74,18 +74,18 @@ class Broker:
     def __init__(self, folder: Path, password: str = "") -> None:
         required()
         self.folder = folder
-        self.port, controller = _free_ports()
+        self.port, controller, guarded = _free_ports()
         self.servers = f"127.0.0.1:{self.port}"
-        self.guarded = f"127.0.0.1:{free_port()}"
+        self.guarded = f"127.0.0.1:{guarded}"
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
         text = SETTINGS.format(port=self.port, controller=controller, data=data)
         if password:
-            there = self.guarded.rsplit(":", 1)[1]
-            more = GUARDED.format(port=self.port, controller=controller, guarded=there, login=LOGIN, password=password)
-            text = "\n".join(line for line in text.splitlines() if "listeners=" not in line) + more
+            text += GUARDED.format(
+                port=self.port, controller=controller, guarded=guarded, login=LOGIN, password=password
+            )
         self._settings.write_text(text)
         identity = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         # An id that begins with a dash would be taken for an option.
@@ -257,12 +257,8 @@ class Broker:
 
 def required() -> None:
     """Skip a test where the broker's jars are missing; in continuous integration that is a failure."""
-    if any(JARS.glob("kafka_*.jar")):
-        return
-    word = f"no Kafka broker in {JARS}: `make .venv/broker` gets its jars (so does `make test`)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(word)
-    pytest.skip(word)
+    if not any(JARS.glob("kafka_*.jar")):
+        missing(f"no Kafka broker in {JARS}: `make .venv/broker` gets its jars (so does `make test`)")
 
 
 @contextmanager
@@ -277,9 +273,11 @@ def running(folder: Path, password: str = "") -> Iterator[Broker]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        return one.getsockname()[1], two.getsockname()[1]
+def _free_ports() -> list[int]:
+    # All held at once, so that they differ.
+    with ExitStack() as held:
+        found = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        return [one.getsockname()[1] for one in found]
 
 
 def _java(*command: str) -> list[str]:

@@ -11,24 +11,17 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.support.needed import missing
 
 BUILD_TIMEOUT = 900
 SOURCES = ("main.go", "go.mod", "go.sum")
-
-
-def required(what: str, why: str) -> None:
-    """Skip a test for want of something; in continuous integration that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}: {why}; these tests must run here")
-    pytest.skip(f"{what}: {why}")
 
 
 def built(source: Path, why: str) -> Path:
     """The program of a folder, built if its sources are new. Skips without Go; `why` says what it is needed for."""
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
-        required("there is no Go on this machine", why)
+        missing(f"there is no Go on this machine: {why}")
     content = b"".join((source / name).read_bytes() for name in SOURCES)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
     program = cache / f"{source.name}-{hashlib.sha256(content).hexdigest()[:16]}"
@@ -39,6 +32,6 @@ def built(source: Path, why: str) -> Path:
             [str(go), "build", "-o", str(partial), "."], cwd=source, capture_output=True, text=True, timeout=BUILD_TIMEOUT
         )  # fmt: skip
         if done.returncode:
-            required(f"{source.name} could not be built: {done.stderr[-500:]}", why)
+            missing(f"{source.name} could not be built, {why}: {done.stderr[-500:]}")
         partial.replace(program)
     return program

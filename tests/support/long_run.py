@@ -35,7 +35,9 @@ def turns(platform: Platform) -> int:
 
 
 def committed(platform: Platform, query: str = "receive") -> int:
-    """How many batches of a query are committed."""
+    """How many batches of a query are committed; none while there is no log."""
+    if platform.sql("SELECT to_regclass('onlyonce.batches') AS there")["there"].isna().all():
+        return 0
     found = platform.sql(f"SELECT count(*) AS n FROM onlyonce.batches WHERE query = '{query}' AND state = 'committed'")
     return int(found["n"][0])
 

@@ -45,6 +45,11 @@ class Platform(ScratchPlatform):
         for key, value in self.environment.items():
             monkeypatch.setenv(key, value)
 
+    def give(self, monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+        """More settings, for this process and for the runs of the platform."""
+        self.environment.update(environment)
+        self.enter(monkeypatch)
+
     def put(self, pipeline: str, name: str, records: list[Any]) -> Path:
         """Put a file into the inbox as a producer should: complete at once. A str is a line as it is."""
         folder = self.home / "inbox" / pipeline

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import go_programs
+from tests.support.needed import missing
 from tests.support.platform import ROOT
 
 SOURCE = ROOT / "tests" / "pubsub_fake"
@@ -27,7 +28,7 @@ def binary() -> Path:
     try:
         import google.cloud.pubsub_v1  # noqa: F401
     except ImportError:
-        go_programs.required("the package google-cloud-pubsub is not installed", WHY)
+        missing(f"the package google-cloud-pubsub is not installed: {WHY}")
     return go_programs.built(SOURCE, WHY)
 
 

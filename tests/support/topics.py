@@ -24,10 +24,7 @@ class Shop:
 
     def name(self, platform: Platform, patch: pytest.MonkeyPatch, **more: str) -> None:
         """Make it the topic of the platform's declarations. `more`: SHOP_BY and the like."""
-        environment = {"SHOP_TOPIC": self.topic, "SHOP_SERVERS": self.broker.servers, **more}
-        platform.environment.update(environment)
-        for name, value in environment.items():
-            patch.setenv(name, value)
+        platform.give(patch, SHOP_TOPIC=self.topic, SHOP_SERVERS=self.broker.servers, **more)
 
     def send(self, partition: int, *values: Any, keep: bool = True, **more: Any) -> dict[tuple[int, int], Any]:
         """Send messages to one partition, as they are or as JSON, and give their places, noted if they are to `keep`."""
