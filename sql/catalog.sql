@@ -41,9 +41,11 @@ WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, lineage, bat
 UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
--- note_near --
--- Duplicates of a unit that were caught near the edge of the dedup horizon.
-UPDATE onlyonce_private.units SET near_horizon = :near WHERE unique_id = :unique_id
+-- note_look_ups --
+-- What it took a unit to know its duplicates, and those that were caught near the edge of the dedup horizon.
+UPDATE onlyonce_private.units
+SET lookups_spared = :spared, false_positives = :false_positives, near_horizon = nullif(CAST(:near AS bigint), 0)
+WHERE unique_id = :unique_id
 
 -- floor --
 -- The number of an instance, and the bucket below which its ids are collected. FOR SHARE: the collector's update waits

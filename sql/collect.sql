@@ -95,7 +95,7 @@ GROUP BY b.instance HAVING sum(b.near_horizon) > 0 ORDER BY b.instance
 
 -- remove_units --
 -- The units of some batches that were committed long ago. Not those of the last batch of a lineage, which people look at.
--- The batch takes their number, and the sum that only they have.
+-- The batch takes their number, and the sums that only they have.
 WITH old AS (
     SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b
     WHERE b.state = 'committed' AND b.units_removed IS NULL
@@ -106,11 +106,13 @@ WITH old AS (
 gone AS (
     DELETE FROM onlyonce_private.units u USING old
     WHERE (u.lineage, u.batch_id) = (old.lineage, old.batch_id)
-    RETURNING u.lineage, u.batch_id, u.near_horizon),
+    RETURNING u.lineage, u.batch_id, u.near_horizon, u.lookups_spared, u.false_positives),
 summed AS (
-    SELECT old.lineage, old.batch_id, count(gone.lineage)::int AS units, sum(gone.near_horizon)::bigint AS near
+    SELECT old.lineage, old.batch_id, count(gone.lineage)::int AS units, sum(gone.near_horizon)::bigint AS near,
+           sum(gone.lookups_spared)::bigint AS spared, sum(gone.false_positives)::bigint AS false_positives
     FROM old LEFT JOIN gone USING (lineage, batch_id) GROUP BY 1, 2)
-UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon = summed.near
+UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon = summed.near, lookups_spared = summed.spared,
+    false_positives = summed.false_positives
 FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
 RETURNING b.units_removed
 

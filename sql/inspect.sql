@@ -37,6 +37,10 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state,
        b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate,
        coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
                                  WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon,
+       coalesce(b.lookups_spared, (SELECT sum(u.lookups_spared)::bigint FROM onlyonce_private.units u
+                                   WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS lookups_spared,
+       coalesce(b.false_positives, (SELECT sum(u.false_positives)::bigint FROM onlyonce_private.units u
+                                    WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS false_positives,
        b.unknown_fields, b.in_time, b.late, b.written_again, b.units_removed,
        b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after, b.system_time, b.partitions, b.mode,
        b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at
@@ -59,6 +63,8 @@ COMMENT ON COLUMN onlyonce.batches.invalid IS 'receive: records with a reason in
 COMMENT ON COLUMN onlyonce.batches.remnant IS 'receive: records from before the horizon';
 COMMENT ON COLUMN onlyonce.batches.duplicate IS 'receive: records that were kept before';
 COMMENT ON COLUMN onlyonce.batches.near_horizon IS 'receive: duplicates whose first delivery was in the oldest tenth of the dedup horizon. If there are any, lengthen dedup_horizon: the next ones may come after it';
+COMMENT ON COLUMN onlyonce.batches.lookups_spared IS 'receive: look-ups of an id in a chunk of the catalog that its Bloom filter spared; NULL when no chunk was asked';
+COMMENT ON COLUMN onlyonce.batches.false_positives IS 'receive: look-ups that a filter asked for and that found nothing: they cost time, and no record';
 COMMENT ON COLUMN onlyonce.batches.units_removed IS 'how many of its units were removed from the log, long after it was committed';
 COMMENT ON COLUMN onlyonce.batches.unknown_fields IS 'receive: kept records with fields that the declaration does not know';
 COMMENT ON COLUMN onlyonce.batches.in_time IS 'output: (record, window) pairs in time';

@@ -28,13 +28,14 @@ CROSS JOIN LATERAL (
     WHERE x.lineage = l.lineage AND x.batch > l.last_batch - :n AND x.batch <= l.last_batch OFFSET 0) c
 GROUP BY 1, 2 ORDER BY 1, 2
 
--- near_horizon --
--- Duplicates of the last batches that were caught in the oldest tenth of the dedup horizon.
-SELECT l.instance AS pipeline, coalesce(sum(b.near_horizon), 0)::bigint AS near_horizon, coalesce(sum(b.duplicate), 0)::bigint AS duplicate FROM (
+-- look_ups --
+-- Of the last batches: duplicates that were caught in the oldest tenth of the dedup horizon, and what the filters did.
+SELECT l.instance AS pipeline, coalesce(sum(b.near_horizon), 0)::bigint AS near_horizon,
+       coalesce(sum(b.lookups_spared), 0)::bigint AS lookups_spared, coalesce(sum(b.false_positives), 0)::bigint AS false_positives FROM (
     SELECT DISTINCT ON (instance) instance, lineage, last_batch FROM onlyonce.lineages
     WHERE query = 'receive' AND last_batch IS NOT NULL ORDER BY instance, life DESC) l
 CROSS JOIN LATERAL (
-    SELECT x.near_horizon, x.duplicate FROM onlyonce.batches x
+    SELECT x.near_horizon, x.lookups_spared, x.false_positives FROM onlyonce.batches x
     WHERE x.lineage = l.lineage AND x.batch_id > l.last_batch - :n AND x.state = 'committed' OFFSET 0) b
 GROUP BY 1 ORDER BY 1
 

@@ -26,7 +26,7 @@ SELECT l.instance, l.query AS stage, b.* FROM (
     WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
 CROSS JOIN LATERAL (
     SELECT x.lineage, x.batch_id AS batch, x."in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late,
-           x.committed_at, extract(epoch FROM x.committed_at - x.begun_at)::float AS took,
+           x.lookups_spared, x.false_positives, x.committed_at, extract(epoch FROM x.committed_at - x.begun_at)::float AS took,
            extract(epoch FROM x.committed_at - x.system_time)::float AS lag
     FROM onlyonce.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
     ORDER BY x.batch_id DESC LIMIT :n OFFSET 0) b

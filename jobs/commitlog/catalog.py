@@ -118,9 +118,27 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
     )  # fmt: skip
 
 
-def note_near(connection: Connection, unique_id: str, near: int) -> None:
-    """Note in a unit how many duplicates were caught near the edge of the horizon, in the transaction of its claim."""
-    do(connection, "catalog", "note_near", unique_id=unique_id, near=near)
+@dataclass(frozen=True)
+class LookUps:
+    """What it took to know which ids are in the catalog, in (id, chunk) pairs; nothing where no chunk was asked.
+
+    `spared`: the filter said no. `made`: it said maybe, and the exact ids were asked. `false_positives`: of these, in vain.
+    `near`: how many ids were found in buckets near the edge of the dedup horizon.
+    """
+
+    spared: int = 0
+    made: int = 0
+    false_positives: int = 0
+    near: int = 0
+
+
+def note_look_ups(connection: Connection, unique_id: str, took: LookUps) -> None:
+    """Note in a unit what its look-ups came to, in the transaction of its claim."""
+    if took.spared or took.made:
+        do(
+            connection, "catalog", "note_look_ups",
+            unique_id=unique_id, spared=took.spared, false_positives=took.false_positives, near=took.near,
+        )  # fmt: skip
 
 
 def without_ids(connection: Connection, instance: str) -> list[Any]:

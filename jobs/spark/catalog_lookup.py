@@ -43,16 +43,10 @@ _cache = Cache(CACHE_BYTES)
 
 @dataclass(frozen=True)
 class Seen:
-    """Which of the wanted ids are in the catalog, and what it took to know: in (id, chunk) pairs.
-
-    `near`: how many were found in buckets near the edge of the dedup horizon.
-    """
+    """Which of the wanted ids are in the catalog, and what it took to know."""
 
     found: NDArray[np.bool_]
-    spared: int
-    looked_up: int
-    false_positives: int
-    near: int = 0
+    took: catalog.LookUps
 
 
 def seen(database: Database, place: catalog.Place, wanted: Ids) -> NDArray[np.bool_]:
@@ -120,7 +114,8 @@ class _Asked:
     def seen(self) -> Seen:
         """What came of it."""
         spared = len(self.found) * len(self.answered) - self.looked_up
-        return Seen(self.found, spared, self.looked_up, self.false_positives, int(self.near.sum()))
+        took = catalog.LookUps(spared, self.looked_up, self.false_positives, int(self.near.sum()))
+        return Seen(self.found, took)
 
 
 def forget() -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -80,13 +81,20 @@ def stream(spark: SparkSession, path: Path, start: int) -> DataFrame:
     return reader.load(str(path))
 
 
-def of_batches(spark: SparkSession, path: Path, received: list[Any]) -> DataFrame:
-    """The kept rows of some receive batches, as a bounded read."""
-    rows = spark.read.format("delta").load(str(path)).filter("oo_kind = 'kept'")
-    if not received:
-        return rows.limit(0)
-    wanted = F.lit(False)
-    for lineage in sorted({r.lineage for r in received}):
-        numbers = [r.batch_id for r in received if r.lineage == lineage]
-        wanted |= (F.col("oo_lineage") == lineage) & F.col("oo_batch").between(min(numbers), max(numbers))
-    return rows.filter(wanted)
+def kept_files(path: Path, received: list[Any]) -> list[Path]:
+    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query `received`.
+
+    No look at the table's state, which grows with it; nothing rewrites these files (`maintain`). No JVM needed.
+    """
+    added = [file for one in received for file in delta.added(path, one.delta_version)]
+    return [file.path for file in added if file.partition["oo_kind"] == "kept"]
+
+
+def count(files: list[Path]) -> int:
+    """How many rows data files hold, as they say themselves."""
+    return sum(parquet.read_metadata(file).num_rows for file in files)
+
+
+def placed_by(spark: SparkSession, files: list[Path]) -> DataFrame:
+    """Of the rows in data files what says in which window they are, and whether that was closed."""
+    return spark.read.schema(f"oo_event_time timestamp, oo_frontier {FRONTIER}").parquet(*map(str, files))

@@ -193,9 +193,12 @@ def _end(
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:
-    if not received:
+    files = events.kept_files(context.events, received)
+    if not files:
         return []
-    rows = windowing.counted(events.of_batches(context.spark, context.events, received), root)
+    if root.window is None:  # never closed, so nothing is late
+        return [dict.fromkeys(results.WINDOW) | {"in_time": events.count(files), "late": 0}]
+    rows = windowing.counted(events.placed_by(context.spark, files), root.window, root.lateness)
     numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in results.WINDOW]
     return [
         {**{name: to_time(row[name]) for name in results.WINDOW}, "in_time": row.in_time, "late": row.late}

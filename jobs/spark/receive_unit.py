@@ -31,6 +31,8 @@ CANDIDATE, INVALID, SEED = 0, 1, 2
 KEPT, DUPLICATE, REMNANT = 0, 3, 4
 """What becomes of it; an invalid row and the seed keep their code."""
 
+NO_LOOK_UPS = catalog.LookUps()
+
 Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
 
 
@@ -83,7 +85,7 @@ class _Tally:
     unknown_fields: int
     largest: int | None
     remnant: int = 0
-    near_horizon: int = 0
+    took: catalog.LookUps = NO_LOOK_UPS
 
 
 def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
@@ -131,7 +133,7 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
         duplicate=int((~new).sum()),
         unknown_fields=int(records.unknown[rows[new]].sum()),
         largest=int(times.max()) if len(times) else None,
-        near_horizon=seen.near,
+        took=seen.took,
     )
 
 
@@ -157,8 +159,7 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
         if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
             catalog.add(connection, place, stored, filtered)
         units.fill(connection, unit, content, counts)
-        if tally.near_horizon:
-            catalog.note_near(connection, str(unit), tally.near_horizon)
+        catalog.note_look_ups(connection, str(unit), tally.took)
         passing("receive-unit-before-commit")
 
     run(work.database, write)

@@ -86,20 +86,14 @@ def in_batch(events: DataFrame, output: Output) -> DataFrame:
     return kept if output.window is None else assign(kept, output.window)
 
 
-def counted(events: DataFrame, output: Output) -> DataFrame:
-    """(oo_window or null, in_time, late) of the kept rows of a batch, in (record, window) pairs."""
-    kept = events.filter("oo_kind = 'kept'")
-    if output.window is None:
-        keyed = kept.select(
-            F.lit(None).cast("struct<start:timestamp,end:timestamp>").alias("oo_window"), F.lit(False).alias("late")
-        )
-    elif isinstance(output.window, Session):
+def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs."""
+    if isinstance(window, Session):
         # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
-        hour = F.window("oo_event_time", "1 hour")
-        keyed = kept.select(hour.alias("oo_window"), is_late(output.window, output.lateness).alias("late"))
+        placed = kept.withColumn("oo_window", F.window("oo_event_time", "1 hour"))
     else:
-        placed = assign(kept, output.window)
-        keyed = placed.select("oo_window", is_late(output.window, output.lateness).alias("late"))
+        placed = assign(kept, window)
+    keyed = placed.select("oo_window", is_late(window, lateness).alias("late"))
     return keyed.groupBy("oo_window").agg(F.count_if(~F.col("late")).alias("in_time"), F.count_if("late").alias("late"))
 
 

@@ -25,6 +25,9 @@ class Card:
     bytes: int
     chunks: int
     kept_ids: Chart | None
+    false_positives: int
+    judged_new: int
+    """Look-ups of the last batches whose id was not in the chunk: what the filters can be wrong about."""
 
     @property
     def verdict(self) -> str:
@@ -32,6 +35,15 @@ class Card:
         if self.broken or self.of["unbalanced"]:
             return "broken"
         return "conserved" if self.of["batches"] else "nothing"
+
+    @property
+    def false_positive_rate(self) -> str:
+        """How often a filter said "maybe" of an id that was not there, as counted."""
+        if not self.judged_new:
+            return "–"
+        if not self.false_positives:
+            return f"none of {charts.number(self.judged_new)}"
+        return f"1 in {charts.number(self.judged_new / self.false_positives)}"
 
     @property
     def slowest(self) -> Row | None:
@@ -60,12 +72,14 @@ def late_by_window(rows: Sequence[Row]) -> list[Chart]:
 
 
 def _card(of: Row, recent: list[Row], broken: list[Row], lag: list[Row], catalog: list[Row]) -> Card:
+    wrong, spared = (sum(row[column] or 0 for row in recent) for column in ("false_positives", "lookups_spared"))
     by_stage = [(stage, list(rows)) for stage, rows in groupby(recent, lambda row: row["stage"])]
     return Card(
         of, lag, broken, [(stage, _charts(stage, rows)) for stage, rows in by_stage],
         ids=sum(row["ids"] for row in catalog), bytes=sum(row["bytes"] for row in catalog),
         chunks=sum(row["chunks"] for row in catalog),
         kept_ids=charts.chart("ids", "ids", [(charts.time(c["bucket_start"]), c["ids"]) for c in catalog]) if catalog else None,
+        false_positives=wrong, judged_new=wrong + spared,
     )  # fmt: skip
 
 
@@ -76,5 +90,5 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
     ]
     if stage != "receive":
         return [charts.by_batch("in time", "in_time", rows), charts.by_batch("late", "late", rows), *times]
-    rare = [column for column in ("invalid", "remnant") if any(row[column] for row in rows)]
-    return [charts.by_batch(column, column, rows) for column in ("kept", "duplicate", *rare)] + times
+    rare = [column for column in ("invalid", "remnant", "false_positives") if any(row[column] for row in rows)]
+    return [charts.by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times

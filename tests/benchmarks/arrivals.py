@@ -70,32 +70,31 @@ class Watch:
             self.seen.append((time.time(), rows))
         return rows
 
-    def waited(self, arrivals: list[float], skip: int) -> list[float]:
-        """For each file but the first `skip` the seconds from its arrival until its rows, and all before, were there."""
+    def waited(self, arrivals: dict[int, float]) -> list[float]:
+        """For each file the seconds from its arrival until its rows, and all before, were there."""
         return [
             next(when for when, rows in self.seen if rows >= (number + 1) * A_FILE) - arrived
-            for number, arrived in enumerate(arrivals)
-            if number >= skip
+            for number, arrived in arrivals.items()
         ]
 
 
-def feed(inbox: Path, files: int, sinks: dict[str, Watch], patience: float) -> list[float]:
-    """Put in files at the rate, watch the sinks until all rows are there; gives each file's arrival."""
-    arrivals: list[float] = []
+def feed(inbox: Path, files: range, sinks: dict[str, Watch], patience: float) -> dict[int, float]:
+    """Put in files, by number, at the rate; watch the sinks until all rows are there; gives each file's arrival."""
+    arrivals: dict[int, float] = {}
     ended = threading.Event()
 
     def produce() -> None:
         began = time.monotonic()
-        for number in range(files):
-            if ended.wait(max(0.0, began + number * A_FILE / RATE - time.monotonic())):
+        for put_before, number in enumerate(files):
+            if ended.wait(max(0.0, began + put_before * A_FILE / RATE - time.monotonic())):
                 return
-            arrivals.append(put(inbox, number))
+            arrivals[number] = put(inbox, number)
 
     producer = threading.Thread(target=produce)
     producer.start()
     until = time.monotonic() + patience
     try:
-        while min([watch.look() for watch in sinks.values()]) < files * A_FILE:
+        while min([watch.look() for watch in sinks.values()]) < files.stop * A_FILE:
             assert time.monotonic() < until, {name: watch.seen[-1:] for name, watch in sinks.items()}
             time.sleep(0.02)  # the resolution of what is measured
     finally:

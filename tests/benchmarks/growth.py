@@ -145,10 +145,10 @@ def delivered(filled: Catalog, batch: int, partition: int, oldest: int) -> Ids:
     return high, low
 
 
-def looked_up(filled: Catalog, driver: Driver, oldest: int) -> catalog_lookup.Seen:
-    """What one partition's look-up took, in (id, chunk) pairs: spared by the filters, made, made for nothing."""
+def looked_up(filled: Catalog, driver: Driver, oldest: int) -> catalog.LookUps:
+    """What one partition's look-up took."""
     place = filled.place(driver, filled.batches + 1000, FIRST + BUCKETS)
-    return catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest))
+    return catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest)).took
 
 
 def collected(url: str) -> float:

@@ -71,7 +71,7 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
         "cold_seconds": round(cold.seconds, 3), "worker_megabytes": round(warm[-1].megabytes),
         "spread_seconds": _middle(spread, "seconds"), "spread_cpu_seconds": _middle(spread, "cpu_seconds"),
         "spread_worker_megabytes": round(spread[-1].megabytes), "bytes_an_id": round(stored / held, 2),
-        "look_ups_spared": asked.spared, "look_ups": asked.looked_up,
+        "look_ups_spared": asked.spared, "look_ups": asked.made,
         "false_positive_rate": round(asked.false_positives / (asked.spared + asked.false_positives), 7),
     }  # fmt: skip
 

@@ -57,9 +57,9 @@ class Worker:
 
         def counted(*arguments: Any) -> catalog_lookup.Seen:
             seen = look_up(*arguments)
-            self.looked_up += seen.looked_up
-            self.spared += seen.spared
-            self.false_positives += seen.false_positives
+            self.looked_up += seen.took.made
+            self.spared += seen.took.spared
+            self.false_positives += seen.took.false_positives
             return seen
 
         def loaded(connection: Any, instance: str, key: catalog.ChunkKey) -> bytes | None:

@@ -33,6 +33,9 @@ def worked(shop: Shop) -> Shop:
     shop.receive(("a", at(0)), ("b", at(1)), ("c", at(90)))
     shop.output()
     shop.receive(("a", at(0)), ('{"id"', "the line is no JSON object"))
+    shop.log.rows(
+        "UPDATE onlyonce_private.units SET lookups_spared = 7, false_positives = 2 WHERE unique_id = 'shop/receive/1/1/events/0'"
+    )
     return shop
 
 
@@ -79,6 +82,8 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
     tide, watermark = found["onlyonce.tide.time"], found["onlyonce.watermark.time"]
     assert tide["shop", "receive"] == at(90).timestamp()
     assert watermark == {("shop", "per_shop"): at(89).timestamp()}
+    assert found["onlyonce.lookups.spared"] == {("shop",): 7}
+    assert found["onlyonce.lookups.false_positives"] == {("shop",): 2}
     assert found["onlyonce.catalog.ids"] == {("shop",): 3}
     assert found["onlyonce.catalog.size"]["shop",] == 48 + found["onlyonce.catalog.filters.size"]["shop",]
 

@@ -68,7 +68,11 @@ class Shop:
             catalog.add(connection, place, bytes(16 * 10), bytes(24))
             first = partition == 0
             counts = Counts(10, invalid * first, 0, duplicate * first, 0, DAY + number * HOUR)
-            self._unit(connection, driver, UnitId(driver.lineage, number, "events", partition), 10, counts)
+            unit = UnitId(driver.lineage, number, "events", partition)
+            self._unit(connection, driver, unit, 10, counts)
+            in_vain = int(first and number % 25 == 0)
+            took = catalog.LookUps(10 * (number + 1) - in_vain, in_vain + duplicate * first, in_vain)
+            catalog.note_look_ups(connection, str(unit), took)
         if ends:
             read = 20 + duplicate + invalid
             batches.end_receive(connection, driver, batch, read, number + 1, bounded=False)

@@ -51,14 +51,21 @@ def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, cl
     [(ids, stored)] = log.rows(
         f"SELECT sum(id_count)::int, sum(length(ids) + length(filter))::int FROM {PRIVATE}.catalog_chunks"
     )
+    [(wrong, judged)] = log.rows(
+        f"SELECT sum(false_positives)::int, sum(false_positives + lookups_spared)::int FROM {PRIVATE}.units "
+        f"WHERE lineage = 'shop/receive/1' AND sink = 'events' AND batch_id > %s - 60 AND batch_id <= %s",
+        last,
+        last,
+    )
     html = get(client, "/")
 
     assert batches == 120
+    assert wrong == 2
     assert late == 12
     assert figures(html) == {
         "epoch": number(epoch), "last_batch": number(last), "tide": time(tide), "kept": number(kept),
         "duplicate": number(duplicate), "late": number(late), "invalid": number(invalid), "remnant": number(remnant),
-        "ids": f"{number(ids)} {size(stored)}",
+        "ids": f"{number(ids)} {size(stored)}", "false_positives": f"1 in {number(judged / wrong)}",
     }  # fmt: skip
     assert "✓ conserved" in html
     assert figures(get(client, "/pipelines/shop")) == figures(html)

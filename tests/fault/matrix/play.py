@@ -122,7 +122,7 @@ def _played(play: Play) -> Any:
         (at_least_once, "rows", _rows), (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
-        (outputs, "_counts", _counts), (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
+        (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
@@ -322,14 +322,6 @@ def _applied(context: RunContext, output: Output, stream: Events) -> Events:
     kind = output.name[: len(output.name.rstrip("0123456789_"))]
     function, schema = declared.KINDS[kind]
     return Events(stream.path, function, schema)
-
-
-def _counts(context: RunContext, root: Output, received: list[Any]) -> list[Row]:
-    """The kept rows of the batches as they are in `events`: another way than the log's own figures."""
-    wanted = {(r.lineage, r.batch_id) for r in received}
-    rows = DeltaTable(str(context.events)).to_pyarrow_table(columns=["oo_kind", "oo_lineage", "oo_batch"])
-    found = sum(row["oo_kind"] == "kept" and (row["oo_lineage"], row["oo_batch"]) in wanted for row in rows.to_pylist())
-    return [{"window_start": None, "window_end": None, "in_time": found, "late": 0}] if wanted else []
 
 
 def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> int:
