@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from jobs.model.errors import InvariantBroken
-from jobs.spark import own_tables
+from jobs.spark import events, own_tables
 from jobs.spark.delta import SKIPPING, Commit
 from tests.support.together import together
 
@@ -130,3 +131,25 @@ def test_a_filter_of_delta_rs_finds_rows_in_a_table_that_is_skipped_by_nothing(t
     own_tables.append_rows([[row(1), row(2)], [row(3)]], path, commit(1))
 
     assert DeltaTable(str(path)).to_pyarrow_table(filters=[("n", "=", 2)])["n"].to_pylist() == [2]
+
+
+def test_the_kept_rows_of_batches_are_counted_by_the_files_of_their_commits(tmp_path: Path) -> None:
+    """Of a commit with two files; not those of other kinds, of other commits, nor what no commit names."""
+    path = tmp_path / "events"
+    schema = pa.schema([("oo_kind", pa.string()), ("n", pa.int64())])
+    write_deltalake(path, schema.empty_table(), partition_by=["oo_kind"])
+
+    def batch(version: int, kind: str, files: list[list[int]]) -> SimpleNamespace:
+        rows = [[{"n": n} for n in file] for file in files]
+        held = own_tables.append_rows(rows, path, commit(version), {"oo_kind": kind})
+        return SimpleNamespace(delta_version=held)
+
+    first, invalid = batch(0, "kept", [[1, 2, 3], [4]]), batch(1, "invalid", [[5]])
+    later = batch(2, "kept", [[6, 7]])
+    stray = path / "killed" / "oo_kind=kept" / "part.parquet"
+    stray.parent.mkdir(parents=True)
+    parquet.write_table(pa.table({"n": [8]}), stray)
+
+    assert events.count(events.kept_files(path, [first, invalid])) == 4
+    assert events.count(events.kept_files(path, [first, invalid, later])) == 6
+    assert events.kept_files(path, [invalid]) == []

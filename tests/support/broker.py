@@ -56,19 +56,22 @@ log.cleaner.dedupe.buffer.size=2097152
 GUARDED = """
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_SSL
 inter.broker.listener.name=PLAINTEXT
+listener.name.guarded.ssl.keystore.type=PKCS12
+listener.name.guarded.ssl.keystore.location={keystore}
+listener.name.guarded.ssl.keystore.password={password}
 listener.name.guarded.sasl.enabled.mechanisms=PLAIN
 listener.name.guarded.plain.sasl.jaas.config={login} user_onlyonce="{password}";
 """
-"""A second door, for those who have the password; the tests' own clients take the first. A line takes the place of an earlier one."""
+"""A second door, by TLS, for those who have the password; the tests' own clients take the first. A line takes the place of an earlier one."""
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class Broker:
     """A broker with a folder and a port of its own, which both stay when it is killed and started again.
 
-    With a password it has a second port, `guarded`, where user `onlyonce` must say it.
+    With a password it has a second port, `guarded`, by TLS, where user `onlyonce` must say it. Who connects there trusts `certificate`.
     """
 
     def __init__(self, folder: Path, password: str = "") -> None:
@@ -82,10 +85,12 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
         text = SETTINGS.format(port=self.port, controller=controller, data=data)
+        self.certificate = folder / "certificate.pem"
         if password:
             text += GUARDED.format(
-                port=self.port, controller=controller, guarded=guarded, login=LOGIN, password=password
-            )
+                port=self.port, controller=controller, guarded=guarded, login=LOGIN, password=password,
+                keystore=_certified(self.certificate, password),
+            )  # fmt: skip
         self._settings.write_text(text)
         identity = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         # An id that begins with a dash would be taken for an option.
@@ -280,14 +285,32 @@ def _free_ports() -> list[int]:
         return [one.getsockname()[1] for one in found]
 
 
+def _certified(certificate: Path, password: str) -> Path:
+    """Make a key for this machine's own address and its certificate, which nobody else has signed; gives the file of both."""
+    keystore = certificate.with_suffix(".p12")
+    store = ["-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", password, "-alias", "broker"]
+    make = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "SAN=IP:127.0.0.1", "-validity", "2"]
+    _done(certificate.parent, [_of_java("keytool"), *make, *store])
+    _done(certificate.parent, [_of_java("keytool"), "-exportcert", "-rfc", "-file", str(certificate), *store])
+    return keystore
+
+
+def _of_java(program: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / program) if home else program
+
+
 def _java(*command: str) -> list[str]:
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
-    return [str(java), *MEMORY, "-cp", f"{JARS}/*", *command]
+    return [_of_java("java"), *MEMORY, "-cp", f"{JARS}/*", *command]
 
 
 def _run(folder: Path, *command: str) -> None:
-    done = subprocess.run(_java(*command), cwd=folder, capture_output=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
+    _done(folder, _java(*command))
+
+
+def _done(folder: Path, command: list[str]) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")[-2000:]
 
 
 def _silent() -> Any:

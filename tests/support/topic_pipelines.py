@@ -1,6 +1,6 @@
 """The two pipelines that ship, fed by topics of their names, at the broker that the environment names.
 
-With TOPIC_LOGIN in it they say who they are.
+With TOPIC_LOGIN in it they say who they are, by TLS; they trust the certificate in the file TOPIC_TRUST.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from jobs.model.declare import Kafka, Pipeline
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 
 WITH_PASSWORD = {
-    "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "env:TOPIC_LOGIN",
+    "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "env:TOPIC_LOGIN",
+    "ssl.truststore.type": "PEM", "ssl.truststore.location": "env:TOPIC_TRUST",
 }  # fmt: skip
 
 
