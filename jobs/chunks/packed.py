@@ -20,8 +20,10 @@ Ids = tuple[Half, Half]
 BYTES = 16
 """What one packed id takes."""
 
-Slice = tuple[int, int]
-"""Ids of a chunk, by their numbers: from the first to before the second."""
+Slices = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Ids of a chunk, by their numbers: from each start to before each end."""
+FENCE = 64
+"""Each so many-th upper half of a chunk tells exactly where an id would be: an eighth of a byte for each id."""
 SPREAD = 4.0
 """Ids are uniform, so the number of one in its chunk is known up to a deviation of sqrt(count) / 2 at most. Four of these
 to either side miss one id in 16,000, and a miss is seen."""
@@ -45,21 +47,42 @@ def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
     return found
 
 
-def slices(count: int, high: Half) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where in a chunk of `count` ids those with these upper halves should be, by their size: starts and ends."""
+def slices(count: int, high: Half) -> Slices:
+    """Where in a chunk of `count` ids those with these upper halves should be, by their size."""
     near = (high.astype(np.float64) / 2.0**64 * count).astype(np.int64)
     around = int(SPREAD * np.sqrt(count) / 2) + 2
     return np.maximum(near - around, 0), np.minimum(near + around, count)
 
 
-def in_slice(ids: Ids, where: Slice, count: int, wanted: tuple[np.uint64, np.uint64]) -> bool | None:
-    """Whether the chunk holds an id, by one slice of it; None when it may be outside of the slice."""
-    first, last = where
-    after_first = first == 0 or (len(ids[0]) > 0 and ids[0][0] < wanted[0])
-    before_last = last == count or (len(ids[0]) > 0 and wanted[0] < ids[0][-1])
-    if not (after_first and before_last):
-        return None
-    return bool(member(ids, (np.array([wanted[0]]), np.array([wanted[1]])))[0])
+def fences(chunk: Ids) -> Half:
+    """What `between` needs to know of a chunk."""
+    return chunk[0][::FENCE].copy()
+
+
+def between(known: Half, count: int, high: Half) -> Slices:
+    """Where in a chunk of `count` ids those with these upper halves are if they are there, by its fences."""
+    before, after = (np.searchsorted(known, high, side=side) for side in ("left", "right"))
+    return np.maximum(before - 1, 0) * FENCE, np.minimum(after * FENCE + 1, count)
+
+
+def joined(some: Slices) -> Slices:
+    """The same ids in slices that lie apart, in order."""
+    order = np.argsort(some[0])
+    starts, ends = some[0][order], np.maximum.accumulate(some[1][order])
+    apart = starts[1:] > ends[:-1]
+    return starts[np.append(True, apart)], ends[np.append(apart, True)]
+
+
+def in_slices(ids: Ids, where: Slices, count: int, wanted: Ids) -> NDArray[np.bool_] | None:
+    """Which of the wanted ids a chunk of `count` holds, by the ids of some slices of it, joined; None when one of them
+    may be outside of the slices."""
+    starts, ends = where
+    high, first = ids[0], np.append(0, np.cumsum(ends - starts))
+    # The slice in which an id must be is the last one that begins below it.
+    mine = np.maximum(np.searchsorted(high[first[:-1]], wanted[0], side="left") - 1, 0)
+    after_start = (starts[mine] == 0) | (high[first[mine]] < wanted[0])
+    before_end = (ends[mine] == count) | (wanted[0] < high[first[mine + 1] - 1])
+    return member(ids, wanted) if (after_start & before_end).all() else None
 
 
 def pack(ids: Ids) -> bytes:

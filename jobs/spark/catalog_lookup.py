@@ -155,9 +155,12 @@ def _made_again(database: Database, instance: str, chunk: Chunk) -> bloom.Filter
 def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, keep: bool) -> NDArray[np.bool_] | None:
     """Which of few ids a large chunk holds, by the slices in which they must be; None when all of it is better fetched.
 
-    Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it.
+    Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it. Of one that was here
+    whole the fences are still known: its slices are 64 ids then, and not some thousand.
     """
-    starts, ends = packed.slices(chunk[1], some[0])
+    known = _cache.get(("fences", database.url, instance, chunk))
+    near = packed.slices(chunk[1], some[0]) if known is None else packed.between(known, chunk[1], some[0])
+    starts, ends = packed.joined(near)
     asked = int((ends - starts).sum())
     paid_name = ("slices", database.url, instance, chunk)
     paid = asked + (_cache.get(paid_name) or 0)
@@ -168,11 +171,7 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     parts = run(database, lambda conn: catalog.slices(conn, instance, *chunk, starts.tolist(), ends.tolist()))
     if parts is None:
         raise _Moved
-    told = [
-        packed.in_slice(unpack(part), (start, end), chunk[1], (some[0][n], some[1][n]))
-        for n, (part, start, end) in enumerate(zip(parts, starts, ends, strict=True))
-    ]
-    return None if None in told else np.array(told, dtype=bool)
+    return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk[1], some)
 
 
 def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
@@ -184,6 +183,8 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
             raise _Moved  # under the same key there may be a merged chunk, of more ids
         cached = unpack(stored)
         _cache.put(name, cached, sum(half.nbytes for half in cached))
+        known = packed.fences(cached)
+        _cache.put(("fences", database.url, instance, chunk), known, known.nbytes)
     return cached
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.chunks import packed
+from jobs.commitlog import catalog
 from jobs.spark import catalog_lookup
+from jobs.spark.lru import Cache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 
@@ -27,13 +31,36 @@ def test_a_slice_says_what_the_whole_chunk_says_or_that_it_cannot(
     everything = chunk + uniform(background, 1)
     stored = packed.pack(ids_of(everything))
     wanted = wanted + chunk[::2] + everything[-3:]
-    starts, ends = packed.slices(len(everything), ids_of(wanted)[0])
-    told = []
-    for (high, low), start, end in zip(wanted, starts.tolist(), ends.tolist(), strict=True):
-        part = packed.unpack(stored[16 * start : 16 * end])
-        told.append(packed.in_slice(part, (start, end), len(everything), (np.uint64(high), np.uint64(low))))
+    if not everything:
+        return
+    told = answers(stored, packed.slices(len(everything), ids_of(wanted)[0]), wanted)
 
-    assert all(answer in (None, one in set(everything)) for one, answer in zip(wanted, told, strict=True))
+    assert told in (None, [one in set(everything) for one in wanted])
+
+
+@QUICK
+@given(pairs, pairs, st.integers(1, 4_000))
+def test_by_its_fences_a_slice_always_says_what_the_whole_chunk_says(
+    chunk: list[Record], wanted: list[Record], background: int
+) -> None:
+    """For ids of any spread, many with one upper half, and with few ids around each."""
+    everything = chunk + uniform(background, 1)
+    stored = packed.pack(ids_of(everything))
+    wanted = wanted + chunk[::2] + everything[-3:] + [(high, low ^ 1) for high, low in everything[:5]]
+    known = packed.fences(packed.unpack(stored))
+    near = packed.between(known, len(everything), ids_of(wanted)[0])
+
+    assert answers(stored, near, wanted) == [one in set(everything) for one in wanted]
+    assert (near[1] - near[0] <= 2 * packed.FENCE + 1 + len(chunk)).all()
+
+
+def answers(stored: bytes, near: packed.Slices, wanted: list[Record]) -> list[bool] | None:
+    """What the joined slices of a stored chunk say, as the database would give them."""
+    starts, ends = packed.joined(near)
+    assert (starts[1:] > ends[:-1]).all()
+    parts = b"".join(stored[16 * start : 16 * end] for start, end in zip(starts, ends, strict=True))
+    told = packed.in_slices(packed.unpack(parts), (starts, ends), len(stored) // 16, ids_of(wanted))
+    return None if told is None else told.tolist()
 
 
 def test_uniform_ids_are_where_they_are_expected() -> None:
@@ -87,6 +114,35 @@ def test_a_catalog_larger_than_the_cache_is_not_fetched_for_a_few(
         assert worker.receive(102, uniform(MANY, 1)[4 * number : 4 * number + 4]) == ["duplicate"] * 4
 
     assert [key for key in worker.loaded if key.batch_id == 0] == []
+
+
+def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of its ids bring it whole; then the cache has lost it, and three ids cost no more than what is around them."""
+    asked: list[int] = []
+    slices = catalog.slices
+
+    def counted(*given: Any) -> Any:
+        asked.append(sum(given[5]) - sum(given[4]))
+        return slices(*given)
+
+    monkeypatch.setattr(catalog, "slices", counted)
+    worker.receive(102, uniform(MANY, 1)[::2])
+    assert ([key.batch_id for key in worker.loaded], asked) == ([0], [])
+    monkeypatch.setattr(catalog_lookup, "_cache", without_ids(catalog_lookup._cache))
+
+    assert worker.receive(103, uniform(MANY, 1)[:3]) == ["duplicate"] * 3
+    assert 0 < sum(asked) <= 3 * 2 * packed.FENCE + 3
+
+
+def without_ids(cache: Cache) -> Cache:
+    """The same cache when it was too small for exact ids."""
+    left = Cache(2**30)
+    for name, (value, size) in cache._held.items():
+        if name[0] != "ids":  # type: ignore[index]
+            left.put(name, value, size)
+    return left
 
 
 def test_ids_that_are_not_where_they_should_be_are_found_all_the_same(

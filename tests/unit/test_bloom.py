@@ -52,25 +52,26 @@ def test_there_is_never_a_false_negative(there: list[tuple[int, int]], others: l
 
 @pytest.mark.parametrize("count", [5, 50, 1_000, 20_000, 200_000])
 def test_false_positives_are_as_rare_as_stated(count: int) -> None:
-    """One in 10,000 of a million ids that are not there; within twice that, which chance leaves alone. Small ones too."""
-    found = maybe(filter_of(some(count, 1)), some(1_000_000, 2))
+    """One in a million, of ten million ids that are not there; within twice that, which chance leaves alone. Small ones too."""
+    known = filter_of(some(count, 1))
+    found = sum(len(maybe(known, some(1_000_000, seed))) for seed in range(2, 12))
 
-    assert len(found) / 1_000_000 < 2 * bloom.FALSE_POSITIVES
+    assert found / 10_000_000 < 2 * bloom.FALSE_POSITIVES
 
 
 def test_ids_that_share_their_partition_are_told_apart_as_well() -> None:
     """Receive puts an id into a partition by the remainder of its high half: the probes must not depend on that."""
-    (high, low), (other, others) = some(20_000, 1), some(200_000, 2)
+    (high, low), (other, others) = some(20_000, 1), some(2_000_000, 2)
     four = np.uint64(4)
 
     found = maybe(filter_of((high // four * four, low)), (other // four * four, others))
 
-    assert len(found) / 200_000 < 4 * bloom.FALSE_POSITIVES
+    assert len(found) / 2_000_000 < 4 * bloom.FALSE_POSITIVES
 
 
-def test_an_id_with_its_filter_takes_less_than_19_bytes() -> None:
+def test_an_id_with_its_filter_takes_less_than_20_bytes() -> None:
     """The catalog's budget is 24 with the rows around them."""
-    assert 16 + len(bloom.make(some(100_000, 1))) / 100_000 < 19
+    assert 16 + len(bloom.make(some(100_000, 1))) / 100_000 < 20
 
 
 def test_an_empty_filter_holds_nothing() -> None:
