@@ -22,7 +22,7 @@ from jobs.model.errors import InvariantBroken
 from jobs.spark.lru import Cache
 
 CACHE_BYTES = 256 * 1024 * 1024
-"""How much of the catalog a worker keeps, filters and ids together; the least recently used goes first."""
+"""How much of the catalog a worker keeps: filters, which each batch asks, and where there is room for them exact ids."""
 AT_ONCE = 32
 """How many filters one query brings."""
 SLICES_FROM = 4
@@ -182,7 +182,7 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
         if stored is None or len(stored) != packed.BYTES * chunk[1]:
             raise _Moved  # under the same key there may be a merged chunk, of more ids
         cached = unpack(stored)
-        _cache.put(name, cached, sum(half.nbytes for half in cached))
+        _cache.put(name, cached, sum(half.nbytes for half in cached), spare=True)
         known = packed.fences(cached)
         _cache.put(("fences", database.url, instance, chunk), known, known.nbytes)
     return cached

@@ -110,18 +110,21 @@ def _admin(spark: SparkSession, source: Kafka) -> Iterator[_Asking]:
 
 
 def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    kind, message = cause.getClass().getSimpleName(), str(cause.getMessage())
-    if any(mark in kind for mark in ("Authentication", "Authorization", "Config")):
+    causes = [error.java_exception]
+    while causes[-1].getCause() is not None:
+        causes.append(causes[-1].getCause())
+    kinds = [cause.getClass().getSimpleName() for cause in causes]
+    message = str(causes[-1].getMessage())
+    # A certificate that nobody has vouched for is told by the layers below, in words of their own.
+    refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
+    if refused:
         return Refused(
-            f"Kafka at {source.servers} refuses: {kind}: {message}",
+            f"Kafka at {source.servers} refuses: {refused[0]}: {message}",
             data="nothing was read or written",
             hint="correct the options of the declaration, or what the variables that they name hold",
         )
     return Retryable(
-        f"Kafka at {source.servers} does not answer: {kind}: {message}",
+        f"Kafka at {source.servers} does not answer: {kinds[-1]}: {message}",
         data="nothing was read or written",
         hint="run the same command again when the brokers are up",
     )

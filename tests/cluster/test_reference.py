@@ -75,7 +75,9 @@ def test_both_pipelines_run_on_the_real_set_up(
 
     refused = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)
     assert refused.returncode != 0
-    assert {"password": "Authentication", "certificate": "certificate"}[wrong] in refused.stdout + refused.stderr
+    assert {"password": "SaslAuthentication", "certificate": "SslAuthentication"}[
+        wrong
+    ] in refused.stdout + refused.stderr
     assert platform.sql("SELECT * FROM onlyonce.batches").empty
     assert not any(secret in refused.stdout + refused.stderr for secret in ("a guess", PASSWORD))
     platform.environment.update({"TOPIC_LOGIN": login(PASSWORD), "TOPIC_TRUST": str(guarded.certificate)})

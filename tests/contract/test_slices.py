@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jobs.chunks import packed
 from jobs.commitlog import catalog
 from jobs.spark import catalog_lookup
-from jobs.spark.lru import Cache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 
@@ -130,19 +129,10 @@ def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
     monkeypatch.setattr(catalog, "slices", counted)
     worker.receive(102, uniform(MANY, 1)[::2])
     assert ([key.batch_id for key in worker.loaded], asked) == ([0], [])
-    monkeypatch.setattr(catalog_lookup, "_cache", without_ids(catalog_lookup._cache))
+    catalog_lookup._cache._spare.clear()
 
     assert worker.receive(103, uniform(MANY, 1)[:3]) == ["duplicate"] * 3
     assert 0 < sum(asked) <= 3 * 2 * packed.FENCE + 3
-
-
-def without_ids(cache: Cache) -> Cache:
-    """The same cache when it was too small for exact ids."""
-    left = Cache(2**30)
-    for name, (value, size) in cache._held.items():
-        if name[0] != "ids":  # type: ignore[index]
-            left.put(name, value, size)
-    return left
 
 
 def test_ids_that_are_not_where_they_should_be_are_found_all_the_same(

@@ -1,0 +1,51 @@
+"""Who must act when Kafka says no: whoever gave the options, or nobody but time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.model.errors import OnlyonceError, Refused, Retryable
+from jobs.model.kafka import Kafka
+from jobs.spark.kafka_admin import _told
+
+SALES = Kafka(topic="sales", servers="kafka-1:9093")
+
+
+def java(*causes: tuple[str, str]) -> Any:
+    """An error of Java, the outermost first, as (class, message)."""
+    (kind, message), *below = causes
+    return SimpleNamespace(
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind),
+        getMessage=lambda: message,
+        getCause=lambda: java(*below) if below else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("causes", "wanted", "said"),
+    [
+        (
+            [("ExecutionException", ""), ("SaslAuthenticationException", "Authentication failed: Invalid username or password")],
+            Refused, "SaslAuthenticationException: Authentication failed: Invalid username or password",
+        ),
+        (
+            [("ExecutionException", ""), ("SslAuthenticationException", "SSL handshake failed"), ("SSLHandshakeException", "PKIX path validation failed"),
+             ("CertPathValidatorException", "signature check failed"), ("SignatureException", "Signature does not match.")],
+            Refused, "SslAuthenticationException: Signature does not match.",
+        ),
+        ([("KafkaException", "Failed to create"), ("ConfigException", "No such file ca.pem")], Refused, "ConfigException: No such file ca.pem"),
+        ([("ExecutionException", ""), ("TimeoutException", "Timed out waiting for a node")], Retryable, "TimeoutException: Timed out waiting for a node"),
+    ],
+    ids=["a wrong password", "a certificate of somebody else", "a wrong option", "nobody there"],
+)  # fmt: skip
+def test_what_only_other_options_can_mend_is_refused_and_is_not_to_be_tried_again(
+    causes: list[tuple[str, str]], wanted: type[OnlyonceError], said: str
+) -> None:
+    """However many layers of Java lie around and below the cause."""
+    told = _told(SALES, SimpleNamespace(java_exception=java(*causes)))  # type: ignore[arg-type]
+
+    assert type(told) is wanted
+    assert said in told.what
