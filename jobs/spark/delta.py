@@ -39,6 +39,8 @@ CONFLICTS = 20
 """How often a replacement is tried while other commits come between."""
 
 LOG = "_delta_log"
+STAGED = "_staged_commits"
+"""A folder that Delta 4.4 makes in the log's, before the first commit."""
 MADE_UNTIL = tenacity.stop_after_delay(30)
 MADE_WAIT = tenacity.wait_random(0.1, 1)
 """Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
@@ -115,12 +117,16 @@ def _clear(log: Path) -> None:
     with suppress(OSError):
         for entry in log.glob(".*"):
             entry.unlink(missing_ok=True)
+        if (log / STAGED).exists():
+            (log / STAGED).rmdir()
         log.rmdir()
 
 
 def _only_begun(path: Path) -> bool:
     inside = [entry.name for entry in path.iterdir()] if path.is_dir() else []
-    return inside == [LOG] and all(entry.name.startswith(".") for entry in (path / LOG).iterdir())
+    return inside == [LOG] and all(
+        entry.name.startswith(".") or entry.name == STAGED for entry in (path / LOG).iterdir()
+    )
 
 
 def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]) -> int:

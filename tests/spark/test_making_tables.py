@@ -29,6 +29,7 @@ def begun(path: Path) -> Path:
     """A folder as it is between the making of its log and the first commit."""
     log = path / "_delta_log"
     log.mkdir(parents=True)
+    (log / "_staged_commits").mkdir()
     (log / ".00000000000000000000.json.1f0c.tmp").write_text("{}")
     return path
 
