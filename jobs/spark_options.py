@@ -31,9 +31,9 @@ def options(master: str) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # One open file for each kind in a task, instead of a sort of all rows by kind.
-        "spark.sql.maxConcurrentOutputFileWriters": "8",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # A row may be a block of some thousand records.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.ui.enabled": os.environ.get("ONLYONCE_SPARK_UI", "false"),
         "spark.ui.showConsoleProgress": "false",

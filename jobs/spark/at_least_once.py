@@ -1,4 +1,4 @@
-"""Receive without a catalog: parse and write. No exchange, no units. At-least-once mode, and ids by position.
+"""Receive without a catalog: what of it is not that of exactly once. No exchange, no units. At-least-once mode, and ids by position.
 
 Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so also a replayed batch is in
 `events` once. What is not told is a re-delivery: it is kept again. By position that is no loss: a record is its place,
@@ -20,29 +20,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs.commitlog import batches
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.lineages import Driver
 from jobs.failpoints import passing
 from jobs.model.batch import Batch, to_micros, to_time
-from jobs.model.declare import Pipeline
 from jobs.model.frontier import Frontier
 from jobs.model.units import Counts
-from jobs.spark import delta, events, parse
-
-
-def rows(pipeline: Pipeline, batch: Batch, lines: DataFrame) -> DataFrame:
-    """The lines of a batch as rows of `events`, each kept or invalid by itself."""
-    plan = batch.plan
-    given = {
-        "oo_kind": F.when(F.col("oo_reason").isNull(), "kept").otherwise("invalid"),
-        "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage), "oo_batch": F.lit(plan.batch_id),
-        "oo_partition": F.spark_partition_id(), "oo_frontier": events.stamp(batch.frontier),
-    }  # fmt: skip
-    return events.rows(parse.records(lines, pipeline, plan.system_time), pipeline, given)
+from jobs.spark import delta, events
 
 
 def landed(path: Path, lineage: str, batch_id: int) -> bool:

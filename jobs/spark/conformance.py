@@ -24,7 +24,7 @@ from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Custom, Files, Growing, Kafka, Pipeline
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.starts import EARLIEST
-from jobs.spark import parse, source_files
+from jobs.spark import arrived, source_files
 from jobs.spark.failures import translate
 from jobs.spark.news import Inbox
 from jobs.spark.source_files import Listed
@@ -125,7 +125,7 @@ def _weight(scratch: Path, pipeline: Pipeline) -> int:
 def _rows(spark: SparkSession, pipeline: Pipeline, listed: Listed, now: datetime, problems: list[str]) -> Rows:
     bad = source_files.unreadable(listed.files)
     lines, count = source_files.lines(spark, pipeline, listed.files, bad)
-    rows = _as_rows(parse.records(lines, pipeline, now))
+    rows = _as_rows(arrived.rows(spark, lines, pipeline, now))
     if rows.total() != count:
         problems.append(
             f"batch {listed.batch_no} has {rows.total()} records, and {count} were counted when it was listed"

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.frontier import Frontier
-from jobs.spark import columns, delta, own_tables
-from jobs.spark.names import quoted
+from jobs.spark import columns, delta, own_tables, schemas
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
@@ -38,32 +36,13 @@ UNSPLIT = 2147483647
 
 def schema(pipeline: Pipeline) -> StructType:
     """The declared columns and the platform's."""
-    return StructType(StructType.fromDDL(pipeline.schema).fields + StructType.fromDDL(PLATFORM).fields)
+    return StructType(schemas.of(pipeline.schema).fields + schemas.of(PLATFORM).fields)
 
 
 def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
     """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
     delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
     columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
-
-
-def stamp(known: Frontier) -> Column:
-    """A frontier as a literal column."""
-    parts = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
-    return F.struct(*parts)
-
-
-def rows(frame: DataFrame, pipeline: Pipeline, given: dict[str, Column]) -> DataFrame:
-    """A frame as rows of the table: the columns that are given, and those of the frame."""
-    fields = schema(pipeline).fields
-    return frame.select(
-        *[given.get(f.name, F.col(quoted(f.name))).cast(_kind(f.dataType)).alias(f.name) for f in fields]
-    )
-
-
-def _kind(kind: DataType) -> DataType | str:
-    # A name costs one call into the JVM, a type ten; only the names of nested fields can't always be read back.
-    return kind if isinstance(kind, ArrayType | MapType | StructType) else kind.simpleString()
 
 
 def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:

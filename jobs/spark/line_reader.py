@@ -1,10 +1,10 @@
 """Lines of files with their places: each with the byte at which it begins. Byte ranges, read in parallel.
 
 Spark's text source does not say where a line is. Here a task reads ranges of files and cuts them into lines itself, on
-whole arrays: about a megabyte at a time, more only for a line that is longer. A range has the lines that *begin* in it,
+whole arrays: some megabytes at a time, more only for a line that is longer. A range has the lines that *begin* in it,
 so a file has the same lines with the same places however it is cut.
 
-Who calls it: `source_files`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a growing
+Who calls it: `arrived`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a growing
 one that is another by now. Not promised: that any other change of a file while it is read is noticed here; the count of its
 lines does that (conservation).
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -21,15 +21,16 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from jobs.model.errors import Retryable
 
-PIECE = 1 << 20
+PIECE = 1 << 22
 RANGE = 1 << 25
 """How much of a file one task reads; small files are read together up to it."""
 MOST = 1 << 62
 NEWLINE = 10
-SCHEMA = "value string, oo_file long, oo_position long"
+ReadOn = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ARROW = pa.schema([("value", pa.string()), ("oo_file", pa.int64()), ("oo_position", pa.int64())])
 
 
@@ -51,17 +52,15 @@ class Range:
     inode: int | None = None
 
 
-def read(spark: SparkSession, ranges: Iterable[Range]) -> DataFrame:
-    """The lines of some ranges as (value, oo_file, oo_position)."""
+def read(spark: SparkSession, ranges: Iterable[Range], read_on: ReadOn, schema: StructType) -> DataFrame:
+    """The lines of some ranges, as (value, oo_file, oo_position), and what `read_on` makes of them in the same task."""
     tasks = list(_together(part for whole in ranges for part in _cut(whole)))
 
     def of_task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for part in tasks[number]:
-                    yield from lines(part)
+        mine = [part for batch in numbers for number in batch.column(0).to_pylist() for part in tasks[number]]
+        return read_on(batch for part in mine for batch in lines(part))
 
-    return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(of_task, SCHEMA)
+    return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(of_task, schema)
 
 
 def packed(path: str, key: int, skipped: int = 0) -> Range:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from pyarrow import parquet
-from pyspark.sql import DataFrame
 
 from jobs.failpoints import passing
 from jobs.spark import delta
@@ -35,18 +34,14 @@ BETWEEN = 20
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
 
 
-def append(frame: DataFrame, path: Path, commit: delta.Commit, partition_by: str) -> int:
-    """Append rows once, as the tasks write them; gives the table's version that holds them."""
+def append(write: Callable[[Path], Sequence[Path]], path: Path, commit: delta.Commit) -> int:
+    """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
+    gives the table's version that holds them. `write` is not called where an earlier attempt has committed."""
 
-    def write() -> None:
-        folder = path / uuid4().hex
-        writer = frame.write.partitionBy(partition_by).option(
-            "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
-        )
-        writer.parquet(str(folder))
-        _commit(path, commit, sorted(folder.rglob("*.parquet")))
+    def once() -> None:
+        _commit(path, commit, sorted(write(path / uuid4().hex)))
 
-    return delta.once(path, commit, write)
+    return delta.once(path, commit, once)
 
 
 def append_rows(

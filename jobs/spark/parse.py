@@ -1,16 +1,18 @@
 """From a line to a record: declared columns, event time, id, or the reason why it is invalid.
 
-One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. A plain
-line (`jobs/model/plain.py`), as nearly all are, is read by Arrow in blocks (`plain_lines`) where the types allow it; Spark's
-parser reads any other line, and each look for what is wrong with it is taken.
+One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. Plain lines,
+as nearly all are, don't come here where the types allow it (`plain_records`); where they do come (`jobs/model/plain.py`) they are
+spared the looks for what is wrong with any other.
+
+Each look is made once for a declaration, not for each batch: an expression is some calls into the JVM, and there are a thousand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
-from datetime import datetime
-from functools import reduce
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, reduce
 from operator import add
 
 from pyspark.sql import Column, DataFrame
@@ -20,11 +22,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from jobs.model import plain
 from jobs.model.declare import Pipeline
 from jobs.model.kafka import Kafka
-from jobs.spark import parse_columns, parse_csv, plain_lines
+from jobs.spark import parse_columns, parse_csv, schemas
 from jobs.spark.names import quoted
 
 CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
+BOUND = "oo_bound"
+"""The column with the last event time that is valid."""
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 COLUMNS = ("parquet", "avro", "columns")
@@ -42,79 +46,111 @@ FIRST_TIME = "timestamp'0002-01-01'"
 """Python's and SQL's times begin with the year 1, and a window may begin well before its records."""
 
 
-def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(value, reason), by position also (oo_file, oo_position) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
+@dataclass(frozen=True)
+class _Asked:
+    """All of a declaration that decides how a line becomes a record."""
+
+    schema: str
+    layout: str
+    record_id: tuple[str, ...]
+    event_time: str
+    max_ahead: timedelta
+    beside: tuple[str, ...]
+
+    @property
+    def columns(self) -> StructType:
+        """The declared columns."""
+        return schemas.of(self.schema)
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether records come in columns and not in lines."""
+        return self.layout in COLUMNS
+
+    def place(self) -> list[Column]:
+        """What a record is known by, where it is its place."""
+        return [] if self.record_id else [F.col(name) for name in PLACE]
+
+    def texts_beside(self) -> dict[str, Column]:
+        """What comes beside the value of a message (its key, headers) takes the place of a field of that name in it."""
+        return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
+
+
+def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime, carried: tuple[str, ...] = ()) -> DataFrame:
+    """(value, reason), by position also (oo_file, oo_position) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, and the columns that are carried along; but for BOUND, which may be one of them.
 
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
     """
-    schema = StructType.fromDDL(pipeline.schema)
-    place = [F.col(name) for name in PLACE if pipeline.by_position]
-    in_columns = pipeline.source.format in COLUMNS
-    flat = _of_columns(lines, schema) if in_columns else _of_lines(lines, place, pipeline, schema)
-    judged = flat.withColumn("oo_reason", _reason(pipeline, schema, system_time))
+    source = pipeline.source
+    beside = source.beside if isinstance(source, Kafka) else ()
+    asked = _Asked(
+        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside
+    )  # fmt: skip
+    bound = F.col(BOUND) if BOUND in carried else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
+    carried = tuple(name for name in carried if name != BOUND)
+    if asked.in_columns:
+        flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())
+    else:
+        flat = _of_lines(lines, asked, bound, carried)
+    return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked), *carried)
+
+
+@cache
+def _record(asked: _Asked) -> list[Column]:
     valid = F.col("oo_reason").isNull()
-    identity = place or [F.col(quoted(c)).cast("string") for c in pipeline.record_id]
+    place = asked.place()
+    identity = place or [F.col(quoted(c)).cast("string") for c in asked.record_id]
     known = F.lit(True) if place else valid
     payload = F.xxhash64("value")
-    return judged.select(
-        *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in schema.fields],
-        F.when(valid, F.col(quoted(pipeline.event_time)).cast("timestamp")).alias("oo_event_time"),
+    unknown = F.col("oo_rest") if asked.in_columns else F.when(~F.col("plain"), _unknown(asked))
+    return [
+        *[F.when(valid, F.col(quoted(f.name))).alias(f.name) for f in asked.columns.fields],
+        F.when(valid, F.col(quoted(asked.event_time)).cast("timestamp")).alias("oo_event_time"),
         F.when(known, F.xxhash64(*identity)).otherwise(payload).alias("oo_high"),
         F.when(known, F.xxhash64(F.lit("low"), *identity)).otherwise(payload).alias("oo_low"),
         payload.alias("oo_payload"),
-        "oo_reason",
+        F.col("oo_reason"),
         F.when(~valid, F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(F.hex("value"))).alias("oo_raw"),
-        F.when(
-            valid, F.col("oo_rest") if in_columns else F.when(~F.col("plain"), _unknown(schema, _beside(pipeline)))
-        ).alias("oo_unknown"),
-    )
+        F.when(valid, unknown).alias("oo_unknown"),
+    ]
 
 
-def _of_columns(rows: DataFrame, schema: StructType) -> DataFrame:
-    # Nothing is left to look at in a line.
-    seen = parse_columns.columns(rows, schema)
-    return seen.select("*", F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
+@cache
+def _nothing_left() -> list[Column]:
+    # Of what is looked at in a line of JSON.
+    return [F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT)]
 
 
-def _of_lines(lines: DataFrame, place: list[Column], pipeline: Pipeline, schema: StructType) -> DataFrame:
-    unmarked = lines.select(_without_mark().alias("value"), "reason", *place, *_beside(pipeline).values())
-    read = _of_csv if pipeline.source.format == "csv" else _of_json
-    return read(unmarked, pipeline, schema)
+def _of_lines(lines: DataFrame, asked: _Asked, bound: Column, carried: tuple[str, ...]) -> DataFrame:
+    unmarked = lines.select(*_unmarked(asked), bound, *carried)
+    if asked.layout == "csv":
+        return parse_csv.columns(unmarked.select("*", *_nothing_left()), asked.columns, asked.event_time)
+    parsed, found = _of_json(asked)
+    return unmarked.select("*", *parsed).select(*_names(asked), BOUND, *carried, *found)
 
 
-def _of_json(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
-    beside = _beside(pipeline)
-    of_line = StructType([f for f in schema.fields if f.name not in beside])
-    looked = _plainly(lines, of_line, pipeline.event_time)
-    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    record = F.from_json(F.when(F.col("read").isNull(), F.col("value")), with_corrupt, JSON_OPTIONS)
-    parsed = looked.withColumn("p", record)
-    found = {name: F.coalesce(f"read.{quoted(name)}", f"p.{quoted(name)}") for name in of_line.names} | beside
-    columns = [found[name].alias(name) for name in schema.names]
-    return parsed.select(*lines.columns, "plain", f"p.{CORRUPT}", *columns)
+def _names(asked: _Asked) -> list[str]:
+    return ["value", "reason", *(() if asked.record_id else PLACE)]
 
 
-def _plainly(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
-    # `plain`: nothing is left to look at in the text. `read`: the columns, where Arrow has read them from it.
-    if plain_lines.readable(schema):
-        read = lines.withColumn("read", plain_lines.columns(F.col("value"), schema))
-        return read.withColumn("plain", F.col("read").isNotNull())
+@cache
+def _unmarked(asked: _Asked) -> list[Column]:
+    return [_without_mark().alias("value"), F.col("reason"), *asked.place(), *asked.texts_beside().values()]
+
+
+@cache
+def _of_json(asked: _Asked) -> tuple[list[Column], list[Column]]:
+    """What is made of a line, and of that the columns."""
+    schema, beside = asked.columns, asked.texts_beside()
+    of_line = [name for name in schema.names if name not in beside]
     # Java has put a sign of its own in the place of bytes that are not UTF-8.
-    is_plain = F.rlike("value", F.lit(plain.pattern(schema.names, event_time))) & F.is_valid_utf8("value")
-    return lines.select("*", F.lit(None).cast(schema).alias("read"), is_plain.alias("plain"))
-
-
-def _beside(pipeline: Pipeline) -> dict[str, Column]:
-    # What comes beside the value of a message (its key, headers) takes the place of a field of that name in it.
-    source = pipeline.source
-    return {name: F.col(f"{BESIDE}{name}") for name in source.beside} if isinstance(source, Kafka) else {}
-
-
-def _of_csv(lines: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
-    # What else is looked at in a line is of JSON; it has no fields but those that are declared.
-    seen = lines.select("*", F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT))
-    return parse_csv.columns(seen, schema, pipeline.event_time)
+    is_plain = F.rlike("value", F.lit(plain.pattern(of_line, asked.event_time))) & F.is_valid_utf8("value")
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    record = F.from_json("value", with_corrupt, JSON_OPTIONS)
+    found = {name: F.col(f"p.{quoted(name)}") for name in of_line} | beside
+    columns = [found[name].alias(name) for name in schema.names]
+    return [is_plain.alias("plain"), record.alias("p")], [F.col("plain"), F.col(f"p.{CORRUPT}"), *columns]
 
 
 def _without_mark() -> Column:
@@ -122,9 +158,9 @@ def _without_mark() -> Column:
     return F.when(F.startswith(line, F.lit(BYTE_ORDER_MARK)), F.substring(line, 2, 1 << 30)).otherwise(line)
 
 
-def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Column:
-    bound = system_time + pipeline.max_ahead
-    time = F.col(quoted(pipeline.event_time)).try_cast("timestamp")
+@cache
+def _reason(asked: _Asked) -> Column:
+    time = F.col(quoted(asked.event_time)).try_cast("timestamp")
     odd = ~F.col("plain")
     checks = [
         (F.col("reason").isNotNull(), F.col("reason")),
@@ -139,15 +175,15 @@ def _reason(pipeline: Pipeline, schema: StructType, system_time: datetime) -> Co
             ),
         ),
     ]
-    for column in pipeline.record_id:
+    for column in asked.record_id:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
-        (time.isNull(), F.lit(f"the event time {pipeline.event_time} is missing or null")),
+        (time.isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
         (
-            odd & _no_instant(pipeline.event_time),
+            odd & _no_instant(asked.event_time),
             F.lit("the event time is a time of day without a date, or too large for seconds since 1970"),
         ),
-        (time > F.lit(bound), F.lit(f"the event time is more than {pipeline.max_ahead} ahead of the system time")),
+        (time > F.col(BOUND), F.lit(f"the event time is more than {asked.max_ahead} ahead of the system time")),
         (time < F.expr(FIRST_TIME), F.lit("the event time is before the year 2")),
     ]
     chosen = F.when(*checks[0])
@@ -179,10 +215,11 @@ def _no_instant(event_time: str) -> Column:
     return cheap & F.rlike(exact, F.lit(f"^({NO_INSTANT})"))
 
 
-def _unknown(schema: StructType, beside: Container[str]) -> Column:
+def _unknown(asked: _Asked) -> Column:
     # As many keys as columns of the value that are not null: then no other key is there.
     keys = F.json_object_keys("value")
-    fields = [f.name for f in schema.fields if f.name not in beside]
+    names = asked.columns.names
+    fields = [name for name in names if name not in asked.beside]
     present = reduce(add, [F.col(quoted(name)).isNotNull().cast("int") for name in fields], F.lit(0))
-    others = F.array_except(keys, F.array(*[F.lit(f.name) for f in schema.fields]))
+    others = F.array_except(keys, F.array(*[F.lit(name) for name in names]))
     return F.when((F.size(keys) != present) & (F.size(others) > 0), F.col("value"))

@@ -4,22 +4,18 @@ Which lines those are (`jobs/model/plain.py`) is decided by their text alone: so
 the same values. Every other line, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
 left to Spark's parser, whose word is the last on what is invalid. So no fate hangs on what is read here.
 
-Who calls it: `parse`. Not promised: which lines are read here; that a line beyond LONGEST ever is.
+Who calls it: `plain_records`. Not promised: which lines are read here; that a line beyond LONGEST ever is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from jobs.model import plain
-from jobs.spark.blocks import over_blocks
 
 LONGEST = 4096
 """In bytes. A block is 65,536 lines, which a worker holds a few times over."""
@@ -35,39 +31,20 @@ ZONED = r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
 Kinds = Mapping[str, str]
 
 
-def readable(schema: StructType) -> bool:
-    """Whether there are columns, all of types that plain lines have. There are none where all come from a message's key and headers."""
-    return bool(schema.fields) and all(field.dataType.simpleString() in plain.EXACT for field in schema.fields)
-
-
-def columns(line: Column, schema: StructType) -> Column:
-    """A struct of the columns; null where the line is not plain."""
-    short = F.when(F.octet_length(line) <= LONGEST, line)
-    reader = _reader({field.name: field.dataType.simpleString() for field in schema.fields})
-    return over_blocks(reader, schema)(short)
-
-
-def _reader(kinds: Kinds) -> Callable[[Iterator[pa.Array]], Iterator[pa.StructArray]]:
-    return lambda blocks: (read(block, kinds) for block in blocks)
-
-
-def read(lines: pa.Array, kinds: Kinds) -> pa.StructArray:
-    """A block of texts → its columns, null where the line is not plain.
+def read(lines: pa.Array, kinds: Kinds) -> tuple[pa.Array, list[pa.Array]]:
+    """A block of texts → which of them are plain, and the columns of those.
 
     Times are texts or seconds since 1970: of a block that has both, the fewer are left to Spark's parser.
     """
+    lines = pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None)
     form, found = kinds, _found(lines, kinds)
     if 2 * found.true_count < len(lines):
         other = {name: IN_SECONDS.get(kind, kind) for name, kind in kinds.items()}
         form, found = max((form, found), (other, _found(lines, other)), key=lambda each: each[1].true_count)
     try:
-        parsed = _parsed(lines.filter(found), form)
+        return found, _parsed(lines.filter(found), form)
     except pa.ArrowInvalid:
-        return pa.nulls(len(lines), pa.struct([(name, TYPES[kind]) for name, kind in kinds.items()]))
-    if len(parsed[0]) < len(lines):
-        row = pc.subtract(pc.cumulative_sum(pc.cast(found, pa.int64())), 1)
-        parsed = [column.take(pc.if_else(found, row, None)) for column in parsed]
-    return pa.StructArray.from_arrays(parsed, names=list(kinds), mask=pc.invert(found))
+        return pa.repeat(pa.scalar(False), len(lines)), [pa.nulls(0, TYPES[kind]) for kind in kinds.values()]
 
 
 def _found(lines: pa.Array, kinds: Kinds) -> pa.Array:

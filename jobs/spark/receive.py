@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs import catalog_rebuild
 from jobs.commitlog import batches, catalog
@@ -20,13 +20,23 @@ from jobs.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from jobs.model.collecting import edge_buckets
 from jobs.model.frontier import Frontier, closed_until
 from jobs.model.windows import micros
-from jobs.spark import at_least_once, checkpoint, delta, events, own_tables, parse, receive_unit, sources
-from jobs.spark.blocks import over_blocks
+from jobs.spark import (
+    arrived,
+    at_least_once,
+    checkpoint,
+    delta,
+    events,
+    own_tables,
+    receive_task,
+    receive_unit,
+    schemas,
+    sources,
+)
+from jobs.spark.arrived import Lines
+from jobs.spark.event_files import Stamp
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 from jobs.spark.source_files import NO_BATCH
-
-BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
 
 
 def drain(context: RunContext) -> None:
@@ -87,11 +97,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    if batch.without_catalog:
-        rows = at_least_once.rows(context.pipeline, batch, lines)
-    else:
-        rows = _judged(context, query, batch, lines)
-    version = own_tables.append(rows, context.events, commit, "oo_kind")
+    version = own_tables.append(lambda folder: _written(context, query, batch, lines, folder), context.events, commit)
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")
@@ -122,53 +128,28 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut)
     )
 
 
-def _judged(context: RunContext, query: Query, batch: Batch, lines: DataFrame) -> DataFrame:
-    """Parse, exchange by id, judge; control rows are the seeds that each partition has one of."""
+def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
+    """The files that the tasks of a batch have written."""
     plan = batch.plan
-    records = parse.records(lines, context.pipeline, plan.system_time)
-    code = F.when(F.col("oo_reason").isNotNull(), receive_unit.INVALID).otherwise(receive_unit.CANDIDATE)
-    records = records.withColumn("code", code.cast("byte"))
-    seeds = context.spark.range(0, plan.partitions, 1, 1).select(
-        F.col("id").alias("oo_high"), F.lit(receive_unit.SEED).cast("byte").alias("code")
-    )
-    rows = records.unionByName(seeds, allowMissingColumns=True)
-    target = F.pmod(F.col("oo_high"), F.lit(plan.partitions)).cast("int")
-    rows = rows.repartitionById(plan.partitions, target)
+    partitions = 1 if batch.without_catalog else plan.partitions
+    records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, partitions)
+    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
+    if batch.without_catalog:
+        task = receive_task.without_catalog(stamp, folder)
+    else:
+        records = arrived.exchanged(records, partitions)
+        task = receive_task.exactly_once(_work(context, query, batch), stamp, folder, bounded=context.bounded)
+    found = arrived.mapped(records, task, schemas.of(receive_task.GIVES)).collect()
+    return [Path(row.path) for row in found]
+
+
+def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:
+    plan = batch.plan
     place = catalog.Place(
         context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
         edge=edge_buckets(context.pipeline.dedup_horizon),
     )  # fmt: skip
-    work = receive_unit.Work(query.database, place, query.driver.epoch)
-    judge = over_blocks(receive_unit.judge(work), "fate byte, largest long").asNondeterministic()
-    inputs = [
-        F.col("code"), F.col("oo_high"), F.coalesce("oo_low", F.lit(0)),
-        F.coalesce(F.unix_micros("oo_event_time"), F.lit(0)), F.coalesce("oo_payload", F.lit(0)),
-        F.col("oo_unknown").isNotNull(),
-    ]  # fmt: skip
-    judged = rows.withColumn("verdict", judge(*inputs)).filter(F.col("verdict.fate") != receive_unit.DUPLICATE)
-    return _as_events(context, batch, judged)
-
-
-def _as_events(context: RunContext, batch: Batch, judged: DataFrame) -> DataFrame:
-    plan, fate = batch.plan, F.col("verdict.fate")
-    is_seed = fate == receive_unit.SEED
-    largest = F.timestamp_micros(F.col("verdict.largest"))
-    known = events.stamp(batch.frontier)
-    # A control row tells the frontier after its commit, as far as its task knows.
-    reached = F.struct(
-        F.greatest(known["tide"], largest).alias("tide"),
-        *[known[name].alias(name) for name in ("ended", "silent_tide", "silent_clock")],
-    )
-    frontier = known if context.bounded else F.when(is_seed, reached).otherwise(known)
-    is_remnant = fate == receive_unit.REMNANT
-    kind = F.when(is_seed, "control").when(is_remnant, "remnant")
-    kind = kind.when(fate == receive_unit.INVALID, "invalid").otherwise("kept")
-    given = {
-        "oo_kind": kind, "oo_system_time": F.lit(plan.system_time), "oo_lineage": F.lit(plan.lineage),
-        "oo_batch": F.lit(plan.batch_id), "oo_partition": F.spark_partition_id(), "oo_frontier": frontier,
-        "oo_reason": F.when(is_remnant, BEFORE_HORIZON).otherwise(F.col("oo_reason")),
-    }  # fmt: skip
-    return events.rows(judged, context.pipeline, given)
+    return receive_unit.Work(query.database, place, query.driver.epoch)
 
 
 def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:

@@ -1,8 +1,8 @@
-"""What one receive task does on an executor: fate of each record, one transaction, one control row.
+"""The unit of one receive task: the fate of each record, and one transaction.
 
-It sees only the narrow columns that decide (24 bytes a record and not the record): Spark keeps the rows
-and gets back their fates. All of a partition is judged before the first fate goes back, and its unit is
-committed in between: a witness unit, since the rows themselves go to Delta (protocol step 3).
+It sees only the narrow columns that decide (24 bytes a record and not the record). All of a partition is judged before the
+first fate is given, and its unit is committed in between: a witness unit, since the rows themselves go to
+Delta (protocol step 3). Who calls it: `receive_task`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jobs.model.units import Content, Counts, UnitId, compare
 from jobs.spark import catalog_lookup
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
-"""What a row is before it is judged; each partition has one seed, which becomes its control row."""
+"""What a record is before it is judged; each partition has one seed, which becomes its control row."""
 KEPT, DUPLICATE, REMNANT = 0, 3, 4
 """What becomes of it; an invalid row and the seed keep their code."""
 
@@ -57,22 +57,27 @@ class Records:
     unknown: NDArray[np.bool_]
 
 
-def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[pa.StructArray]]:
-    """The Arrow function of a batch: (code, high, low, time, payload, unknown) → (fate, largest)."""
+@dataclass(frozen=True)
+class Verdict:
+    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is kept."""
 
-    def run_task(batches: Iterator[Columns]) -> Iterator[pa.StructArray]:
+    fates: NDArray[np.int8]
+    partition: int
+    largest: int | None
+
+
+def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
+    """(code, high, low, time, payload, unknown) of a partition, in batches → the verdict on each."""
+
+    def run_task(batches: Iterator[Columns]) -> Iterator[Verdict]:
         sizes, records = _gather(batches)
         if not sizes:
             return
         here = replace(work, place=replace(work.place, partition=_partition(records)))
         fates, counts = _fates(here, records)
         _commit(here, records, fates, counts)
-        largest = pa.scalar(counts.largest, pa.int64())
-        start = 0
-        for size in sizes:
-            part = fates[start : start + size]
-            start += size
-            yield pa.StructArray.from_arrays([pa.array(part), pa.repeat(largest, size)], names=["fate", "largest"])
+        for part in np.split(fates, np.cumsum(sizes)[:-1]):
+            yield Verdict(part, here.place.partition, counts.largest)
 
     return run_task
 

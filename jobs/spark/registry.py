@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from jobs.commitlog.lineages import Driver
 from jobs.model.errors import InvariantBroken
-from jobs.spark import delta, own_tables
+from jobs.spark import delta, own_tables, schemas
 
 
 def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
@@ -26,7 +25,7 @@ def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Dr
 
     The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
     """
-    names = StructType.fromDDL(schema).names
+    names = schemas.of(schema).names
     batches = groupby(rows, key=itemgetter(0))
     files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
     content = hashlib.sha256(repr([row[:-1] for row in rows]).encode()).hexdigest()[:32]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,18 @@ from pyspark.sql.types import StructType
 from jobs.model.batch import to_time
 from jobs.model.declare import Pipeline
 from jobs.model.releasing import Kind, RowSet
-from jobs.spark import parse, results, source_files
+from jobs.spark import parse, results
 from jobs.spark.names import quoted
 
 NOT_UTF8 = "the line is not UTF-8"
+PATTERN = set("{}[]*?\\")
+AS_IT_IS = {
+    "__globPaths__": "false",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
+and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 EXACT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }  # fmt: skip
@@ -76,7 +85,18 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
     rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
     values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("value"))
     files = sorted({one.file for one in sets if one.file})
-    return values.union(source_files.text(spark, files)) if files else values
+    return values.union(_text(spark, files)) if files else values
+
+
+def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines of files that could not be read when they were listed: without places, and whatever they are by now."""
+    # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
+    # literally; one that is read alone is read once.
+    reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
+    alone = [path for path in paths if PATTERN.intersection(path)]
+    together = [path for path in paths if not PATTERN.intersection(path)]
+    frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
+    return reduce(DataFrame.union, frames)
 
 
 def _as_it_came() -> Column:

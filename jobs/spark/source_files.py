@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from jobs import record_id, settings
 from jobs.commitlog.lineages import Driver
@@ -25,7 +23,8 @@ from jobs.model.batch import EPOCH
 from jobs.model.declare import Custom, Pipeline
 from jobs.model.errors import Superseded
 from jobs.model.kafka import Kafka
-from jobs.spark import custom, delta, growing, line_reader, news, parse, registry, typed_files
+from jobs.spark import arrived, custom, delta, growing, line_reader, news, parse, registry, schemas, typed_files
+from jobs.spark.arrived import Lines
 from jobs.spark.listing import InputFile as InputFile
 from jobs.spark.listing import changed, packed, records
 from jobs.spark.news import NO_BATCH as NO_BATCH
@@ -34,14 +33,6 @@ from jobs.spark.news import Inbox as Inbox
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
 RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
 """Of a source that is read in ranges."""
-PATTERN = set("{}[]*?\\")
-AS_IT_IS = {
-    "__globPaths__": "false",
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-}
-"""Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
-and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
 LISTINGS = 5
 NO_PLACE = -1
 """In the place of a position: the file as a whole."""
@@ -63,7 +54,7 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
     The first run of a source that does not start at its begin decides where it starts, in an append before the others.
     """
-    delta.make(inbox.table, StructType.fromDDL(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
+    delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
     for _ in range(LISTINGS):
         added = _register_once(inbox, driver, now)
         if added is not None:
@@ -155,34 +146,24 @@ def _changed(file: InputFile) -> str | None:
     return None if file.identity else changed(file)
 
 
-def lines(
-    spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]
-) -> tuple[DataFrame, int]:
-    """The lines of a batch as (value, reason), and how many there must be. By position also as (oo_file, oo_position); of a
-    source with columns also its declared ones.
+def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]) -> tuple[Lines, int]:
+    """The lines of a batch, or, of a source with columns, its records; and how many there must be.
 
-    The count comes from the registry, counted when the file was accepted: another way than Spark's reader,
+    The count comes from the registry, counted when the file was accepted: another way than the reader's,
     so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
-    rows = [(path, record_id.of_file(path), NO_PLACE, reason) for path, reason in sorted(bad.items())]
-    refused = spark.createDataFrame(rows, f"{line_reader.SCHEMA}, reason string")
-    columns = ["value", *(parse.PLACE if pipeline.by_position else ()), "reason"]
     count = records(((f.path, f.lines) for f in files), bad)
-    if pipeline.source.format in parse.COLUMNS:
-        rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
-        frame = rows_of(spark, pipeline, readable)
-        return frame.unionByName(refused, allowMissingColumns=True), count
-    frames = [refused] if bad else []
-    # Spark's text source is the faster one; it knows no places and no headers.
-    whole = not (pipeline.by_position or pipeline.source.header or news.in_ranges(pipeline))
-    plain = [f.path for f in readable if whole and not packed(f.path)]
-    if plain:
-        frames.append(text(spark, plain).withColumn("reason", F.lit(None).cast("string")))
-    if cut := [_range(pipeline, f) for f in readable if f.path not in set(plain)]:
-        frames.append(line_reader.read(spark, cut).withColumn("reason", F.lit(None).cast("string")))
-    frame = reduce(DataFrame.union, [one.select(*columns) for one in frames or [refused]])
-    return frame, count
+    if pipeline.source.format not in parse.COLUMNS:
+        return Lines([_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None), count
+    rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
+    rows = rows_of(spark, pipeline, readable)
+    return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True)), count
+
+
+def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
+    rows = [(path, reason, record_id.of_file(path), NO_PLACE) for path, reason in sorted(bad.items())]
+    return spark.createDataFrame(rows, schemas.of(arrived.LINE))
 
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
@@ -193,14 +174,3 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     if file.identity:
         return line_reader.Range(path, key, file.begins, file.ends, file.ends, inode=inode(file.identity))
     return line_reader.Range(path, key, 0, file.size, file.size, skipped=skipped)
-
-
-def text(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """The lines of files, as Spark's text source reads them. Called also by a release, for files that could not be read."""
-    # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
-    # literally; one that is read alone is read once.
-    reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
-    alone = [path for path in paths if PATTERN.intersection(path)]
-    together = [path for path in paths if not PATTERN.intersection(path)]
-    frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
-    return reduce(DataFrame.union, frames)

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from jobs import record_id, settings
 from jobs.commitlog.lineages import Driver
@@ -28,7 +27,8 @@ from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused, Superseded
 from jobs.model.kafka import Kafka
 from jobs.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from jobs.spark import delta, kafka_admin, kafka_reader, registry
+from jobs.spark import arrived, delta, kafka_admin, kafka_reader, registry, schemas
+from jobs.spark.arrived import Lines
 from jobs.spark.parse import BESIDE
 
 SCHEMA = (
@@ -66,7 +66,7 @@ class Topic:
         A bounded run reads what was there at its first look, so that a retry reads the same. Raises Refused for lost
         messages, and for another range than the one that an unfinished bounded run has.
         """
-        delta.make(self.table, StructType.fromDDL(SCHEMA), spark, [], delta.KEEP_ALL)
+        delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
         for _ in range(LOOKS):
             # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
             app_id = f"{self.instance}/ranges"
@@ -165,11 +165,11 @@ class Ranges:
         refuse_lost(self.topic.source, facts)
         left, lost = readable(self.ranges, facts), self._lost(facts)
         beside = ", ".join(f"{BESIDE}{name} string" for name in self.topic.source.beside)
-        schema = "value string, reason string, oo_file long, oo_position long" + (f", {beside}" if beside else "")
+        schema = arrived.LINE + (f", {beside}" if beside else "")
         rows = [
             ("", reason, file, position, *[None] * len(self.topic.source.beside)) for reason, file, position in lost
         ]
-        frame = self.spark.createDataFrame(rows, StructType.fromDDL(schema))
+        frame = self.spark.createDataFrame(rows, schemas.of(schema))
         if left:
             messages = kafka_reader.values(self.spark, self.topic.source, left)
             frame = frame.union(messages) if lost else messages
@@ -182,7 +182,7 @@ class Ranges:
                 else len(lost) + (kafka_reader.messages(self.spark, self.topic.source, left).count() if left else 0)
             )
 
-        return frame, must
+        return Lines([], frame), must
 
     def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
         # A place below zero is that of no message.

@@ -18,6 +18,7 @@ from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused
 from jobs.model.kafka import Kafka
 from jobs.spark import source_files
+from jobs.spark.arrived import Lines
 from jobs.spark.source_files import Inbox
 from jobs.spark.source_kafka import Bounds, topic_of
 
@@ -43,8 +44,8 @@ class Cut(Protocol):
     def unreadable(self) -> dict[str, Any]:
         """What of it can't be read at the moment when the batch begins."""
 
-    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
-        """Its records as (value, reason), by position with their places; and, given how many have a fate, how many must."""
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """Its lines; and, given how many records have a fate, how many must."""
 
 
 class Source(Protocol):
@@ -111,6 +112,6 @@ class _Listed:
     def unreadable(self) -> dict[str, Any]:
         return source_files.unreadable(self.found.files)
 
-    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
-        frame, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
-        return frame, lambda _: read
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        lines, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
+        return lines, lambda _: read

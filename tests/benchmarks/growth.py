@@ -175,7 +175,7 @@ def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, old
     began, used = time.monotonic(), time.process_time()
     verdicts = list(receive_unit.judge(work)(iter([columns])))
     seconds, cpu = time.monotonic() - began, time.process_time() - used
-    fates = np.concatenate([verdict.field("fate").to_numpy() for verdict in verdicts])
+    fates = np.concatenate([verdict.fates for verdict in verdicts])
     assert (fates == receive_unit.DUPLICATE).sum() == AGAIN, (
         "a re-delivery was not found, or a new record was taken for one"
     )

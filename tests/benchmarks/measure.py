@@ -6,7 +6,6 @@ import json
 import os
 import platform as machine
 import statistics
-import threading
 from collections import defaultdict
 from contextlib import suppress
 from importlib.metadata import version
@@ -17,51 +16,42 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyspark
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.platform import Server
 
 RESULTS = Path(__file__).parent / "results"
-PATIENCE = 60
+START = DataStreamWriter.start
 
 
-class Clock(StreamingQueryListener):
+class Clock:
     """How long each batch of each query took, as Spark counts it: from the look for input to the end of the commit.
 
-    The same clock for every way, by the query's name. Batches without input are left out.
+    The same clock for every way, by the query's name. Batches without input are left out. It asks the queries when they have
+    ended: a listener in Python would be called between the batches, and cost each of them a part of a second.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.parts: dict[str, list[dict[str, int]]] = defaultdict(list)
-        self._running = 0
-        self._changed = threading.Condition()
+        self._started: list[StreamingQuery] = []
 
-    def onQueryStarted(self, event: Any) -> None:
-        """Spark calls it before the query's first batch."""
-        with self._changed:
-            self._running += 1
-
-    def onQueryProgress(self, event: Any) -> None:
-        """Spark calls it after each batch."""
-        progress = event.progress
-        if progress.numInputRows:
-            self.seconds[progress.name].append(progress.durationMs["triggerExecution"] / 1000)
-            self.parts[progress.name].append(dict(progress.durationMs))
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing to count."""
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """Spark calls it after all of a query's batches."""
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
+    def start(self, writer: DataStreamWriter, *given: Any, **named: Any) -> StreamingQuery:
+        """In the place of the writer's own `start`."""
+        query = START(writer, *given, **named)
+        self._started.append(query)
+        return query
 
     def settle(self) -> None:
-        """Wait until all that has ended is counted: Spark tells it later, in another thread."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._running == 0, PATIENCE), "Spark has not told the end of a query"
+        """Count what has ended since the last time."""
+        for query in self._started:
+            query.awaitTermination()
+            for progress in query.recentProgress:
+                if progress.numInputRows:
+                    self.seconds[progress.name].append(progress.durationMs["triggerExecution"] / 1000)
+                    self.parts[progress.name].append(dict(progress.durationMs))
+        self._started.clear()
 
 
 def cpu_seconds(server: Server) -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.model.batch import Batch, Plan
-from jobs.spark import events, parse, receive
+from jobs.spark import arrived, events, line_reader, receive, schemas
+from jobs.spark.arrived import Lines
+from jobs.spark.line_reader import Range
 from jobs.spark.query import Query
 from jobs.spark.run_context import RunContext
 from tests.benchmarks.deliveries import SCHEMA
@@ -32,27 +34,30 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
     def bare() -> DataFrame:
         return ours.spark.read.schema(SCHEMA).json(paths)
 
-    def lines() -> DataFrame:
-        return ours.spark.read.option("lineSep", "\n").text(paths).withColumn("reason", F.lit(None).cast("string"))
+    ranges = [
+        Range(path, 0, 0, size, size) for path, size in zip(paths, (f.stat().st_size for f in files), strict=True)
+    ]
+    lines, partitions = Lines(ranges, None), batch.plan.partitions
+
+    def read() -> DataFrame:
+        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(arrived.LINE))
 
     def records() -> DataFrame:
-        return parse.records(lines(), context.pipeline, batch.plan.system_time)
+        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, partitions)
 
     def exchanged() -> DataFrame:
-        target = F.pmod(F.col("oo_high"), F.lit(batch.plan.partitions)).cast("int")
-        return records().repartitionById(batch.plan.partitions, target)
+        return arrived.exchanged(records(), partitions)
 
-    def judged() -> DataFrame:
-        return receive._judged(context, query, batch, lines())
+    def written() -> list[Path]:
+        return receive._written(context, query, batch, lines, home / "pieces_ours")
 
     return {
         "bare: read": lambda: _nowhere(bare()),
         "bare: into Delta": lambda: _delta(bare(), home / "pieces_bare"),
-        "ours: lines": lambda: _nowhere(lines()),
-        "ours: parsed": lambda: _nowhere(records()),
+        "ours: read": lambda: _nowhere(read()),
+        "ours: in blocks": lambda: _nowhere(records()),
         "ours: exchanged": lambda: _nowhere(exchanged()),
-        "ours: judged": lambda: _nowhere(judged()),
-        "ours: into Delta": lambda: _delta(judged(), home / "pieces_ours", "oo_kind"),
+        "ours: judged and written": lambda: [*written()].clear(),
     }
 
 
@@ -70,5 +75,12 @@ def _nowhere(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _delta(rows: DataFrame, path: Path, *by: str) -> None:
-    rows.write.format("delta").mode("append").partitionBy(*by).save(str(path))
+def _delta(rows: DataFrame, path: Path) -> None:
+    rows.write.format("delta").mode("append").save(str(path))
+
+
+def _nothing(lines: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The lines are read, and none goes on."""
+    for _ in lines:
+        pass
+    return iter(())

@@ -59,7 +59,7 @@ class Receive:
         mine = [r for r in records if _signed(r[0]) % self.partitions == partition]
         work = receive_unit.Work(self.log.database, self.place(batch, partition), self.driver.epoch)
         [verdicts] = receive_unit.judge(work)(iter([columns(mine, partition)]))
-        fates = [FATES[code] for code in verdicts.field("fate").to_pylist() if code != receive_unit.SEED]
+        fates = [FATES[code] for code in verdicts.fates.tolist() if code != receive_unit.SEED]
         return [(fate, r) for fate, r in zip(fates, mine, strict=True) if fate != "duplicate"]
 
     def units(self, batch: Batch, records: list[Record]) -> list[tuple[str, Record]]:

@@ -81,7 +81,7 @@ class Worker:
         run(self.log.database, lambda conn: catalog.ensure_bucket(conn, "shop", bucket))
         work = receive_unit.Work(self.log.database, self.place(bucket, number), self.driver.epoch)
         verdicts = list(receive_unit.judge(work)(iter([columns(records)])))
-        return [FATES[code] for code in verdicts[0].field("fate").to_pylist() if code != receive_unit.SEED]
+        return [FATES[code] for code in verdicts[0].fates.tolist() if code != receive_unit.SEED]
 
 
 def columns(records: list[Record], partition: int = 0) -> receive_unit.Columns:

@@ -112,7 +112,7 @@ class Shop:
         columns = _columns([(*self._ids(sale), sale[1]) for sale in mine], partition)
         work = receive_unit.Work(driver.session(self.log.database), place, driver.epoch)
         [verdicts] = receive_unit.judge(work)(iter([columns]))
-        fates = [FATES[code] for code in verdicts.field("fate").to_pylist() if code != receive_unit.SEED]
+        fates = [FATES[code] for code in verdicts.fates.tolist() if code != receive_unit.SEED]
         return [
             self._row(batch, sale, fate, partition)
             for sale, fate in zip(mine, fates, strict=True)

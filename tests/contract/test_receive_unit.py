@@ -73,10 +73,10 @@ def judged(work: Work, records: list[Record], *, partition: int = 0, cut: int = 
     rows = [*records, seed(partition)]
     batches = [columns(rows[at : at + cut]) for at in range(0, len(rows), cut)]
     given = list(receive_unit.judge(work)(iter(batches)))
-    assert [len(g) for g in given] == [len(b[0]) for b in batches]
-    fates = [fate for g in given for fate in g.field("fate").to_pylist()]
+    assert [len(g.fates) for g in given] == [len(b[0]) for b in batches]
+    fates = [fate for g in given for fate in g.fates.tolist()]
     assert fates.pop() == SEED
-    return fates, {largest for g in given for largest in g.field("largest").to_pylist()}
+    return fates, {g.largest for g in given}
 
 
 def whole_batch(log: Log, driver: Driver, batch: int, partitions: int, records: list[Record]) -> list[tuple[Id, int]]:

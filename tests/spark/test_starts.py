@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Custom, Files, Growing, Pipeline
 from jobs.model.errors import Refused
-from jobs.spark import source_files
+from jobs.spark import arrived, source_files
 from jobs.spark.news import Inbox
 from tests.support.shop import SHOP
 
@@ -40,7 +40,7 @@ def read(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str = "s
         assert number >= 0 or files == []
         if files:
             lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
-            values = [row.id if "id" in lines.columns else row.value for row in lines.collect()]
+            values = [row.id or row.oo_raw for row in arrived.rows(spark, lines, pipeline, datetime.now(UTC)).collect()]
             assert len(values) == count
             found += values
     return sorted(value.split('"')[3] if '"' in value else value for value in found)

@@ -148,18 +148,6 @@ class Writer:
         self._by = list(names)
         return self
 
-    def parquet(self, path: str) -> None:
-        """One file for each value of the column that the files are split by, as one task writes them."""
-        (by,) = self._by or []
-        rows = [{name: row.get(name) for name in self._frame.columns} for row in self._frame.rows()]
-        schema = pa.schema(f for f in to_arrow_schema(self._frame.schema, timezone="UTC") if f.name != by)
-        for value in sorted({str(row[by]) for row in rows}):
-            folder = Path(path) / f"{by}={value}"
-            folder.mkdir(parents=True)
-            parquet.write_table(
-                pa.Table.from_pylist([r for r in rows if r[by] == value], schema=schema), folder / "0.parquet"
-            )
-
     def save(self, path: str) -> None:
         app_id, number = str(self._options["txnAppId"]), int(self._options["txnVersion"])
         # Look and write by one snapshot: who commits the same transaction meanwhile is a conflict, as in Spark.

@@ -28,15 +28,15 @@ import pyspark
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from jobs.commitlog import catalog, lineages
+from jobs.commitlog import lineages
 from jobs.commitlog.connect import Database, run
 from jobs.failpoints import passing
-from jobs.model.batch import Batch, to_micros, to_time
+from jobs.model.batch import Batch
 from jobs.model.declare import Output
 from jobs.model.errors import OnlyonceError
 from jobs.model.units import Content, UnitId
 from jobs.spark import (
-    at_least_once,
+    arrived,
     checkpoint,
     content,
     delta,
@@ -64,7 +64,14 @@ CUT = 3
 """Rows go to a task in Arrow batches of so many."""
 VERSIONS_A_BATCH = 2
 """So many versions of `events` are one batch of an output."""
-FATES = {receive_unit.KEPT: "kept", receive_unit.INVALID: "invalid", receive_unit.SEED: "control"}
+MICROS, NUMBER, TEXT = pa.timestamp("us", "UTC"), pa.int64(), pa.string()
+RECORD = pa.schema(
+    {
+        "id": TEXT, "shop": TEXT, "at": MICROS, "cents": NUMBER, "oo_event_time": MICROS, "oo_high": NUMBER, "oo_low": NUMBER,
+        "oo_payload": NUMBER, "oo_reason": TEXT, "oo_raw": TEXT, "oo_unknown": TEXT, "oo_code": pa.int8(),
+    }
+)  # fmt: skip
+"""What a task of receive is given: the columns of `declared.SCHEMA`, and the platform's."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +125,9 @@ def _played(play: Play) -> Any:
     stand_ins: list[tuple[object, str, object]] = [
         (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
-        (source_files, "lines", _lines), (receive, "_judged", lambda *given: _judged(tasks, *given)),
-        (at_least_once, "rows", _rows), (receive, "drain_query", drain_query),
+        (source_files, "lines", _lines), (arrived, "records", _records),
+        (arrived, "exchanged", _exchanged), (arrived, "mapped", lambda *given: _mapped(tasks, *given)),
+        (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
         (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
@@ -254,65 +262,36 @@ def _parsed(line: str) -> Row:
         record = json.loads(line)
     except ValueError:
         high, low = _halves(line)
-        return {"code": receive_unit.INVALID, "oo_high": high, "oo_low": low, "oo_reason": "no JSON", "oo_raw": line}
+        return {"oo_code": receive_unit.INVALID, "oo_high": high, "oo_low": low, "oo_reason": "no JSON", "oo_raw": line}
     high, low = _halves(record["id"])
     at = datetime.fromisoformat(record["at"])
     named = record | {"at": at, "oo_event_time": at, "oo_high": high, "oo_low": low}
-    return {"code": receive_unit.CANDIDATE, "payload": _halves(line)[0]} | named
+    return {"oo_code": receive_unit.CANDIDATE, "oo_payload": _halves(line)[0]} | named
 
 
-def _judged(tasks: Tasks, context: RunContext, query: Query, batch: Batch, lines: list[str]) -> Frame:
-    plan = batch.plan
-    place = catalog.Place(
-        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions
-    )
-    work = receive_unit.Work(query.database, place, query.driver.epoch)
-    records = [_parsed(line) for line in lines]
-
-    def make() -> list[Row]:
-        rows: list[Row] = []
-        for number in range(plan.partitions):
-            seed = {"code": receive_unit.SEED, "oo_high": number, "oo_low": 0}
-            mine = [*[r for r in records if r["oo_high"] % plan.partitions == number], seed]
-            fates = tasks(lambda mine=mine: _fates(work, mine))  # type: ignore[misc]
-            rows += [
-                row | _stamped(batch, number, fate)
-                for row, fate in zip(mine, fates, strict=True)
-                if fate != receive_unit.DUPLICATE
-            ]
-        return rows
-
-    return Frame(make, events.schema(context.pipeline))
+Partitions = list[list[Row]]
 
 
-def _rows(pipeline: Any, batch: Batch, lines: list[str]) -> Frame:
-    fates = {receive_unit.CANDIDATE: receive_unit.KEPT, receive_unit.INVALID: receive_unit.INVALID}
-    records = [_parsed(line) for line in lines]
-    return Frame(lambda: [r | _stamped(batch, 0, fates[r["code"]]) for r in records], events.schema(pipeline))
+def _records(spark: object, lines: list[str], pipeline: object, time: datetime, partitions: int) -> Partitions:
+    """All in one partition, as a file's lines are before an exchange."""
+    return [[_parsed(line) for line in lines]]
 
 
-def _stamped(batch: Batch, partition: int, fate: int) -> Row:
-    names = ("tide", "ended", "silent_tide", "silent_clock")
-    return {
-        "oo_kind": FATES[fate], "oo_system_time": batch.plan.system_time, "oo_lineage": batch.plan.lineage,
-        "oo_batch": batch.plan.batch_id, "oo_partition": partition,
-        "oo_frontier": {name: to_time(getattr(batch.frontier, name)) for name in names},
-    }  # fmt: skip
+def _exchanged(records: Partitions, partitions: int) -> Partitions:
+    seeds = [{"oo_code": receive_unit.SEED, "oo_high": number} for number in range(partitions)]
+    return [[*[r for r in records[0] if r["oo_high"] % partitions == seed["oo_high"]], seed] for seed in seeds]
 
 
-def _fates(work: receive_unit.Work, rows: list[Row]) -> list[int]:
-    pieces = [rows[at : at + CUT] for at in range(0, len(rows), CUT)]
-    given = list(receive_unit.judge(work)(iter([_narrow(piece) for piece in pieces])))
-    return [fate for part in given for fate in part.field("fate").to_pylist()]
+def _mapped(tasks: Tasks, records: Partitions, task: arrived.Task, gives: object) -> Any:
+    """The product's own task over each partition; the paths of what it has written."""
+    found = [path for number, rows in enumerate(records) for path in tasks(lambda n=number, r=rows: _ran(task, n, r))]  # type: ignore[misc]
+    return SimpleNamespace(collect=lambda: [SimpleNamespace(path=path) for path in found])
 
 
-def _narrow(rows: list[Row]) -> receive_unit.Columns:
-    times = [to_micros(row.get("oo_event_time")) or 0 for row in rows]
-    return (
-        pa.array([row["code"] for row in rows], pa.int8()), pa.array([row["oo_high"] for row in rows], pa.int64()),
-        pa.array([row["oo_low"] for row in rows], pa.int64()), pa.array(times, pa.int64()),
-        pa.array([row.get("payload", 0) for row in rows], pa.int64()), pa.array([False] * len(rows), pa.bool_()),
-    )  # fmt: skip
+def _ran(task: arrived.Task, number: int, rows: list[Row]) -> list[str]:
+    pieces = [pa.RecordBatch.from_pylist(rows[at : at + CUT], schema=RECORD) for at in range(0, len(rows), CUT)]
+    with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(number)):
+        return [path for batch in task(iter(pieces)) for path in batch.column("path").to_pylist()]
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Plain lines are read by Arrow, all others by Spark's parser: which of them it was shows in no column of any record."""
+"""Plain lines become records in blocks, all others by Spark's parser: which of them it was shows in no column of any record."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
 
+from jobs.model.declare import Files
 from jobs.model.kafka import Kafka
-from jobs.spark import parse, plain_lines
+from jobs.spark import arrived, parse, plain_lines, plain_records
+from jobs.spark.arrived import Lines
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
 
@@ -68,21 +70,30 @@ def line(chance: random.Random, *, odd: float) -> str:
     )
 
 
-def found(spark: SparkSession, lines: list[bytes], schema: str) -> Counter[Any]:
+def found(spark: SparkSession, lines: list[bytes], schema: str, record_id: tuple[str, ...] = ("id",)) -> Counter[Any]:
     """The records of these lines, all columns."""
-    pipeline = replace(SHOP, schema=schema)
-    raw = spark.createDataFrame([(bytearray(one), None) for one in lines], "raw binary, reason string")
-    values = raw.selectExpr("cast(raw as string) AS value", "reason").coalesce(1)
-    return Counter(map(repr, parse.records(values, pipeline, NOW).collect()))
+    pipeline = replace(SHOP, schema=schema, record_id=record_id)
+    raw = [(bytearray(one), 7, at) for at, one in enumerate(lines)]
+    values = spark.createDataFrame(raw, "raw binary, oo_file long, oo_position long").coalesce(1)
+    shaped = values.selectExpr(
+        "cast(raw as string) AS value", "cast(NULL as string) AS reason", "oo_file", "oo_position"
+    )
+    return Counter(map(repr, arrived.rows(spark, Lines([], shaped), pipeline, NOW).collect()))
 
 
 SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items())
 
 
+@pytest.fixture
+def row_by_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Leave all lines to Spark's parser from now on."""
+    return lambda: monkeypatch.setattr(plain_records, "reader", lambda *given: None)
+
+
 @pytest.mark.parametrize("refused", [False, True], ids=["blocks-read", "blocks-refused"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("seed", "record_id"), [(1, ("id",)), (2, ()), (3, ("id", "yes", "large", "day", "at"))])
 def test_arrow_and_sparks_parser_give_the_same_records(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int, refused: bool
+    spark: SparkSession, row_by_row: Callable[[], None], seed: int, record_id: tuple[str, ...], refused: bool
 ) -> None:
     """Lines by chance, of every type and edge; a block that Arrow refuses whole is Spark's, also its good lines."""
     chance = random.Random(seed)
@@ -90,38 +101,38 @@ def test_arrow_and_sparks_parser_give_the_same_records(
     if refused:
         lines += [f'{{"id":"x","{name}":{value}}}'.encode() for name, value in NO_SUCH_DAY.items()]
         lines += [b'{"id":"a","id":"b","at":"2026-03-01T12:00:00Z"}']
-    read = plain_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
-    assert (read.null_count == len(lines)) if refused else (500 < read.null_count < 2500)
+    plain_ones = plain_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)[0].true_count
+    assert plain_ones == 0 if refused else 500 < plain_ones < 2500
 
-    here = found(spark, lines, SCHEMA)
-    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
-    there = found(spark, lines, SCHEMA)
+    here = found(spark, lines, SCHEMA, record_id)
+    row_by_row()
+    there = found(spark, lines, SCHEMA, record_id)
 
     assert here == there
 
 
 def test_times_in_seconds_are_read_as_sparks_parser_reads_them(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
     """A producer that sends numbers as times; one too large, and a text, among them are left to Spark's parser."""
     times = ["0", "1772366400", "-1772366400", "99999999999", "1772366400000", '"2026-03-01T12:00:00Z"', "1.5", "null"]
     lines = [f'{{"id":"{n}","at":{time}}}'.encode() for n, time in enumerate(times)]
 
     here = found(spark, lines, "id string, at timestamp")
-    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
+    row_by_row()
 
     assert here == found(spark, lines, "id string, at timestamp")
 
 
 def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
     """Every kind of bad line, bytes that are no UTF-8 among them, and a line too long for a block."""
     long = b'{"id":"' + b"x" * plain_lines.LONGEST + b'","at":"2026-03-01T12:00:00Z"}'
     lines = [*(one.raw for one in LINES.values() if len(one.raw) < 1 << 20), long]
 
     here = found(spark, lines, "id string, at timestamp, amount long, note string")
-    monkeypatch.setattr(plain_lines, "readable", lambda schema: False)
+    row_by_row()
 
     assert here == found(spark, lines, "id string, at timestamp, amount long, note string")
 
@@ -130,17 +141,45 @@ def test_a_message_whose_columns_all_come_from_its_key_and_headers_is_a_record(s
     """Nothing is read from its value, whatever that is."""
     topic = Kafka(topic="t", servers="localhost:1", key="id", headers=("at",))
     pipeline = replace(SHOP, schema="id string, at string", source=topic)
-    beside = f"{parse.BESIDE}id string, {parse.BESIDE}at string"
-    rows = [('{"more":1}', None, "a", "2026-01-01T00:00:00Z"), ("{}", None, "b", "2026-01-02T00:00:00Z")]
-    messages = spark.createDataFrame(rows, f"value string, reason string, {beside}")
+    rows = [('{"more":1}', "a", "2026-01-01T00:00:00Z"), ("{}", "b", "2026-01-02T00:00:00Z")]
 
-    found = parse.records(messages, pipeline, NOW).collect()
+    found = arrived.rows(spark, messages(spark, rows, "id", "at"), pipeline, NOW).collect()
 
-    assert [(row.id, row.at, row.oo_reason) for row in found] == [(key, at, None) for _, _, key, at in rows]
+    assert [(row.id, row.at, row.oo_reason) for row in found] == [(key, at, None) for _, key, at in rows]
+
+
+def messages(spark: SparkSession, rows: list[Any], *beside: str) -> Lines:
+    """Messages of (value, what is beside it…)."""
+    columns = "".join(f", {parse.BESIDE}{name} string" for name in beside)
+    found = [(value, None, 7, at, *more) for at, (value, *more) in enumerate(rows)]
+    return Lines([], spark.createDataFrame(found, arrived.LINE + columns))
+
+
+def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
+    spark: SparkSession, row_by_row: Callable[[], None]
+) -> None:
+    """A value with that field is no plain line: it has one that is not declared for it. A message without a key is invalid."""
+    pipeline = replace(SHOP, schema="id string, at timestamp", source=Kafka(topic="t", servers="localhost:1", key="id"))
+    values = ['{"at":"2026-03-01T12:00:00Z"}', '{"at":"2026-03-01T12:00:00Z","id":"y"}', '{"at":1772366400}', "{}"]
+    rows = [(value, key) for value in values for key in ("a", "é", None)]
+
+    here = arrived.rows(spark, messages(spark, rows, "id"), pipeline, NOW).collect()
+    row_by_row()
+    there = arrived.rows(spark, messages(spark, rows, "id"), pipeline, NOW).collect()
+
+    assert Counter(map(repr, here)) == Counter(map(repr, there))
+    assert [row.id for row in there if row.oo_reason is None] == ["a", "é"] * 3
 
 
 def test_a_schema_with_other_types_is_left_to_sparks_parser() -> None:
-    """Decimals, floats and nested columns are not read from a line in two ways."""
+    """Decimals, floats and nested columns are not read from a line in two ways, and of a double no id is made in two ways."""
     for kind in ("decimal(9,2)", "float", "array<string>", "struct<a:string>", "timestamp_ntz", "binary"):
-        assert not plain_lines.readable(StructType([StructField("a", StructType.fromDDL(f"a {kind}")["a"].dataType)]))
-    assert plain_lines.readable(StructType.fromDDL(SCHEMA.replace("odd (name).*", "odd")))
+        assert _reader(schema=f"{SCHEMA}, a {kind}") is None
+    assert _reader(schema=SCHEMA, record_id=("real",)) is None
+    assert _reader(schema="id string, at string") is None
+    assert _reader(schema=SCHEMA, source=Files(format="csv")) is None
+    assert _reader(schema=SCHEMA) is not None
+
+
+def _reader(**declared: Any) -> plain_records.Reader | None:
+    return plain_records.reader(replace(SHOP, **declared), NOW, 2)

@@ -1,0 +1,128 @@
+"""The data files that a task of receive writes, and the spool in which its records wait, without Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from jobs.model.batch import to_time
+from jobs.model.frontier import Frontier
+from jobs.spark import event_files, receive_task
+from jobs.spark.arrived import CODE
+from jobs.spark.event_files import EventFiles, Stamp
+from jobs.spark.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
+from jobs.spark.spool import Spool
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+KNOWN = Frontier(tide=1_000_000)
+STAMP = Stamp(NOW, "shop/receive/1", 7, KNOWN)
+RECORD = pa.schema(
+    [
+        ("a.b", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", pa.timestamp("us", "UTC")),
+        ("oo_payload", pa.int64()), ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
+        (CODE, pa.int8()),
+    ]
+)  # fmt: skip
+
+
+def records(*names: str) -> pa.RecordBatch:
+    """One record for each name."""
+    rows = [{"a.b": name, "oo_high": n, "oo_low": -n, "oo_event_time": NOW} for n, name in enumerate(names)]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
+
+
+def written(folder: Path, paths: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all files, by their folder."""
+    assert sorted(map(str, folder.rglob("*.parquet"))) == sorted(paths)
+    return {Path(path).parent.name: parquet.ParquetFile(path).read().to_pylist() for path in paths}
+
+
+def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path: Path) -> None:
+    """With what the batch has stamped on all of them; the control row tells the frontier after it, the others that before."""
+    after, fates = Frontier(tide=5_000_000), np.array([KEPT, DUPLICATE, INVALID, SEED, KEPT], np.int8)
+    with EventFiles(tmp_path, STAMP, 3) as files:
+        receive_task._write(files, records("a", "twin", "bad", "seed", "b"), fates, after)
+    found = written(tmp_path, files.paths)
+
+    assert {kind: [row["a.b"] for row in rows] for kind, rows in found.items()} == {
+        "oo_kind=kept": ["a", "b"], "oo_kind=invalid": ["bad"], "oo_kind=control": ["seed"],
+    }  # fmt: skip
+    for kind, rows in found.items():
+        for row in rows:
+            assert (row["oo_system_time"], row["oo_lineage"], row["oo_batch"], row["oo_partition"]) == (
+                NOW,
+                "shop/receive/1",
+                7,
+                3,
+            )
+            tide = after.tide if kind == "oo_kind=control" else KNOWN.tide
+            assert row["oo_frontier"] == {
+                "tide": to_time(tide),
+                "ended": None,
+                "silent_tide": None,
+                "silent_clock": None,
+            }
+            assert CODE not in row
+
+
+def test_a_remnant_says_why_it_is_one(tmp_path: Path) -> None:
+    """Nobody can tell any more whether it is a duplicate."""
+    with EventFiles(tmp_path, STAMP, 0) as files:
+        receive_task._write(files, records("old"), np.array([REMNANT], np.int8))
+
+    [row] = written(tmp_path, files.paths)["oo_kind=remnant"]
+    assert row["oo_reason"] == receive_task.BEFORE_HORIZON
+
+
+def test_nothing_to_write_is_no_file(tmp_path: Path) -> None:
+    """Of duplicates alone as of no record at all."""
+    with EventFiles(tmp_path, STAMP, 0) as files:
+        receive_task._write(files, records("twin"), np.array([DUPLICATE], np.int8))
+        receive_task._write(files, records(), np.array([], np.int8))
+
+    assert written(tmp_path, files.paths) == {}
+
+
+@pytest.mark.parametrize(("limit", "most"), [("ROWS", 10), ("BYTES", 1)])
+def test_many_batches_are_one_file_in_bounded_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """In their order; what waits to be written is never more than one group."""
+    monkeypatch.setattr(event_files, limit, most)
+    names = [[f"{batch}-{n}" for n in range(7)] for batch in range(5)]
+    with EventFiles(tmp_path, STAMP, 0) as files:
+        for some in names:
+            receive_task._write(files, records(*some), np.zeros(7, np.int8))
+
+    [path] = files.paths
+    assert parquet.read_metadata(path).num_row_groups == (3 if limit == "ROWS" else 5)
+    assert [row["a.b"] for row in written(tmp_path, files.paths)["oo_kind=kept"]] == list(chain.from_iterable(names))
+
+
+def test_two_attempts_of_a_task_write_beside_each_other(tmp_path: Path) -> None:
+    """One that was given up and its successor: no file of either is the other's."""
+    both: list[str] = []
+    for _ in range(2):
+        with EventFiles(tmp_path, STAMP, 0) as files:
+            receive_task._write(files, records("a"), np.array([KEPT], np.int8))
+        both += files.paths
+
+    assert len(set(both)) == 2
+
+
+def test_a_spool_gives_back_what_it_was_given() -> None:
+    """Batches of any size in their order, empty ones among them; one that was given nothing gives nothing."""
+    given = [records(*(str(n) for n in range(size))) for size in (3, 0, 1000, 1)]
+    with Spool() as spool:
+        for batch in given:
+            spool.add(batch)
+        assert list(spool.read()) == given
+    with Spool() as spool:
+        assert list(spool.read()) == []

@@ -1,0 +1,136 @@
+"""Blocks of plain records as a task makes and opens them, without a JVM."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+
+from jobs.spark import arrived, plain_records
+
+NOON = 1_772_366_400_000_000
+BOUND = NOON + 86_400_000_000
+KINDS = {"id": "string", "at": "timestamp", "amount": "bigint"}
+ROWS = pa.schema(
+    [
+        ("id", pa.string()), ("at", plain_records.INSTANT), ("amount", pa.int64()), *plain_records.FOUND,
+        ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (arrived.CODE, pa.int8()),
+    ]
+)  # fmt: skip
+BLOCK_COLUMNS = [("block", pa.binary()), ("target", pa.int32())]
+
+
+def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> plain_records.Reader:
+    """Of the columns id, at and amount."""
+    return plain_records.Reader(KINDS, beside, record_id, "at", BOUND, partitions)
+
+
+def lines(*values: str | None, reasons: dict[int, str] | None = None, first: int = 0) -> pa.RecordBatch:
+    """A batch of lines, at the bytes from `first` on of file 7."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(values, pa.string()),
+            "reason": pa.array([(reasons or {}).get(n) for n in range(len(values))], pa.string()),
+            "oo_file": pa.array([7] * len(values), pa.int64()),
+            "oo_position": pa.array(range(first, first + len(values)), pa.int64()),
+        }
+    )
+
+
+def line(name: str, at: str = '"2026-03-01T12:00:00Z"') -> str:
+    """A record in JSON."""
+    return f'{{"id":"{name}","at":{at},"amount":1}}'
+
+
+def opened(batches: Iterator[pa.RecordBatch]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of all blocks with the partition that each is for, and the lines that are left."""
+    records, left = [], []
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["block"] is None:
+                left.append(row["value"])
+                continue
+            one = pa.RecordBatch.from_pylist([{"block": row["block"]}], schema=pa.schema(BLOCK_COLUMNS))
+            whole = [pa.nulls(1, field.type) for field in ROWS]
+            rows = pa.RecordBatch.from_arrays([*whole, *one.columns], names=[*ROWS.names, "block", "target"])
+            for found in arrived.records_of(iter([rows]), rows.schema.names):
+                records += [record | {"target": row["target"]} for record in found.to_pylist()]
+    return records, left
+
+
+def test_each_line_is_in_a_block_or_left_and_never_both() -> None:
+    """Odd lines, what could not be read, and records that would not be kept are left to Spark's parser."""
+    odd = [
+        line("a\\n"), "", '{"id":"x","more":1}', '{"at":"2026-03-01T12:00:00Z"}', '{"id":"y"}', line("z", '"2027-01-01T00:00:00Z"'),
+    ]  # fmt: skip
+    given = [line("a"), *odd, line("b"), line("/lost")]
+    records, left = opened(reader()(iter([lines(*given, reasons={8: "it is gone"}), lines(), lines(line("c"))])))
+
+    assert [record["id"] for record in records] == ["a", "b", "c"]
+    assert sorted(left) == sorted([*odd, line("/lost")])
+
+
+def test_a_record_in_a_block_is_a_candidate_without_a_reason() -> None:
+    """Its columns are those that a row has, nulls where a row would have something to tell."""
+    [record], _ = opened(reader()(iter([lines(line("a"))])))
+
+    assert record["amount"] == 1
+    assert record["at"] == record["oo_event_time"]
+    assert [record[name] for name in ("oo_reason", "oo_raw", "oo_unknown", arrived.CODE)] == [None, None, None, 0]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 8])
+def test_a_block_is_for_the_partition_of_all_its_ids(partitions: int) -> None:
+    """By the high half modulo the partitions, never negative, as Spark's pmod has it; no record is lost or twice."""
+    given = [line(str(n)) for n in range(500)]
+    records, left = opened(reader(partitions)(iter([lines(*given[:200]), lines(*given[200:])])))
+
+    assert left == []
+    assert Counter(record["id"] for record in records) == Counter(map(str, range(500)))
+    assert all(record["target"] == record["oo_high"] % partitions for record in records)
+
+
+def test_ids_are_chained_hashes_of_the_id_columns_as_text() -> None:
+    """As `record_id` makes them one at a time; the payload is the hash of the line."""
+    [record], _ = opened(reader(record_id=("id", "amount", "at"))(iter([lines(line("é"))])))
+
+    def chained(*texts: str) -> int:
+        state = 42
+        for text in texts:
+            state = xxhash.xxh64_intdigest(text.encode(), state)
+        return state
+
+    texts = ("é", "1", "2026-03-01 12:00:00")
+    assert record["oo_high"] % 2**64 == chained(*texts)
+    assert record["oo_low"] % 2**64 == chained("low", *texts)
+    assert record["oo_payload"] % 2**64 == chained(line("é"))
+
+
+def test_by_position_an_id_is_the_place_whatever_else_is_in_the_batch() -> None:
+    """Lines that are left out between them shift no place."""
+    chance = random.Random(4)
+    given = [line("same") if chance.random() < 0.7 else "odd" for _ in range(300)]
+    alone = {}
+    for at, one in enumerate(given):
+        for record in opened(reader(record_id=())(iter([lines(one, first=at)])))[0]:
+            alone[record["oo_high"]] = at
+    records, left = opened(reader(record_id=())(iter([lines(*given)])))
+
+    assert [alone[record["oo_high"]] for record in records] == [at for at, one in enumerate(given) if one != "odd"]
+    assert len(left) == given.count("odd")
+
+
+def test_what_comes_beside_a_message_is_its_column() -> None:
+    """The key in the place of a field; without one the record would not be kept, and so is left."""
+    with_key = reader(id="oo_beside_id")
+    batch = lines('{"at":"2026-03-01T12:00:00Z"}', '{"amount":2,"at":"2026-03-01T12:00:00Z"}', '{"id":"x"}')
+    batch = batch.append_column("oo_beside_id", pa.array(["k", None, "k"], pa.string()))
+    records, left = opened(with_key(iter([batch])))
+
+    assert [record["id"] for record in records] == ["k"]
+    assert len(left) == 2
