@@ -139,7 +139,7 @@ def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator
                 if chunk[0] not in stored:
                     raise _Moved
                 known = bloom.read(stored[chunk[0]], chunk[1]) or _made_again(database, instance, chunk)
-                _cache.put(("filter", database.url, instance, chunk), known, known.field.nbytes)
+                _cache.put(("filter", database.url, instance, chunk), known, known.nbytes)
             yield chunk, known
 
 

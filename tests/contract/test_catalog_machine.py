@@ -241,8 +241,10 @@ def by_commit_alone(known: collecting.Known, horizon: int) -> int:
 
 def unchecked(stored: bytes | None, ids: int) -> bloom.Filter | None:
     """A filter that is taken as it is."""
-    field = np.frombuffer((stored or b"")[20:] or bytes(64), np.uint8)
-    return bloom.Filter(bloom.PROBES, 8 * len(field), ids, field)
+    fields = (stored or b"")[24:].ljust(1024, b"\0")
+    words = -(-max(bloom.LEAST_BITS, ids * bloom.BLOCKED_BITS_AN_ID) // 64)
+    field = np.frombuffer(fields, np.uint8, offset=8 * words)
+    return bloom.Filter(np.frombuffer(fields, np.uint64, words), bloom.PROBES, 8 * len(field), ids, field)
 
 
 ANY_STATE = queries("collect")["parts"].replace("AND b.state = 'committed'", "")

@@ -13,14 +13,15 @@ from tests.contract.conftest import Log
 from tests.contract.receiver import Worker, ids_of, uniform
 
 KNOWN = uniform(500, 1)
+HEADER = 24
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda _: None,
     "empty": lambda _: b"",
-    "header only": lambda stored: stored[:20],
+    "header only": lambda stored: stored[:HEADER],
     "truncated": lambda stored: stored[:-1],
     "a bit flipped": lambda stored: stored[:200] + bytes([stored[200] ^ 4]) + stored[201:],
-    "all bits cleared": lambda stored: stored[:20] + bytes(len(stored) - 20),
-    "another version": lambda stored: stored[:4] + b"\x02" + stored[5:],
+    "all bits cleared": lambda stored: stored[:HEADER] + bytes(len(stored) - HEADER),
+    "another version": lambda stored: stored[:4] + b"\x01" + stored[5:],
     "of another chunk": lambda _: bloom.make(ids_of(uniform(499, 2))),
 }
 
