@@ -16,6 +16,7 @@
 | ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
 | ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
 | ONLYONCE_HEARTBEAT      | seconds between two heartbeats of a long run     | 5                            |
+| ONLYONCE_IN_DRIVER_BYTES | a batch of fewer bytes, all plain lines, needs no Spark job; 0: never | 4194304    |
 | ONLYONCE_ALERT_HOOK     | 'module:function' or a webhook's URL             | none: alerts are only kept   |
 | ONLYONCE_ALERT_LAG_MINUTES | input that waits for longer is an alert       | 60                           |
 | ONLYONCE_KEEP_TEMPORARIES_HOURS | how long temporaries of sharded files stay that nobody can want | 24 |
@@ -118,6 +119,11 @@ def keep_staged_days() -> int:
 def heartbeat_seconds() -> float:
     """How often the driver of a long run gives a sign of life."""
     return float(os.environ.get("ONLYONCE_HEARTBEAT", "5"))
+
+
+def in_driver_bytes() -> int:
+    """Below which size the driver takes in a batch itself; 0: never."""
+    return int(os.environ.get("ONLYONCE_IN_DRIVER_BYTES", str(4 << 20)))
 
 
 def alert_hook() -> str | None:

@@ -192,6 +192,7 @@ class _Test:
         environment = {
             "ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": url, "ONLYONCE_READER_URL": self._server.url("reader", database),
             "ONLYONCE_PIPELINES": str(self._declared), "ONLYONCE_FAILPOINTS": "", "ONLYONCE_SPARK_UI": "false",
+            "ONLYONCE_IN_DRIVER_BYTES": "0",  # as a large batch goes: by Spark's tasks
             "JDK_JAVA_OPTIONS": os.environ.get("JDK_JAVA_OPTIONS", SHORT_JVM),
         }  # fmt: skip
         for variable in redirected.connections(self._pipeline):

@@ -5,5 +5,6 @@ In the order of the flow: `session` → `sources` (`source_files`, `source_kafka
 is new in a source (`listing`, `growing`, `typed_files`, `custom`).
 
 Within receive: `arrived` brings lines (`line_reader`) as records (`plain_records`, `parse`) to `receive_task`, which judges them
-(`receive_unit`) and writes them (`event_files`). These, `postgres_unit` and `files_unit` run on the executors; all else on the driver.
+(`receive_unit`) and writes them (`event_files`); where a batch is small `in_driver` calls that itself. These, `postgres_unit` and
+`files_unit` run on the executors; all else on the driver.
 """

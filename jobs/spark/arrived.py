@@ -43,9 +43,10 @@ class Lines:
     rows: DataFrame | None
 
 
-def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, partitions: int) -> DataFrame:
-    """The columns of `parse.records` with CODE, and, where plain lines are read into blocks, those of a block."""
-    reader = plain_records.reader(pipeline, system_time, partitions)
+def records(
+    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None
+) -> DataFrame:
+    """The columns of `parse.records` with CODE, and, where a reader reads plain lines into blocks, those of a block."""
     if reader is None:
         return parse.records(_rows(spark, lines), pipeline, system_time).select("*", _code())
     carried = schemas.of(plain_records.CARRIED)
@@ -73,7 +74,8 @@ def mapped(records: DataFrame, task: Task, gives: StructType) -> DataFrame:
 
 def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way."""
-    found = records(spark, lines, pipeline, system_time, 1).drop(CODE)
+    reader = plain_records.reader(pipeline, system_time, 1)
+    found = records(spark, lines, pipeline, system_time, reader).drop(CODE)
     of_record = [field for field in found.schema.fields if field.name not in schemas.of(plain_records.CARRIED).names]
     numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
     shown = mapped(found, lambda batches: (one.rename_columns(numbered.names) for one in batches), numbered)
@@ -92,10 +94,10 @@ def records_of(batches: Batches, names: Sequence[str]) -> Batches:
         if blocks.null_count:
             yield rows.filter(blocks.is_null()) if blocks.null_count < len(blocks) else rows
         for block in blocks.drop_null():
-            yield _opened(block, rows.schema)
+            yield opened(block, rows.schema)
 
 
-def _opened(block: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
+def opened(block: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
     """The records of a block, without a copy; none of them has a reason, or anything unknown."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
     records = pa.ipc.read_record_batch(block.as_buffer(), packed)
@@ -110,7 +112,7 @@ def _read(spark: SparkSession, lines: Lines, reader: Reader, carried: StructType
     frames = []
     if lines.ranges:
         schema = StructType([*schemas.of(LINE).fields, *carried.fields])
-        frames.append(line_reader.read(spark, lines.ranges, lambda batches: reader(_unrefused(batches)), schema))
+        frames.append(line_reader.read(spark, lines.ranges, lambda batches: reader(unrefused(batches)), schema))
     if lines.rows is not None:
         schema = StructType([*lines.rows.schema.fields, *carried.fields])
         frames.append(lines.rows.mapInArrow(reader, schema))
@@ -120,7 +122,7 @@ def _read(spark: SparkSession, lines: Lines, reader: Reader, carried: StructType
 def _rows(spark: SparkSession, lines: Lines) -> DataFrame:
     frames = [] if lines.rows is None else [lines.rows]
     if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, _unrefused, schemas.of(LINE)))
+        frames.append(line_reader.read(spark, lines.ranges, unrefused, schemas.of(LINE)))
     return _together(spark, frames)
 
 
@@ -128,7 +130,8 @@ def _together(spark: SparkSession, frames: list[DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schemas.of(LINE))
 
 
-def _unrefused(lines: Batches) -> Batches:
+def unrefused(lines: Batches) -> Batches:
+    """The lines of files, as rows like LINE: none of them has a reason yet."""
     for batch in lines:
         yield batch.add_column(1, "reason", pa.nulls(batch.num_rows, pa.string()))
 

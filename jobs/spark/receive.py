@@ -26,7 +26,9 @@ from jobs.spark import (
     checkpoint,
     delta,
     events,
+    in_driver,
     own_tables,
+    plain_records,
     receive_task,
     receive_unit,
     schemas,
@@ -131,14 +133,19 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut)
 def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
     """The files that the tasks of a batch have written."""
     plan = batch.plan
-    partitions = 1 if batch.without_catalog else plan.partitions
-    records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, partitions)
     stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
     if batch.without_catalog:
-        task = receive_task.without_catalog(stamp, folder)
+        partitions, task = 1, receive_task.without_catalog(stamp, folder)
     else:
+        work = _work(context, query, batch)
+        partitions, task = plan.partitions, receive_task.exactly_once(work, stamp, folder, bounded=context.bounded)
+    reader = plain_records.reader(context.pipeline, plan.system_time, partitions)
+    small = in_driver.written(lines, reader, task, seeded=not batch.without_catalog)
+    if small is not None:
+        return small
+    records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, reader)
+    if not batch.without_catalog:
         records = arrived.exchanged(records, partitions)
-        task = receive_task.exactly_once(_work(context, query, batch), stamp, folder, bounded=context.bounded)
     found = arrived.mapped(records, task, schemas.of(receive_task.GIVES)).collect()
     return [Path(row.path) for row in found]
 

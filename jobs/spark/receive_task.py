@@ -56,7 +56,7 @@ def without_catalog(stamp: Stamp, folder: Path) -> Task:
 
     def task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
-        with EventFiles(folder, stamp, context.partitionId()) as files:
+        with EventFiles(folder, stamp, context.partitionId() if context else 0) as files:
             for records in batches:
                 _write(files, records, records.column(CODE).to_numpy())
         yield _paths(files.paths)

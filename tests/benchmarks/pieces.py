@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.model.batch import Batch, Plan
-from jobs.spark import arrived, events, line_reader, receive, schemas
+from jobs.spark import arrived, events, line_reader, plain_records, receive, schemas
 from jobs.spark.arrived import Lines
 from jobs.spark.line_reader import Range
 from jobs.spark.query import Query
@@ -43,7 +43,8 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         return line_reader.read(ours.spark, ranges, _nothing, schemas.of(arrived.LINE))
 
     def records() -> DataFrame:
-        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, partitions)
+        reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
+        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, reader)
 
     def exchanged() -> DataFrame:
         return arrived.exchanged(records(), partitions)

@@ -35,7 +35,8 @@ CHAINS = {
     "delta": ["output-consumed", "delta-unit-before-claim", "delta-unit-after-claim", "delta-unit-after-commit", "delta-before-write"],
     "units": ["postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-before-commit"],
 }  # fmt: skip
-QUICK = ("output", "receive", "postgres")
+CHAINS["receive by Spark's tasks"] = CHAINS["receive"]
+QUICK = ("output", "receive", "receive by Spark's tasks", "postgres")
 """The kills at which most is half done. The others only in `make test-faults`; without a JVM the matrix has them all."""
 
 
@@ -48,8 +49,10 @@ def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
 @pytest.mark.parametrize(
     "chain", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CHAINS]
 )
-def test_kills_do_not_show(platform: Platform, spark: object, chain: str) -> None:
+def test_kills_do_not_show(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, chain: str) -> None:
     """A kill at each step, then the same command again, gives the result of no kill."""
+    if "tasks" in chain:
+        platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="0")
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
 
@@ -75,7 +78,7 @@ def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
     folder.mkdir()
 
     process = platform.start(
-        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder),
+        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder), ONLYONCE_IN_DRIVER_BYTES="0",
         ONLYONCE_FAILPOINTS=",".join(f"{p}:1:kill-process" for p in points),
     )  # fmt: skip
     output, _ = process.communicate(timeout=JOB_TIMEOUT)

@@ -22,6 +22,12 @@ PYTHON = {"ArrowEvalPython", "BatchEvalPython", "MapInArrow", "MapInPandas", "Py
 RECORDS = 400
 
 
+@pytest.fixture(autouse=True)
+def by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small a batch is, Spark's tasks take it in."""
+    monkeypatch.setenv("ONLYONCE_IN_DRIVER_BYTES", "0")
+
+
 @dataclass(frozen=True)
 class Plan:
     """One execution of a streaming query: its operators, the root first."""

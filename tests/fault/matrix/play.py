@@ -42,6 +42,7 @@ from jobs.spark import (
     delta,
     events,
     outputs,
+    plain_records,
     postgres_plain,
     postgres_unit,
     receive,
@@ -126,7 +127,7 @@ def _played(play: Play) -> Any:
         (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
         (source_files, "lines", _lines), (arrived, "records", _records),
-        (arrived, "exchanged", _exchanged), (arrived, "mapped", lambda *given: _mapped(tasks, *given)),
+        (plain_records, "reader", lambda *given: None), (arrived, "exchanged", _exchanged), (arrived, "mapped", lambda *given: _mapped(tasks, *given)),
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
@@ -272,7 +273,7 @@ def _parsed(line: str) -> Row:
 Partitions = list[list[Row]]
 
 
-def _records(spark: object, lines: list[str], pipeline: object, time: datetime, partitions: int) -> Partitions:
+def _records(spark: object, lines: list[str], pipeline: object, time: datetime, reader: None) -> Partitions:
     """All in one partition, as a file's lines are before an exchange."""
     return [[_parsed(line) for line in lines]]
 
