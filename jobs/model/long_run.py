@@ -6,6 +6,7 @@ told by the database, so machines need not agree on the time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -18,6 +19,12 @@ BEATS = 6
 
 class Stopped(Exception):
     """The driver was asked to stop, and is between two batches: raised where the next one would begin."""
+
+
+def first_cause(failures: Sequence[BaseException]) -> BaseException:
+    """Of all that ended a run, in the order in which it was found, what it ends with: the first that is more than the
+    request to stop, since a failure asks the other queries to."""
+    return next((one for one in failures if not isinstance(one, Stopped)), failures[0])
 
 
 @dataclass(frozen=True)
