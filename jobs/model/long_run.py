@@ -1,4 +1,4 @@
-"""A long run: one driver that takes in what comes, turn by turn, until it is asked to stop. Pure.
+"""A long run: one driver that takes in what comes until it is asked to stop. Pure.
 
 The log has one row for each pipeline, the last long run of it, and a clock of its own: how long a heartbeat is ago is
 told by the database, so machines need not agree on the time.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import structlog
@@ -33,16 +34,17 @@ from jobs.spark.run_context import RunContext
 
 log = structlog.get_logger()
 
-MOST_SECONDS = 1.0
-"""How long a query waits at most until it looks again whether its table has a new version: 1 % of a processor for three."""
+LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
+"""How long a query waits until it looks again whether its table has a new version."""
 
-TURNED = ("/events", "/close")
+VOUCHED_FOR = ("/events", "/close")
 """How the transaction ids of receive's commits to `events` end that the log vouches for."""
 
 
 def trigger(every: timedelta) -> Mapping[str, Any]:
     """The trigger of a query that stays up."""
-    return {"processingTime": f"{round(min(every.total_seconds(), MOST_SECONDS) * 1000)} milliseconds"}
+    seconds = min(max(every.total_seconds(), LEAST_SECONDS), MOST_SECONDS)
+    return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
 
 @contextmanager
@@ -51,7 +53,8 @@ def up(context: RunContext, ask_stop: Callable[[], None]) -> Iterator[Callable[[
     between two of its batches; then it raises what ended the first. `ask_stop` makes the run's `between_batches` raise."""
     receive.begin(context)
     work: dict[str, Callable[[], None]] = {"receive": partial(receive.take_in, context)}
-    work |= {root.name: partial(_stay, context, root) for root in context.pipeline.roots()}
+    folding = Lock()
+    work |= {root.name: partial(_stay, context, root, folding) for root in context.pipeline.roots()}
     queries = [context.open_query(name) for name in work]  # here, so that no two threads open one
     receive.register(context)
     failures: list[BaseException] = []
@@ -116,8 +119,8 @@ def _at_rest(query: StreamingQuery) -> bool:
     return not (status["isTriggerActive"] or status["isDataAvailable"] or status["message"].startswith("Initializing"))
 
 
-def _stay(context: RunContext, root: Output) -> None:
-    fold = partial(_fold_late, context, root)
+def _stay(context: RunContext, root: Output, folding: Lock) -> None:
+    fold = partial(_fold_late, context, root, folding)
     fold()
     outputs.drain(context, root, outputs.Beside(partial(_await_receive, context), fold))
 
@@ -136,14 +139,16 @@ def _vouched(context: RunContext, versions: outputs.Versions) -> bool:
     ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
     # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for.
     return not any(
-        str(delta.noted(context.events, version).get("app_id")).endswith(TURNED)
+        str(delta.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
         for version in range(after + 1, upto + 1)
         if version not in ended
     )
 
 
-def _fold_late(context: RunContext, root: Output) -> None:
+def _fold_late(context: RunContext, root: Output, folding: Lock) -> None:
     for span in backfill.late_spans(context, root):
-        with suppress(Stopped, OpenWindows):  # both are for later: after the next batch, or by the next run
+        # One at a time: a MERGE sets its transaction in the session, and this one is the run's. What is asked to stop, and
+        # windows that are not written yet, are for later: after the next batch, or by the next run.
+        with folding, suppress(Stopped, OpenWindows):
             context.between_batches()
             backfill.recompute(context, root, span, "late rows")
