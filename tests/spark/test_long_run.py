@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs import settings
 from jobs.model.errors import Refused
-from jobs.spark import receive, staying
+from jobs.spark import at_least_once, receive, staying
 from tests.support import shop_oracle
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, turns, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
@@ -292,7 +292,36 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
     check(platform, 2)
 
 
-def test_a_stop_holds_between_two_batches_of_one_turn(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_them(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """At least once receive is held between its two commits until the output's query has met the first of them, for each file:
+    the output's batch then ends between the two, and its windows close with the next."""
+    platform = quick(new_platform("tests/support/quiet_loose.py"), monkeypatch)
+    add_control, looks = (
+        at_least_once._add_control,
+        counted(monkeypatch, "jobs.spark.staying._vouched", staying._vouched),
+    )
+
+    def held(*given: Any) -> None:
+        before = looks.count(False)
+        until(lambda: looks.count(False) > before, "the output")
+        add_control(*given)
+
+    def feed() -> None:
+        for block in range(2):
+            platform.put("shop", f"sales-{block}.jsonl", sales(block))
+            until(lambda n=3 * (block + 1): windows(platform) == n, "the windows of what came")  # type: ignore[misc]
+
+    monkeypatch.setattr("jobs.spark.at_least_once._add_control", held)
+    with meanwhile(platform, feed):
+        platform.run("shop", "--forever", "--every", "0.2")
+
+    assert out_of_order(platform) == 0
+    check(platform, 2)
+
+
+def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three files that wait, each a batch, one is taken in: it is whole, the next has not begun, and the next run goes
     on with it, to the same results."""
     for block in range(3):
