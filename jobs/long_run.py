@@ -1,7 +1,8 @@
-"""The long-running mode: one driver that takes in what comes, turn by turn, until it is asked to stop.
+"""The long-running mode: one driver that takes in what comes until it is asked to stop. Here is its place in the log; its
+queries are in `jobs.spark.staying`.
 
-A turn is what a drain does, in one session and under one epoch: so the protocol knows no difference. A turn that finds
-nothing new writes nothing and starts no query. Protocol step 13; who calls it: `jobs.stream`.
+It looks for what is new at an interval. A look after which each query has got on, or had nothing to do, is a turn. Protocol
+step 13; who calls it: `jobs.stream`.
 """
 
 from __future__ import annotations
@@ -54,12 +55,11 @@ class LongRun:
         """Ask this driver to stop, from inside its process."""
         self._asked.set()
 
-    def turns(self, turn: Callable[[], None], every: timedelta) -> None:
-        """Turn after turn, one for each interval, until `between_batches` raises."""
+    def turns(self, look: Callable[[], bool], every: timedelta) -> None:
+        """Look after look, one for each interval, until `between_batches` raises. `look` gives whether a turn is done by it."""
         while True:
             self.between_batches()
-            turn()
-            self._turns += 1
+            self._turns += look()
             self._asked.wait(every.total_seconds())
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class LongRun:
                     self._asked.set()
             except Superseded as error:
                 self._overtaken = error
-                self._asked.set()  # ends a wait between two turns
+                self._asked.set()  # ends a wait between two looks
                 return
             except Exception as error:  # a heart that stopped by itself would look like a dead driver
                 log.warning("no heartbeat", problem=_first_line(error))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EVERY_SECONDS = 5.0
-"""How long a long run waits between two turns, unless it is told."""
+"""How long a long run waits between two looks for what is new, unless it is told."""
 
 
 def main(argv: list[str]) -> Report:
@@ -64,7 +63,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--from", dest="start", type=_time, help="with --bounded, of a topic: the first message time")
     parser.add_argument("--to", dest="end", type=_time, help="with --bounded, of a topic: before this message time")
     parser.add_argument("--forever", action="store_true", help="take in what comes, until it is asked to stop")
-    parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two turns of --forever")
+    parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two looks of --forever")
     parser.add_argument("--max-files", type=int, help="how many files one batch takes")
     parser.add_argument("--dry-run", action="store_true", help="say what would be read; write nothing")
     parser.add_argument("--master", help="Spark's master")
@@ -109,26 +108,22 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argp
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
     every = timedelta(seconds=asked.every)
     with long_run.held(database, instance, asked.run_id, every) as mine:
-        from jobs.spark import drain
+        from jobs.spark import staying
 
-        context = _context(pipeline, instance, database, asked, mine.between_batches)
-        mine.turns(drain.Turns(context).turn, every)
+        context = _context(pipeline, instance, database, asked)
+        context.between_batches, context.trigger = mine.between_batches, staying.trigger(every)
+        with staying.up(context, mine.stop) as look:
+            mine.turns(look, every)
 
 
-def _context(
-    pipeline: Pipeline,
-    instance: str,
-    database: Database,
-    asked: argparse.Namespace,
-    between_batches: Callable[[], None] = lambda: None,
-) -> RunContext:
+def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
     from jobs.spark import session
     from jobs.spark.run_context import RunContext
     from jobs.spark.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)
     bounds = Bounds(asked.start, asked.end)
-    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, between_batches, bounds)
+    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
     return context
 

@@ -77,10 +77,12 @@ WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream' AND l.s
 ORDER BY b.batch_id DESC LIMIT 1
 
 -- frontier_at --
--- What the batches and closes with versions of `events` up to one have told of event time.
+-- What the batches and closes with versions of `events` up to one have told of event time. A batch without a catalog tells it
+-- one commit after its rows, in a control row of its own: a stream that has read the rows only has closed nothing by it yet.
 SELECT
     (SELECT max(b.tide_after) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version <= :version) AS tide,
+     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+       AND b.delta_version + CASE WHEN b.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS tide,
     max(c.ended) AS ended, max(c.silent_tide) AS silent_tide, max(c.silent_clock) AS silent_clock
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version <= :version

@@ -67,6 +67,21 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
+-- last_taken_in --
+-- The highest number in the registry of a batch that receive has committed, in any of its lives.
+SELECT max((b.source_to->>'batch_no')::bigint) AS batch_no
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+
+-- ended_versions --
+-- The versions of `events` in a range whose receive batch or close is committed.
+SELECT b.delta_version FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version > :after AND b.delta_version <= :upto
+UNION ALL
+SELECT c.delta_version FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :after AND c.delta_version <= :upto
+
 -- begin_close --
 -- Fixes what the control row says.
 INSERT INTO onlyonce_private.closes

@@ -433,9 +433,9 @@ COMMENT ON COLUMN onlyonce.long_runs.attempt IS 'counts the drivers, one after t
 COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), stopped (as asked), failed (with its exit code), lost (its heartbeat ended)';
 COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
 COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
-COMMENT ON COLUMN onlyonce.long_runs.every IS 'how long it waits between two turns';
-COMMENT ON COLUMN onlyonce.long_runs.turns IS 'how often it has looked for input to the end; a turn without any writes nothing';
-COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn ended: old beside a fresh heartbeat, it has much to do or hangs';
+COMMENT ON COLUMN onlyonce.long_runs.every IS 'how long it waits between two looks for what is new';
+COMMENT ON COLUMN onlyonce.long_runs.turns IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
+COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
 COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last sign of life';
 COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';

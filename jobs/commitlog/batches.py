@@ -162,6 +162,18 @@ def last_arrival(connection: Connection, instance: str) -> datetime | None:
     return seen_at
 
 
+def last_taken_in(connection: Connection, instance: str) -> int | None:
+    """The highest number in the registry of a batch that receive has committed; None before the first."""
+    number: int | None = ask(connection, "batches", "last_taken_in", instance=instance)[0].batch_no
+    return number
+
+
+def ended_versions(connection: Connection, instance: str, after: int, upto: int) -> set[int]:
+    """The versions of `events` in (after, upto] whose receive batch or close is committed."""
+    rows = ask(connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
+    return {row.delta_version for row in rows}
+
+
 def begin_close(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
     """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
     check_epoch(connection, driver.lineage, driver.epoch)

@@ -47,7 +47,7 @@ def take(
 
 
 def beat(connection: Connection, taken: Taken, turns: int) -> bool:
-    """A sign of life, with the number of turns that are done; tells whether a stop was asked for. Raises Superseded."""
+    """A sign of life, with the number of turns so far; tells whether a stop was asked for. Raises Superseded."""
     rows = ask(connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns)
     if not rows:
         raise Superseded(

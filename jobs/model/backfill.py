@@ -15,8 +15,9 @@ from jobs.model.declare import Output, Sent
 from jobs.model.errors import Refused, Retryable
 from jobs.model.windows import Fixed, Micros, Session, micros
 
-OpenWindows = Retryable
-"""An open window is a matter of time: the same backfill passes once the stream has closed it."""
+
+class OpenWindows(Retryable):
+    """An open window is a matter of time: the same backfill passes once the stream has closed it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A long run: one driver that takes in what comes, turn by turn, until it is asked to stop. Pure.
+"""A long run: one driver that takes in what comes until it is asked to stop. Pure.
 
 The log has one row for each pipeline, the last long run of it, and a clock of its own: how long a heartbeat is ago is
 told by the database, so machines need not agree on the time.
@@ -6,6 +6,7 @@ told by the database, so machines need not agree on the time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -18,6 +19,12 @@ BEATS = 6
 
 class Stopped(Exception):
     """The driver was asked to stop, and is between two batches: raised where the next one would begin."""
+
+
+def first_cause(failures: Sequence[BaseException]) -> BaseException:
+    """Of all that ended a run, in the order in which it was found, what it ends with: the first that is more than the
+    request to stop, since a failure asks the other queries to."""
+    return next((one for one in failures if not isinstance(one, Stopped)), failures[0])
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,13 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
 def fold_late(context: RunContext) -> None:
     """Recompute the windows of outputs with late='recompute' that have late rows not folded in yet."""
     for root in context.pipeline.roots():
-        if root.late == "recompute":
-            for span in model.spans(_late_windows(context, root)):
-                recompute(context, root, span, "late rows")
+        for span in late_spans(context, root):
+            recompute(context, root, span, "late rows")
+
+
+def late_spans(context: RunContext, root: Output) -> list[Span]:
+    """The windows of an output with late rows not folded in yet, if it wants that."""
+    return model.spans(_late_windows(context, root)) if root.late == "recompute" else []
 
 
 def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:

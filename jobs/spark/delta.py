@@ -205,9 +205,18 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 def added(path: Path, version: int) -> list[Added]:
     """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
-    entry = (path / LOG / f"{version:020}.json").read_text().splitlines()
-    files = [line["add"] for line in map(json.loads, entry) if "add" in line]
+    files = [action["add"] for action in _entry(path, version) if "add" in action]
     return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
+
+
+def noted(path: Path, version: int) -> dict[str, Any]:
+    """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
+    infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
+    return _note(infos[0].get("userMetadata") if infos else None)
+
+
+def _entry(path: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / LOG / f"{version:020}.json").read_text().splitlines()]
 
 
 def latest(path: Path) -> int:

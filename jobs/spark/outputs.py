@@ -7,6 +7,7 @@ of the root consumes it; where nothing is measured, or rows staged by an earlier
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,14 +17,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.commitlog import batches, lineages
+from jobs.commitlog import batches
 from jobs.commitlog.connect import run
 from jobs.failpoints import passing
 from jobs.model.batch import Batch, Outcome, Plan, check_output, read_upto, to_micros, to_time
 from jobs.model.declare import Output
-from jobs.model.errors import InvariantBroken, Refused
+from jobs.model.errors import Refused
 from jobs.model.frontier import Frontier
 from jobs.spark import checkpoint, delta, events, new_life, raw_windows, results, staging, windowing
+from jobs.spark.dropped import Dropped
 from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 
@@ -36,8 +38,20 @@ class Versions:
     upto: int
 
 
-def drain(context: RunContext, root: Output) -> None:
-    """Write what an output, and those made from it, owe for what is in `events`. Called by `jobs.stream`."""
+@dataclass(frozen=True)
+class Beside:
+    """What an output does around each batch where receive is at work beside it. Where receive has ended there is nothing to do.
+
+    before   until the rows of these versions are vouched for by the log
+    after    once the batch is ended
+    """
+
+    before: Callable[[Query, Versions], None] = lambda _, __: None
+    after: Callable[[], None] = lambda: None
+
+
+def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
+    """Write what an output, and those made from it, owe for what is in `events`. Called by `jobs.spark.drain`."""
     query = context.open_query(root.name)
     start = int(query.start_from.get("version", 0))
     rows = windowing.in_stream(events.stream(context.spark, context.events, start), root)
@@ -51,16 +65,17 @@ def drain(context: RunContext, root: Output) -> None:
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
+        beside.before(query, versions)
         plan = replace(plan, facts={"stateless": stateless})
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = _closing(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, plan, versions)
+        beside.after()
 
     try:
-        finished = drain_query(query, result, mode, on_batch)
+        drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
     except AnalysisException as error:
         raise _refusal(root, error) from error
-    _check_dropped(context, query, finished.recentProgress)
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:
@@ -212,19 +227,6 @@ def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:
     if query.first_window is None or start is None or start >= query.first_window:
         return row
     return row | {"in_time": 0, "late": row["in_time"] + row["late"]}
-
-
-def _check_dropped(context: RunContext, query: Query, progress: list[Any]) -> None:
-    # Spark counts what it drops as late only after the fact: it detects, it can't prevent (experiments, A19).
-    dropped = sum(o.numRowsDroppedByWatermark for p in progress for o in p.stateOperators)
-    if dropped:
-        run(context.database, lambda conn: lineages.set_state(conn, query.lineage, "damaged"))
-        raise InvariantBroken(
-            f"lineage {query.lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
-            data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
-            hint="does the transform change oo_event_time or oo_window? Correct it, then: onlyonce lineage new "
-            + query.lineage.rsplit("/", 1)[0],
-        )
 
 
 def _refusal(root: Output, error: AnalysisException) -> Exception:

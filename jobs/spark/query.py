@@ -1,9 +1,9 @@
-"""One streaming query under its lineage: run it to the end of what is there, and know why it stopped."""
+"""One streaming query under its lineage: run it to its end, and know why it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.commitlog.connect import Database, run
 from jobs.commitlog.lineages import Driver, check_epoch
+from jobs.model.long_run import first_cause
 from jobs.spark import checkpoint
 from jobs.spark.failures import OTHER_DRIVER, translate
 
 log = structlog.get_logger()
 
 RESTARTS = 3
-"""How often a query is started again after a fenced driver wrote into its checkpoint."""
+"""How often in a row, without a batch between, a query is started again after a fenced driver wrote into its checkpoint."""
+
+LOOK_SECONDS = 1.0
+"""How often a query at work is looked at: whether it is to end, and what Spark tells of it."""
+
+WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
+"""The trigger of a query that processes all that is there now, and ends."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Query:
     database: Database
     start_from: dict[str, Any]
     between_batches: Callable[[], None] = lambda: None
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
 
     @property
     def lineage(self) -> str:
@@ -49,45 +57,89 @@ class Query:
 
 
 OnBatch = Callable[[DataFrame, int], None]
+Look = Callable[[StreamingQuery], None]
 
 
-def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
-    """Process all that is there now, then stop. Raises our own error where one is the cause, or what the run was asked
-    to stop with between two batches: to Spark that is a batch that failed, to the log one that has not begun.
+def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
+    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end. Raises our own
+    error where one is the cause, or what the run was asked to stop with between two batches: to Spark that is a batch that
+    failed, to the log one that has not begun.
+
+    `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
 
     A fenced driver may still write into the checkpoint and so stop the live one (experiments, A8): as long
-    as our epoch is the highest the query starts again, a bounded number of times.
+    as our epoch is the highest the query starts again, a bounded number of times in a row.
     """
-    for attempt in range(RESTARTS + 1):
-        failures: list[BaseException] = []
-        started = _start(query, frame, mode, _keeping(query, on_batch, failures))
+    in_a_row = 0
+    while True:
+        started = _Started(query, on_batch, look)
+        error = started.run(frame, mode)
+        if not started.failures:
+            return
+        in_a_row = 1 if started.batches else in_a_row + 1
+        if not any(mark in str(error) for mark in OTHER_DRIVER) or in_a_row > RESTARTS:
+            raise translate(first_cause(started.failures)) from error
+        run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
+        checkpoint.sweep(query.folder)
+        query.log.warning("another driver wrote into the checkpoint; still ours, starting again")
+
+
+class _Started:
+    """A query from one start to its end. `failures` are in the order in which they were found: the first one is the cause."""
+
+    def __init__(self, query: Query, on_batch: OnBatch, look: Look) -> None:
+        self.failures: list[BaseException] = []
+        self.batches = 0
+        self._query, self._on_batch, self._look = query, on_batch, look
+        self._running: StreamingQuery | None = None
+        self._broken_off = False  # by us: what Spark then tells is the same once more
+
+    def run(self, frame: DataFrame, mode: str) -> Exception | None:
+        """Start it and wait for its end; gives what Spark says of that, if it failed."""
+        writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
+        writer = writer.option("checkpointLocation", str(self._query.folder)).trigger(**self._query.trigger)
+        self._running = running = writer.foreachBatch(self._batch).start()
+        told: Exception | None = None
         try:
-            started.awaitTermination()
-            return started
+            while not running.awaitTermination(LOOK_SECONDS):
+                self._go_on_or_stop(running)
         except Exception as error:
-            cause = translate(failures[0] if failures else error)
-            if not any(mark in str(error) for mark in OTHER_DRIVER) or attempt == RESTARTS:
-                raise cause from error
-            run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
-            checkpoint.sweep(query.folder)
-            query.log.warning("another driver wrote into the checkpoint; still ours, starting again")
-    raise AssertionError("the loop ends by a return or an error")
-
-
-def _start(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch) -> StreamingQuery:
-    writer = frame.writeStream.queryName(query.lineage).outputMode(mode)  # type: ignore[arg-type]
-    writer = writer.option("checkpointLocation", str(query.folder)).trigger(availableNow=True)
-    return writer.foreachBatch(on_batch).start()
-
-
-def _keeping(query: Query, on_batch: OnBatch, failures: list[BaseException]) -> OnBatch:
-    # Spark hands the driver only the text of what a batch function raised.
-    def guarded(frame: DataFrame, batch_id: int) -> None:
+            told = error
+            if not self._broken_off:
+                self.failures.append(error)
         try:
-            query.between_batches()
-            on_batch(frame, batch_id)
-        except BaseException as error:
-            failures.append(error)
-            raise
+            self._look(running)
+        except Exception as error:
+            # Worse than whatever ended it, and no reason to start again.
+            self.failures.insert(0, error)
+            told = None
+        return told
 
-    return guarded
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        # Spark hands the driver only the text of what a batch function raised.
+        try:
+            if self.failures:
+                raise self.failures[0]
+            self._query.between_batches()
+            if self._running:
+                self._look(self._running)
+            self._on_batch(frame, batch_id)
+        except BaseException as error:
+            self.failures.append(error)
+            self._broken_off = True
+            raise
+        self.batches += 1
+
+    def _go_on_or_stop(self, running: StreamingQuery) -> None:
+        if not self.failures:
+            self._keep_failure(lambda: self._look(running))
+            self._keep_failure(self._query.between_batches)
+        # A batch at work is left to end. One that would begin after this look ends the query by itself.
+        if self.failures and not running.status["isTriggerActive"]:
+            running.stop()
+
+    def _keep_failure(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failures.append(error)

@@ -43,16 +43,22 @@ from jobs.spark.source_files import NO_BATCH
 
 def drain(context: RunContext) -> None:
     """Take in what is there, batch by batch. Called by `jobs.spark.drain`."""
+    begin(context)
     register(context)
     take_in(context)
 
 
-def register(context: RunContext) -> int:
-    """Finish a close that was left open, and put what is new in the source into the registry; gives how many entries."""
+def begin(context: RunContext) -> None:
+    """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
     query = context.open_query("receive")
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
+
+
+def register(context: RunContext) -> int:
+    """Put what is new in the source into the registry; gives how many entries."""
+    query = context.open_query("receive")
     added = context.source().register(context.spark, query.driver, datetime.now(UTC))
     if added:
         query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
@@ -64,16 +70,34 @@ def take_in(context: RunContext) -> None:
     """Take in what is registered, batch by batch."""
     query = context.open_query("receive")
     stream = context.source().stream(context.spark, int(query.start_from.get("version", 0)))
-    drain_query(query, stream, "append", lambda frame, batch_id: _batch(context, query, frame, batch_id))
+
+    def on_batch(frame: DataFrame, batch_id: int) -> None:
+        with context.receiving:
+            _batch(context, query, frame, batch_id)
+            context.receiving.notify_all()
+
+    drain_query(query, stream, "append", on_batch)
 
 
 def close(context: RunContext, *, ended: bool) -> None:
-    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything."""
+    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
+
+    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing waits no
+    batch of receive comes meanwhile.
+    """
     query = context.open_query("receive")
+    if not ended and (context.pipeline.idle_after is None or _something_waits(context, query)):
+        return
     now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
     after = now.declared_ended() if ended else _silence(context, now)
     if after is not None and _closes_more(context, now, after):
         _close(context, query, "ended" if ended else "silent", after)
+
+
+def _something_waits(context: RunContext, query: Query) -> bool:
+    """Whether the registry has a batch that receive has not committed."""
+    taken_in = run(query.database, lambda conn: batches.last_taken_in(conn, context.instance))
+    return context.source().last_batch() not in (None, taken_in)
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
@@ -201,13 +225,15 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> None:
-    """Protocol step 7: begin, one control row under a transaction id of its own, end."""
-    number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
-    passing("close-after-begin")
-    app_id = f"{query.lineage}/close"
-    commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
-    version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
-    passing("close-after-delta")
-    run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
-    query.log.info("input closed", unit=commit.unit, kind=kind)
-    passing("close-after-end")
+    """Protocol step 7: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
+    with context.receiving:
+        number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
+        passing("close-after-begin")
+        app_id = f"{query.lineage}/close"
+        commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+        version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+        passing("close-after-delta")
+        run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
+        query.log.info("input closed", unit=commit.unit, kind=kind)
+        passing("close-after-end")
+        context.receiving.notify_all()

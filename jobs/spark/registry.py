@@ -13,6 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.commitlog.lineages import Driver
@@ -35,6 +37,15 @@ def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Dr
     except InvariantBroken:
         return False
     return True
+
+
+def last_batch(table: Path) -> int | None:
+    """The number of the last batch that was registered; None before the first. No JVM needed."""
+    for version in range(delta.latest(table), -1, -1):
+        if files := delta.added(table, version):  # a commit of another kind, such as new columns, adds none
+            numbers = [parquet.read_table(file.path, columns=["batch_no"])["batch_no"] for file in files]
+            return max(int(pc.max(one).as_py()) for one in numbers)
+    return None
 
 
 def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Condition
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -18,7 +20,7 @@ from jobs.model.declare import Pipeline
 from jobs.model.dropping import targets
 from jobs.model.errors import Refused
 from jobs.spark import checkpoint, sources
-from jobs.spark.query import Query
+from jobs.spark.query import WHAT_IS_THERE, Query
 from jobs.spark.source_kafka import Bounds
 
 CUTTING = (
@@ -32,7 +34,9 @@ CUTTING = (
 class RunContext:
     """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
 
-    `between_batches` is called where a batch would begin; what it raises ends the run there, with nothing of it written.
+    between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
+    trigger           of its queries, as Spark is told
+    receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     """
 
     spark: SparkSession
@@ -43,6 +47,8 @@ class RunContext:
     max_files: int | None = None
     between_batches: Callable[[], None] = lambda: None
     bounds: Bounds = field(default_factory=Bounds)
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+    receiving: Condition = field(default_factory=Condition)
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property
@@ -91,7 +97,7 @@ class RunContext:
         checkpoint.compare(folder, lineage.lineage, committed)
         checkpoint.sweep(folder)
         self._open[name] = Query(
-            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches
+            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
         )
         return self._open[name]
 

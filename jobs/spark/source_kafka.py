@@ -87,6 +87,10 @@ class Topic:
             hint="nothing to do while the other one runs",
         )
 
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+        return registry.last_batch(self.table)
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
         return registry.stream(spark, self.table, start)

@@ -17,7 +17,7 @@ from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Pipeline
 from jobs.model.errors import Refused
 from jobs.model.kafka import Kafka
-from jobs.spark import source_files
+from jobs.spark import registry, source_files
 from jobs.spark.arrived import Lines
 from jobs.spark.source_files import Inbox
 from jobs.spark.source_kafka import Bounds, topic_of
@@ -54,6 +54,9 @@ class Source(Protocol):
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
         """Note what is new; gives how many entries."""
 
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
 
@@ -80,6 +83,9 @@ class _Files:
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
         return source_files.register(spark, self.inbox, driver, now)
+
+    def last_batch(self) -> int | None:
+        return registry.last_batch(self.inbox.table)
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         return source_files.stream(spark, self.inbox, start)

@@ -32,5 +32,6 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     passing("staging-before-write")
     delta.append(marked, path, commit, [LINEAGE, BATCH])
     passing("staging-after-write")
-    stored = context.spark.read.format("delta").load(str(path))
+    # By the session of the rows: a MERGE of them sets its transaction there, and a query's is nobody else's.
+    stored = frame.sparkSession.read.format("delta").load(str(path))
     return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,8 @@ def _bare(platform: Platform, spark: SparkSession, url: str) -> dict[str, list[f
 
 def _ours(platform: Platform, url: str) -> dict[str, list[float]]:
     driver = platform.start("arrivals", "--forever", "--every", "0.2")
+    assert driver.stdout is not None
+    reading = ThreadPoolExecutor(1).submit(driver.stdout.read)  # a pipe that nobody reads would stop the run
     until(lambda: state(platform) == "running", "the long run")
     watches = {
         "delta": arrivals.Watch(arrivals.in_delta(settings.tables_dir() / "arrivals" / "delta")),
@@ -71,8 +74,8 @@ def _ours(platform: Platform, url: str) -> dict[str, list[float]]:
         )
     finally:
         ask_stop(platform, "arrivals")
-        output, _ = driver.communicate(timeout=JOB_TIMEOUT)
-    assert driver.returncode == 0, output[-3000:]
+        code = driver.wait(timeout=JOB_TIMEOUT)
+    assert code == 0, reading.result()[-3000:]
     return {name: watch.waited(times) for name, watch in watches.items()}
 
 

@@ -171,11 +171,11 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
 # --- how far the stream has come -------------------------------------------------------------------------------------------
 
 
-def receive(log: Log, driver: Driver, batch_id: int, tide: datetime) -> None:
+def receive(log: Log, driver: Driver, batch_id: int, tide: datetime, mode: str = "exactly_once") -> None:
     """A committed receive batch, in version `batch_id` of `events`."""
 
     def work(conn: Any) -> None:
-        batch = batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None)
+        batch = batches.begin(conn, driver, "shop", plan_of(driver, batch_id, mode=mode), None)
         for partition in range(2):
             unit = UnitId(driver.lineage, batch_id, "events", partition)
             units.claim(conn, units.Claim(unit, driver.epoch, "x", "witness"))
@@ -258,6 +258,17 @@ def test_an_output_without_state_has_written_what_it_has_read(log: Log) -> None:
     reach = run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop"))
 
     assert reach.frontier.tide == int(DAY.timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize("mode, after", [("exactly_once", 0), ("at_least_once", 1), ("by_position", 1)])
+def test_a_batch_tells_of_event_time_from_its_control_row_on(log: Log, mode: str, after: int) -> None:
+    """Which without a catalog is a commit of its own, the next: who has read `events` up to between the two has not met it,
+    so Spark has closed nothing by it."""
+    receive(log, log.start("shop", "receive"), 5, DAY, mode)
+
+    told = [run(log.database, lambda conn, v=v: backfills.frontier_at(conn, "shop", v)).tide for v in (4, 5, 6)]  # type: ignore[misc]
+
+    assert [tide is not None for tide in told] == [False, after == 0, True]
 
 
 def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:

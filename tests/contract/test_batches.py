@@ -357,3 +357,38 @@ def test_a_unit_cannot_have_another_identity_than_its_unique_id(log: Log, driver
         log.rows("UPDATE onlyonce_private.units SET partition = 7")
 
     assert log.rows("SELECT partition FROM onlyonce.commits") == [(0,)]
+
+
+# --- what a reader of `events` beside receive asks ----------------------------------------------------------------------------
+
+
+def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driver: Driver) -> None:
+    """Of this instance alone, and within the range that was asked for: not one that has only begun."""
+    for batch_id in (2, 4):
+        receive(log, driver, batch_id, NOON)
+    begin(log, driver, plan_of(driver, 5))
+    close(log, driver, "silent", Frontier())  # in version 11
+    run(log.database, lambda conn: batches.begin_close(conn, driver, "silent", Frontier()))
+    receive(log, log.start("other"), 3, NOON)
+
+    def ended(after: int, upto: int) -> set[int]:
+        return run(log.database, lambda conn: batches.ended_versions(conn, "shop", after, upto))
+
+    assert (ended(-1, 99), ended(2, 10), ended(1, 2)) == ({2, 4, 11}, {4}, {2})
+
+
+def test_what_receive_has_taken_in_of_the_registry_is_told_by_its_committed_batches(log: Log, driver: Driver) -> None:
+    """In any of its lives: the next one begins behind what they have committed."""
+
+    def taken_in() -> int | None:
+        return run(log.database, lambda conn: batches.last_taken_in(conn, "shop"))
+
+    assert taken_in() is None
+    for batch_id, number in enumerate((-1, 9, 10)):
+        batch = begin(log, driver, plan_of(driver, batch_id, source_to={"batch_no": number}))
+        if number < 10:
+            end(log, driver, batch, DONE)
+    run(log.database, lambda conn: lineages.set_state(conn, driver.lineage, "closed"))
+    log.start()
+
+    assert taken_in() == 9

@@ -192,12 +192,13 @@ def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, ho
     batches: list[int] = []
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
-    def turn() -> None:
+    def turn() -> bool:
         batches.append(len(batches))
         if how == "onlyonce stop":
             run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
         else:
             os.kill(os.getpid(), signal.SIGTERM if how == "SIGTERM" else signal.SIGINT)
+        return True
 
     hold(lambda mine: mine.turns(turn, timedelta(seconds=PATIENCE)))
 
@@ -210,9 +211,10 @@ def test_a_driver_whose_place_was_taken_stops_before_its_next_batch(log: Log, ho
     """As after a sleep of its machine: its heart finds the newer one, and it ends as superseded, which stays."""
     reached = threading.Event()
 
-    def turn() -> None:
+    def turn() -> bool:
         log.rows("UPDATE onlyonce_private.long_runs SET attempt = attempt + 1, driver = 'm:2:b'")
         reached.set()
+        return True
 
     with pytest.raises(Superseded, match="another driver has taken the place of attempt 1"):
         hold(lambda mine: mine.turns(turn, timedelta(seconds=PATIENCE)))
@@ -224,12 +226,13 @@ def test_a_batch_that_would_begin_is_stopped_inside_a_turn_too(log: Log, hold: H
     """A turn may have a thousand batches before it: what asks between them raises, and nothing else does."""
     done: list[str] = []
 
-    def turn() -> None:
+    def turn() -> bool:
         for name in ("first", "second", "third"):
             mine_of[0].between_batches()
             done.append(name)
             if name == "second":
                 mine_of[0].stop()
+        return True
 
     mine_of: list[long_run.LongRun] = []
 
@@ -245,7 +248,7 @@ def test_a_batch_that_would_begin_is_stopped_inside_a_turn_too(log: Log, hold: H
 def test_the_log_says_how_a_driver_ended(log: Log, hold: Hold, error: Exception, code: int) -> None:
     """With the exit code of its error and its first line, for the supervisor; a stop is no error."""
 
-    def turn() -> None:
+    def turn() -> bool:
         raise error
 
     def work(mine: long_run.LongRun) -> None:
@@ -266,7 +269,7 @@ def test_a_heart_goes_on_when_the_database_was_away(log: Log, hold: Hold, monkey
     def beats() -> Any:
         return log.rows("SELECT heartbeat_at FROM onlyonce_private.long_runs")
 
-    def turn() -> None:
+    def turn() -> bool:
         log.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce-long%'")
         before, left = beats(), PATIENCE * 20
         while beats() == before and left:
@@ -283,9 +286,9 @@ def test_a_heart_goes_on_when_the_database_was_away(log: Log, hold: Hold, monkey
 def test_a_second_start_takes_nothing(log: Log, hold: Hold) -> None:
     """While one holds the place another is refused before it does anything, and the first goes on."""
 
-    def turn() -> None:
+    def turn() -> bool:
         with pytest.raises(OnlyonceError, match="a long run is at work"):
-            hold(lambda mine: mine.turns(lambda: None, EVERY))
+            hold(lambda mine: mine.turns(lambda: True, EVERY))
         raise Stopped
 
     hold(lambda mine: mine.turns(turn, EVERY))

@@ -17,6 +17,7 @@ FILES = "tests/contract/test_files.py::"
 DELIVER = "tests/contract/test_deliver.py::"
 BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/test_kafka_sink.py::"
+LONG = "tests/spark/test_long_run.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
 
 
@@ -286,6 +287,11 @@ _ALL = (
         (KAFKA + "test_a_unit_of_a_transaction_that_was_undone_is_not_committed",),
     ),
     Mutant(
+        "control-row-foretold", "a batch without a catalog tells of event time before its control row", "sql/backfills.sql",
+        (("CASE WHEN b.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),),
+        ("tests/contract/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
+    ),
+    Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "jobs/spark/outputs.py",
         (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
@@ -298,6 +304,22 @@ _ALL = (
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
         ),
         ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "jobs/spark/staying.py",
+        (("    while not _vouched(context, versions):\n", "    while False:\n"),),
+        (LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
+        spark=True,
+    ),
+    Mutant(
+        "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "jobs/spark/receive.py",
+        (
+            ("    return context.source().last_batch() not in (None, taken_in)\n", "    return False\n"),
+            ("    with context.receiving:\n        number, kind, after", "    if True:\n        number, kind, after"),
+            ('        passing("close-after-end")\n        context.receiving.notify_all()\n', '        passing("close-after-end")\n'),
+        ),
+        (LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
     ),
 )  # fmt: skip

@@ -42,6 +42,24 @@ def committed(platform: Platform, query: str = "receive") -> int:
     return int(found["n"][0])
 
 
+def out_of_order(platform: Platform) -> int:
+    """How many (output batch, receive batch) pairs there are where the output began on rows whose batch had not ended, and how
+    many closes fell into a receive batch: none, by whatever luck of two threads."""
+    read = "(o.source_to->>'reservoirVersion')::bigint - ((o.source_to->>'index')::bigint < 0)::int"
+    received = "JOIN onlyonce_private.lineages s ON s.lineage = r.lineage AND s.query = 'receive'"
+    found = platform.sql(f"""
+        SELECT (SELECT count(*) FROM onlyonce_private.batches o
+                JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query <> 'receive'
+                JOIN onlyonce_private.batches r ON r.delta_version <= {read} {received}
+                WHERE o.begun_at < r.committed_at)
+             + (SELECT count(*) FROM onlyonce_private.batches o
+                JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query <> 'receive'
+                JOIN onlyonce_private.closes r ON r.delta_version <= {read} WHERE o.begun_at < r.committed_at)
+             + (SELECT count(*) FROM onlyonce_private.closes c JOIN onlyonce_private.batches r USING (lineage)
+                WHERE c.begun_at < r.committed_at AND c.committed_at > r.begun_at) AS n""")
+    return int(found["n"][0])
+
+
 def ask_stop(platform: Platform, pipeline: str = "shop") -> None:
     """As `onlyonce stop` does."""
     database = Database(platform.environment["ONLYONCE_DATABASE_URL"])

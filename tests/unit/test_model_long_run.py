@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from jobs.model.errors import EXIT_CODES, Superseded
-from jobs.model.long_run import BEATS, LongRun, ending, lost_after, on_start, on_watch, refuse_beside
+from jobs.model.errors import EXIT_CODES, Refused, Superseded
+from jobs.model.long_run import (
+    BEATS,
+    LongRun,
+    Stopped,
+    ending,
+    first_cause,
+    lost_after,
+    on_start,
+    on_watch,
+    refuse_beside,
+)
 
 BEAT = timedelta(seconds=5)
 ALIVE = LongRun(
@@ -95,3 +105,11 @@ def test_an_end_is_told_with_its_cause() -> None:
     """The heartbeat's, or the driver's own."""
     assert "heartbeat of attempt 3 on m:7:abc ended 30 s ago" in ending(LOST)
     assert "exit code 75: it" in ending(ended(75))
+
+
+def test_a_run_ends_with_the_first_failure_and_with_a_stop_only_where_there_is_none() -> None:
+    """A failure asks all others to stop, and one may fail in the batch that it was let to end."""
+    first, second, stop = Refused("first"), Refused("second"), Stopped()
+
+    assert first_cause([stop, first, Stopped(), second]) is first
+    assert first_cause([stop, Stopped()]) is stop

@@ -143,7 +143,7 @@ def _played(play: Play) -> Any:
 # --- the loop over batches, with Spark's checkpoint ------------------------------------------------------------------
 
 
-def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch) -> Any:
+def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: Any = None) -> None:
     """The pending batch from its offsets file, then new ones, each with its two files in the checkpoint."""
     end = source.end()
     while True:
@@ -154,13 +154,13 @@ def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch) -> Any:
             run(query.database, lambda conn: lineages.check_epoch(conn, query.lineage, query.driver.epoch))
 
 
-def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> Any:
+def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> None:
     while True:
         number = checkpoint.last(query.folder, "commits") + 1
         before = _offset(query.folder, number - 1)
         offset = _offset(query.folder, number) or source.after(before, end)
         if offset is None:
-            return SimpleNamespace(recentProgress=[])
+            return
         if _offset(query.folder, number) is None:
             stamp = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000)})
             _put(query.folder / "offsets" / str(number), f"v1\n{stamp}\n{json.dumps(offset)}")
