@@ -79,6 +79,12 @@ def take_in(context: RunContext) -> None:
     drain_query(query, stream, "append", on_batch)
 
 
+def something_waits(context: RunContext) -> bool:
+    """Whether the registry has a batch that receive has not committed."""
+    taken_in = run(context.open_query("receive").database, lambda conn: batches.last_taken_in(conn, context.instance))
+    return context.source().last_batch() not in (None, taken_in)
+
+
 def close(context: RunContext, *, ended: bool) -> None:
     """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
 
@@ -86,18 +92,12 @@ def close(context: RunContext, *, ended: bool) -> None:
     batch of receive comes meanwhile.
     """
     query = context.open_query("receive")
-    if not ended and (context.pipeline.idle_after is None or _something_waits(context, query)):
+    if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
     now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
     after = now.declared_ended() if ended else _silence(context, now)
     if after is not None and _closes_more(context, now, after):
         _close(context, query, "ended" if ended else "silent", after)
-
-
-def _something_waits(context: RunContext, query: Query) -> bool:
-    """Whether the registry has a batch that receive has not committed."""
-    taken_in = run(query.database, lambda conn: batches.last_taken_in(conn, context.instance))
-    return context.source().last_batch() not in (None, taken_in)
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:

@@ -96,9 +96,11 @@ class _Looks:
         self._done: dict[str, int] = {}
 
     def look(self) -> bool:
-        """Register what is new, and close what is due. Gives whether each query has got on since that was last so, or has
+        """Register what is new once all before it is taken in, and close what is due. Gives whether each query has got on since that was last so, or has
         nothing to do."""
-        receive.register(self._context)
+        # Not beside a batch that waits or is at work: what comes meanwhile is one batch, and no queue of small ones.
+        if not receive.something_waits(self._context):
+            receive.register(self._context)
         receive.close(self._context, ended=False)
         active = {query.name: query for query in self._context.spark.streams.active if query.name in self._lineages}
         done = {str(name): _last_batch(query) for name, query in active.items()}

@@ -207,6 +207,28 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     check(quiet, 2)
 
 
+def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
+    quiet: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three files, with looks between them: a source that is quicker than a batch makes larger batches and not a queue."""
+    looks = counted(monkeypatch, "jobs.spark.receive.close", receive.close)
+
+    def feed() -> None:
+        with Held(monkeypatch, "receive", "receive-after-begin", lambda: True):
+            for block in range(1, 4):
+                quiet.put("shop", f"sales-{block}.jsonl", sales(block))
+                done = len(looks)
+                until(lambda n=done: len(looks) > n + 1, "looks")  # type: ignore[misc]
+        until(lambda: windows(quiet) == 12, "the windows of all")
+
+    quiet.put("shop", "sales-0.jsonl", sales(0))
+    with meanwhile(quiet, feed):
+        quiet.run("shop", "--forever", "--every", "0.2")
+
+    assert committed(quiet) == 2
+    check(quiet, 4)
+
+
 def test_a_stop_while_receive_and_an_output_are_at_work_tears_no_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
