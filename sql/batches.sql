@@ -68,10 +68,16 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
 -- last_taken_in --
--- The highest number in the registry of a batch that receive has committed, in any of its lives.
-SELECT max((b.source_to->>'batch_no')::bigint) AS batch_no
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+-- The number in the registry of the last batch that receive has committed, by the end of each life: asked at each look of a long
+-- run, beside a log of any length.
+SELECT last.batch_no
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT (b.source_to->>'batch_no')::bigint AS batch_no FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
+) last
+WHERE l.instance = :instance AND l.query = 'receive'
+ORDER BY l.life DESC LIMIT 1
 
 -- ended_versions --
 -- The versions of `events` in a range whose receive batch or close is committed.

@@ -163,9 +163,9 @@ def last_arrival(connection: Connection, instance: str) -> datetime | None:
 
 
 def last_taken_in(connection: Connection, instance: str) -> int | None:
-    """The highest number in the registry of a batch that receive has committed; None before the first."""
-    number: int | None = ask(connection, "batches", "last_taken_in", instance=instance)[0].batch_no
-    return number
+    """The number in the registry of the last batch that receive has committed; None before the first."""
+    rows = ask(connection, "batches", "last_taken_in", instance=instance)
+    return rows[0].batch_no if rows else None
 
 
 def ended_versions(connection: Connection, instance: str, after: int, upto: int) -> set[int]:
