@@ -179,6 +179,11 @@ _ALL = (
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
     ),
     Mutant(
+        "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "jobs/spark/plain_records.py",
+        (('np.mod(records.column("oo_high").to_numpy(), self.partitions)', "np.zeros(records.num_rows, np.int64)"),),
+        ("tests/unit/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
+    ),
+    Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
         (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <= :batch_id)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
