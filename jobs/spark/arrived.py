@@ -114,8 +114,9 @@ def _read(spark: SparkSession, lines: Lines, reader: Reader, carried: StructType
         schema = StructType([*schemas.of(LINE).fields, *carried.fields])
         frames.append(line_reader.read(spark, lines.ranges, lambda batches: reader(unrefused(batches)), schema))
     if lines.rows is not None:
-        schema = StructType([*lines.rows.schema.fields, *carried.fields])
-        frames.append(lines.rows.mapInArrow(reader, schema))
+        # Nulls anywhere, whatever the rows promise: a block has nothing beside it.
+        of_rows = [StructField(field.name, field.dataType) for field in lines.rows.schema.fields]
+        frames.append(lines.rows.mapInArrow(reader, StructType([*of_rows, *carried.fields])))
     return _together(spark, frames)
 
 

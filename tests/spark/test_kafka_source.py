@@ -45,8 +45,9 @@ class Run:
 
     def read(self, batch: Ranges, facts: dict[str, Any] | None = None) -> Counter[tuple[str, str | None]]:
         """The (value, reason) of a batch; as many as there must be."""
-        frame, must = batch.lines(facts or {})
-        rows = [(row.value, row.reason) for row in frame.collect()]
+        lines, must = batch.lines(facts or {})
+        assert lines.rows is not None
+        rows = [(row.value, row.reason) for row in lines.rows.collect()]
         assert must(len(rows)) == must(-1) == len(rows)
         return Counter(rows)
 
@@ -123,8 +124,9 @@ def test_transactions_keys_and_headers(spark: Any, broker: Broker, made: Callabl
 
     topic.register(spark, DRIVER, NOON)
     [batch] = run.batches(topic)
-    frame, must = batch.lines({})
-    rows = {(row.value, row.reason, row.oo_beside_id, row.oo_beside_shop) for row in frame.collect()}
+    lines, must = batch.lines({})
+    assert lines.rows is not None
+    rows = {(row.value, row.reason, row.oo_beside_id, row.oo_beside_shop) for row in lines.rows.collect()}
     assert rows == {
         ("committed", None, None, None), ("{}", None, "k1", "last"),
         ("", "the message has no value (a tombstone)", "k2", None),
