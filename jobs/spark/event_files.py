@@ -21,9 +21,9 @@ from pyarrow import parquet
 from jobs.model.batch import to_time
 from jobs.model.frontier import Frontier
 from jobs.spark.arrived import CODE
+from jobs.spark.plain_records import INSTANT
 
-MICROS = pa.timestamp("us", "UTC")
-FRONTIER = pa.struct([(name, MICROS) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
 ROWS, BYTES = 1 << 17, 1 << 26
 """A row group is written as soon as it has so many rows, or takes so much memory."""
 SAMPLE = 4096
@@ -43,7 +43,7 @@ class Stamp:
         """These as columns of so many rows."""
         known = {name: to_time(value) for name, value in asdict(frontier).items()}
         return {
-            "oo_system_time": pa.repeat(pa.scalar(self.system_time, MICROS), rows),
+            "oo_system_time": pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
             "oo_lineage": pa.repeat(pa.scalar(self.lineage), rows),
             "oo_batch": pa.repeat(pa.scalar(self.batch_id, pa.int64()), rows),
             "oo_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
@@ -66,10 +66,10 @@ class EventFiles:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
-            for kind in [*self._waiting]:
-                self._write(kind)
-        self._open.close()
+        with self._open:
+            if error[0] is None:
+                for kind in [*self._waiting]:
+                    self._write(kind)
 
     def add(self, kind: str, records: pa.RecordBatch, frontier: Frontier | None = None) -> None:
         """Records of one kind; a control row has a frontier of its own."""

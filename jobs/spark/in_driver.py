@@ -4,8 +4,8 @@ A Spark job takes a part of a second before its first task works, so a batch of 
 tasks' own, their units and files too, so nobody can tell from the log or from `events` which way a batch went, and a replay
 may go the other.
 
-Who calls it: `receive`. Errors: those of the task, but for OSError: then nothing is said here and Spark's tasks, which try again,
-have the last word. Not promised: that a batch goes this way. One with a line that is not plain, with what could not be
+Who calls it: `receive`. Errors: those of the task, but for OSError: that is a warning here, and Spark's tasks, which try again, have the
+last word. Not promised: that a batch goes this way. One with a line that is not plain, with what could not be
 read, or with messages of a topic is Spark's, however small.
 """
 

@@ -24,6 +24,7 @@ from jobs.model import plain
 from jobs.model.batch import to_micros
 from jobs.model.declare import Kafka, Pipeline
 from jobs.spark import plain_lines, schemas
+from jobs.spark.parse import BESIDE, BOUND, PLACE
 
 AS_IDS = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp")
 """The types whose text, of which an id is made, Arrow and Spark write alike."""
@@ -32,7 +33,7 @@ LAST_AS_TEXT = 253_402_300_799_999_999
 """In microseconds, the last instant of the year 9999: Spark writes later ones with a sign."""
 INSTANT = plain_lines.TYPES["timestamp"]
 FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_payload", pa.int64())]
-CARRIED = "block binary, target int, oo_bound timestamp"
+CARRIED = f"block binary, target int, {BOUND} timestamp"
 """What goes beside the columns of a line, null in a line: a block, and the partition that it is for. `oo_bound`, the last event
 time that is valid, is data: as a number in the plan it would have Spark compile the plan anew for each batch."""
 
@@ -98,7 +99,7 @@ class Reader:
         payload = xxh64.of_texts(lines.column("value").take(here))
         seeds = [np.full(len(rows), xxh64.SEED, np.uint64), xxh64.of_texts(pa.repeat("low", len(rows)))]
         if not self.record_id:
-            places = [lines.column(name).take(here).to_numpy() for name in ("oo_file", "oo_position")]
+            places = [lines.column(name).take(here).to_numpy() for name in PLACE]
             high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
             return high, low, payload
         for name in self.record_id:
@@ -122,7 +123,7 @@ class Reader:
     ) -> pa.RecordBatch:
         target = pa.nulls(len(blocks), pa.int32()) if targets is None else pa.array(targets.astype(np.int32))
         bound = pa.repeat(pa.scalar(self.latest, INSTANT), len(blocks))
-        return lines.append_column("block", blocks).append_column("target", target).append_column("oo_bound", bound)
+        return lines.append_column("block", blocks).append_column("target", target).append_column(BOUND, bound)
 
 
 def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
@@ -140,7 +141,7 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
-    named = {name: f"oo_beside_{name}" for name in beside}
+    named = {name: f"{BESIDE}{name}" for name in beside}
     return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions)
 
 
