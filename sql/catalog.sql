@@ -1,8 +1,8 @@
 -- add_chunk --
 -- What one receive unit kept, in the transaction of its claim.
-INSERT INTO onlyonce_private.catalog_chunks
+COPY onlyonce_private.catalog_chunks
     (instance, bucket, lineage, batch_id, partition, partitions, ids, id_count, filter)
-VALUES (:instance, :bucket, :lineage, :batch_id, :partition, :partitions, :ids, :id_count, :filter)
+FROM STDIN (FORMAT binary)
 
 -- chunks --
 -- The chunks that batch `batch_id` of a lineage may see: earlier batches of it, and all of the pipeline's

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
+from jobs.commitlog.binary_copy import copy, int4, int8
 from jobs.commitlog.connect import ask, do
 from jobs.model.collecting import BUCKET
 
@@ -111,11 +112,11 @@ def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> 
 
 def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
     """Add this unit's chunk, in the transaction of its claim."""
-    do(
-        connection, "catalog", "add_chunk",
-        instance=place.instance, bucket=place.bucket, lineage=place.lineage, batch_id=place.batch_id,
-        partition=place.partition, partitions=place.partitions, ids=packed, id_count=len(packed) // 16, filter=bloom,
+    row = (
+        place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
+        int4(place.partitions), packed, int4(len(packed) // 16), bloom,
     )  # fmt: skip
+    copy(connection, "catalog", "add_chunk", [row])
 
 
 @dataclass(frozen=True)

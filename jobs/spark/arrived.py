@@ -1,7 +1,8 @@
 """What has arrived, on its way to its task: from lines to records, by one exchange into the partitions of the batch.
 
 A plain line is read into a block in the task that reads its file (`plain_records`); any other is a row that Spark's parser
-reads (`parse`). Both cross the exchange, and `records_of` makes one stream of Arrow batches of them again.
+reads (`parse`). The row and the block's place (`block_files`) cross the exchange, and `records_of` makes one stream of Arrow batches of
+them again.
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
 records are given to.
@@ -9,10 +10,11 @@ records are given to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, reduce
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,8 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from jobs.model.declare import Pipeline
-from jobs.spark import line_reader, parse, plain_records, schemas
-from jobs.spark.plain_records import Reader
+from jobs.spark import block_files, line_reader, parse, plain_records, schemas, worker
+from jobs.spark.block_files import Batches, Read
 from jobs.spark.receive_unit import CANDIDATE, INVALID, SEED
 
 LINE = "value string, reason string, oo_file long, oo_position long"
@@ -30,7 +32,6 @@ CODE = "oo_code"
 """What a record is before it is judged (`receive_unit`)."""
 NOT_IN_BLOCKS = ("oo_reason", "oo_raw", "oo_unknown", CODE)
 
-Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
 
@@ -44,14 +45,14 @@ class Lines:
 
 
 def records(
-    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None
+    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, read: Read | None
 ) -> DataFrame:
-    """The columns of `parse.records` with CODE, and, where a reader reads plain lines into blocks, those of a block."""
-    if reader is None:
+    """The columns of `parse.records` with CODE, and, where `read` makes blocks of plain lines and stores them, those of a block."""
+    if read is None:
         return parse.records(_rows(spark, lines), pipeline, system_time).select("*", _code())
     carried = schemas.of(plain_records.CARRIED)
-    read = _read(spark, lines, reader, carried)
-    return parse.records(read, pipeline, system_time, tuple(carried.names)).select("*", _code())
+    found = _read(spark, lines, read, carried)
+    return parse.records(found, pipeline, system_time, tuple(carried.names)).select("*", _code())
 
 
 def exchanged(records: DataFrame, partitions: int) -> DataFrame:
@@ -69,13 +70,19 @@ def mapped(records: DataFrame, task: Task, gives: StructType) -> DataFrame:
     names = records.columns
     # Spark takes a dot in a name for a field of a struct here.
     numbered = records.toDF(*(f"c{at}" for at in range(len(names))))
-    return numbered.mapInArrow(lambda batches: task(records_of(batches, names)), gives)
+
+    def of_task(batches: Batches) -> Batches:
+        worker.settle()
+        return task(records_of(batches, names))
+
+    return numbered.mapInArrow(of_task, gives)
 
 
-def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way."""
+def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
+    """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way. `folder` is for blocks, and must
+    be there as long as the rows are read."""
     reader = plain_records.reader(pipeline, system_time, 1)
-    found = records(spark, lines, pipeline, system_time, reader).drop(CODE)
+    found = records(spark, lines, pipeline, system_time, reader and block_files.into(folder, reader)).drop(CODE)
     of_record = [field for field in found.schema.fields if field.name not in schemas.of(plain_records.CARRIED).names]
     numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
     shown = mapped(found, lambda batches: (one.rename_columns(numbered.names) for one in batches), numbered)
@@ -89,18 +96,18 @@ def records_of(batches: Batches, names: Sequence[str]) -> Batches:
         if "block" not in names:
             yield rows
             continue
-        blocks = rows.column("block")
+        places = rows.column("block")
         rows = rows.drop_columns(["block", "target"])
-        if blocks.null_count:
-            yield rows.filter(blocks.is_null()) if blocks.null_count < len(blocks) else rows
-        for block in blocks.drop_null():
-            yield opened(block, rows.schema)
+        if places.null_count:
+            yield rows.filter(places.is_null()) if places.null_count < len(places) else rows
+        for place in places.drop_null():
+            yield opened(block_files.fetched(place), rows.schema)
 
 
-def opened(block: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
+def opened(block: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """The records of a block, without a copy; none of them has a reason, or anything unknown."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
-    records = pa.ipc.read_record_batch(block.as_buffer(), packed)
+    records = pa.ipc.read_record_batch(block, packed)
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS if name in schema.names}
     if CODE in rest:
         rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
@@ -108,15 +115,15 @@ def opened(block: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _read(spark: SparkSession, lines: Lines, reader: Reader, carried: StructType) -> DataFrame:
+def _read(spark: SparkSession, lines: Lines, read: Read, carried: StructType) -> DataFrame:
     frames = []
     if lines.ranges:
         schema = StructType([*schemas.of(LINE).fields, *carried.fields])
-        frames.append(line_reader.read(spark, lines.ranges, lambda batches: reader(unrefused(batches)), schema))
+        frames.append(line_reader.read(spark, lines.ranges, lambda batches: read(unrefused(batches)), schema))
     if lines.rows is not None:
         # Nulls anywhere, whatever the rows promise: a block has nothing beside it.
         of_rows = [StructField(field.name, field.dataType) for field in lines.rows.schema.fields]
-        frames.append(lines.rows.mapInArrow(reader, StructType([*of_rows, *carried.fields])))
+        frames.append(lines.rows.mapInArrow(read, StructType([*of_rows, *carried.fields])))
     return _together(spark, frames)
 
 

@@ -118,6 +118,16 @@ class _Asked:
         return Seen(self.found, took)
 
 
+def remember(database: Database, place: catalog.Place, stored: bytes, filtered: bytes) -> None:
+    """Keep a chunk that this worker has just committed: later batches ask it, and need not fetch it."""
+    ids = unpack(stored)
+    key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
+    chunk = key, len(ids[0])
+    if known := bloom.read(filtered, chunk[1]):
+        _keep_filter(database, place.instance, chunk, known)
+        _keep_ids(database, place.instance, chunk, ids)
+
+
 def forget() -> None:
     """Forget all that was cached, as a worker that starts again has."""
     _cache.clear()
@@ -139,7 +149,7 @@ def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator
                 if chunk[0] not in stored:
                     raise _Moved
                 known = bloom.read(stored[chunk[0]], chunk[1]) or _made_again(database, instance, chunk)
-                _cache.put(("filter", database.url, instance, chunk), known, known.nbytes)
+                _keep_filter(database, instance, chunk, known)
             yield chunk, known
 
 
@@ -182,10 +192,18 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
         if stored is None or len(stored) != packed.BYTES * chunk[1]:
             raise _Moved  # under the same key there may be a merged chunk, of more ids
         cached = unpack(stored)
-        _cache.put(name, cached, sum(half.nbytes for half in cached), spare=True)
-        known = packed.fences(cached)
-        _cache.put(("fences", database.url, instance, chunk), known, known.nbytes)
+        _keep_ids(database, instance, chunk, cached)
     return cached
+
+
+def _keep_filter(database: Database, instance: str, chunk: Chunk, known: bloom.Filter) -> None:
+    _cache.put(("filter", database.url, instance, chunk), known, known.nbytes)
+
+
+def _keep_ids(database: Database, instance: str, chunk: Chunk, ids: Ids) -> None:
+    _cache.put(_name(database, instance, chunk), ids, sum(half.nbytes for half in ids), spare=True)
+    known = packed.fences(ids)
+    _cache.put(("fences", database.url, instance, chunk), known, known.nbytes)
 
 
 def _name(database: Database, instance: str, chunk: Chunk) -> tuple[str, str, str, Chunk]:

@@ -24,7 +24,7 @@ from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Custom, Files, Growing, Kafka, Pipeline
 from jobs.model.errors import InvariantBroken, Refused
 from jobs.model.starts import EARLIEST
-from jobs.spark import arrived, source_files
+from jobs.spark import arrived, block_files, source_files
 from jobs.spark.failures import translate
 from jobs.spark.news import Inbox
 from jobs.spark.source_files import Listed
@@ -55,10 +55,10 @@ def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
     batches = 0
     try:
         for listed in _batches(spark, _of_size(pipeline, AT_ONCE), scratch / "bounded", now):
-            whole += _rows(spark, pipeline, listed, now, problems)
+            whole += _rows(spark, pipeline, listed, now, problems, scratch)
         size = max(1, _weight(scratch / "bounded", pipeline) // PIECES)
         for listed in _batches(spark, _of_size(pipeline, size), scratch / "stream", now):
-            first, again = (_rows(spark, pipeline, listed, now, problems) for _ in range(2))
+            first, again = (_rows(spark, pipeline, listed, now, problems, scratch) for _ in range(2))
             if first != again:
                 problems.append(f"a replay of batch {listed.batch_no} gives other records: {_differ(first, again)}")
             pieces += first
@@ -122,10 +122,13 @@ def _weight(scratch: Path, pipeline: Pipeline) -> int:
     return sum(entry["ends"] - entry["begins"] for entry in entries)
 
 
-def _rows(spark: SparkSession, pipeline: Pipeline, listed: Listed, now: datetime, problems: list[str]) -> Rows:
+def _rows(
+    spark: SparkSession, pipeline: Pipeline, listed: Listed, now: datetime, problems: list[str], scratch: Path
+) -> Rows:
     bad = source_files.unreadable(listed.files)
     lines, count = source_files.lines(spark, pipeline, listed.files, bad)
-    rows = _as_rows(arrived.rows(spark, lines, pipeline, now))
+    with block_files.folder(scratch / "blocks", NOBODY.epoch) as folder:
+        rows = _as_rows(arrived.rows(spark, lines, pipeline, now, folder))
     if rows.total() != count:
         problems.append(
             f"batch {listed.batch_no} has {rows.total()} records, and {count} were counted when it was listed"

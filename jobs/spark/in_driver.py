@@ -50,21 +50,19 @@ def _is_small(lines: Lines) -> bool:
     return whole and sum(part.end - part.start for part in lines.ranges) < settings.in_driver_bytes()
 
 
-def _blocks(lines: Lines, reader: Reader) -> list[list[pa.BinaryScalar]] | None:
+def _blocks(lines: Lines, reader: Reader) -> list[list[pa.Buffer]] | None:
     """The blocks for each partition; None where a line is left that is not in one."""
-    found: list[list[pa.BinaryScalar]] = [[] for _ in range(reader.partitions)]
+    found: list[list[pa.Buffer]] = [[] for _ in range(reader.partitions)]
     read = chain.from_iterable(line_reader.lines(part) for part in lines.ranges)
     for batch in reader(arrived.unrefused(read)):
         if batch.column("block").null_count:
             return None
         for block, target in zip(batch.column("block"), batch.column("target").to_pylist(), strict=True):
-            found[target].append(block)
+            found[target].append(block.as_buffer())
     return found
 
 
-def _records(
-    blocks: list[pa.BinaryScalar], schema: pa.Schema, number: int, *, seeded: bool
-) -> Iterator[pa.RecordBatch]:
+def _records(blocks: list[pa.Buffer], schema: pa.Schema, number: int, *, seeded: bool) -> Iterator[pa.RecordBatch]:
     for block in blocks:
         yield arrived.opened(block, schema)
     if seeded:

@@ -15,6 +15,7 @@ import gzip
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -24,10 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jobs.model.errors import Retryable
+from jobs.spark import worker
 
 PIECE = 1 << 22
 RANGE = 1 << 25
-"""How much of a file one task reads; small files are read together up to it."""
+"""How much of a file one task reads at most; small files are read together up to it."""
 MOST = 1 << 62
 NEWLINE = 10
 ReadOn = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -57,6 +59,7 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: ReadOn, schema: 
     tasks = list(_together(part for whole in ranges for part in _cut(whole)))
 
     def of_task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker.settle()
         mine = [part for batch in numbers for number in batch.column(0).to_pylist() for part in tasks[number]]
         return read_on(batch for part in mine for batch in lines(part))
 
@@ -97,9 +100,11 @@ def _cut(whole: Range) -> Iterator[Range]:
     if whole.packed:
         yield whole
         return
-    for start in range(whole.start, whole.end, RANGE):
-        skipped = whole.skipped if start == whole.start else 0
-        yield replace(whole, start=start, end=min(start + RANGE, whole.end), skipped=skipped)
+    # All alike: beside a small rest at the end of each file a core would have nothing to do.
+    parts = -(-(whole.end - whole.start) // RANGE)
+    edges = [whole.start + (whole.end - whole.start) * number // max(parts, 1) for number in range(parts + 1)]
+    for start, end in pairwise(edges):
+        yield replace(whole, start=start, end=end, skipped=whole.skipped if start == whole.start else 0)
 
 
 def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:

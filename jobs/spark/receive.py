@@ -23,6 +23,7 @@ from jobs.model.windows import micros
 from jobs.spark import (
     arrived,
     at_least_once,
+    block_files,
     checkpoint,
     delta,
     events,
@@ -40,6 +41,9 @@ from jobs.spark.query import Query, drain_query
 from jobs.spark.run_context import RunContext
 from jobs.spark.source_files import NO_BATCH
 
+BLOCKS = "blocks"
+"""The folder of what is on its way to its task, beside `events`."""
+
 
 def drain(context: RunContext) -> None:
     """Take in what is there, batch by batch. Called by `jobs.spark.drain`."""
@@ -51,6 +55,7 @@ def drain(context: RunContext) -> None:
 def begin(context: RunContext) -> None:
     """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
     query = context.open_query("receive")
+    block_files.clear(context.folder / BLOCKS, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already
@@ -167,10 +172,12 @@ def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, fold
     small = in_driver.written(lines, reader, task, seeded=not batch.without_catalog)
     if small is not None:
         return small
-    records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, reader)
-    if not batch.without_catalog:
-        records = arrived.exchanged(records, partitions)
-    found = arrived.mapped(records, task, schemas.of(receive_task.GIVES)).collect()
+    with block_files.folder(context.folder / BLOCKS, query.driver.epoch) as place:
+        read = reader and block_files.into(place, reader)
+        records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, read)
+        if not batch.without_catalog:
+            records = arrived.exchanged(records, partitions)
+        found = arrived.mapped(records, task, schemas.of(receive_task.GIVES)).collect()
     return [Path(row.path) for row in found]
 
 

@@ -18,7 +18,8 @@ from pyspark import TaskContext
 
 from jobs.model.frontier import Frontier
 from jobs.spark import receive_unit
-from jobs.spark.arrived import CODE, Batches, Task
+from jobs.spark.arrived import CODE, Task
+from jobs.spark.block_files import Batches
 from jobs.spark.event_files import EventFiles, Stamp
 from jobs.spark.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
 from jobs.spark.spool import Spool

@@ -154,20 +154,22 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     ids = (records.high[kept], records.low[kept])
     stored, filtered = packed.pack(ids), bloom.make(ids)
 
-    def write(connection: Connection) -> None:
+    def write(connection: Connection) -> bool:
         passing("receive-unit-before-claim")
         there = units.claim(connection, units.Claim(unit, work.epoch, attempt_name(), "witness"))
         passing("receive-unit-after-claim")
         if there is not None:
             compare(unit, there, content)
-            return
+            return False
         if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
             catalog.add(connection, place, stored, filtered)
         units.fill(connection, unit, content, counts)
         catalog.note_look_ups(connection, str(unit), tally.took)
         passing("receive-unit-before-commit")
+        return not place.is_remnant
 
-    run(work.database, write)
+    if run(work.database, write):
+        catalog_lookup.remember(work.database, place, stored, filtered)
     passing("receive-unit-after-commit")
 
 

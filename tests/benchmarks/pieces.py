@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.model.batch import Batch, Plan
-from jobs.spark import arrived, events, line_reader, plain_records, receive, schemas
+from jobs.spark import arrived, block_files, events, line_reader, plain_records, receive, schemas
 from jobs.spark.arrived import Lines
 from jobs.spark.line_reader import Range
 from jobs.spark.query import Query
@@ -44,7 +44,8 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
 
     def records() -> DataFrame:
         reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
-        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, reader)
+        read = reader and block_files.into(home, reader)
+        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, read)
 
     def exchanged() -> DataFrame:
         return arrived.exchanged(records(), partitions)

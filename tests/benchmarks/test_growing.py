@@ -16,7 +16,7 @@ from rich.table import Table
 
 from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Growing
-from jobs.spark import arrived, plain_records, source_files
+from jobs.spark import arrived, block_files, plain_records, source_files
 from jobs.spark.news import Inbox
 from tests.benchmarks import measure
 from tests.support.platform import Platform, Server
@@ -86,7 +86,9 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
         lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
         now = datetime.now(UTC)
         reader = plain_records.reader(pipeline, now, 1)
-        _nowhere(arrived.records(spark, lines, pipeline, now, reader))  # parsed as well, as receive has them
+        with block_files.folder(scratch / "blocks", 1) as folder:
+            read = reader and block_files.into(folder, reader)
+            _nowhere(arrived.records(spark, lines, pipeline, now, read))  # parsed as well, as receive has them
         told.append(count)
 
     _drain(source_files.stream(spark, registry, 0), scratch / "checkpoint", batch)

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from jobs.model.declare import Files, Pipeline
 from jobs.record_id import of_file, of_place, of_values
-from jobs.spark import arrived, source_files
+from jobs.spark import source_files
 from jobs.spark.listing import new_files
+from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -42,7 +43,7 @@ def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any
     header = ",".join(pipeline.columns()) if pipeline.source.header else None
     files = list(new_files(inbox, {}, header))
     lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
-    return arrived.rows(spark, lines, pipeline, NOW).collect(), count
+    return records_of(spark, lines, pipeline, NOW), count
 
 
 def test_csv_lines_are_kept_or_invalid_with_their_reason(spark: SparkSession, tmp_path: Path) -> None:

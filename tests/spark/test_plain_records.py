@@ -18,6 +18,7 @@ from jobs.model.declare import Files
 from jobs.model.kafka import Kafka
 from jobs.spark import arrived, parse, plain_lines, plain_records
 from jobs.spark.arrived import Lines
+from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
 
@@ -78,7 +79,7 @@ def found(spark: SparkSession, lines: list[bytes], schema: str, record_id: tuple
     shaped = values.selectExpr(
         "cast(raw as string) AS value", "cast(NULL as string) AS reason", "oo_file", "oo_position"
     )
-    return Counter(map(repr, arrived.rows(spark, Lines([], shaped), pipeline, NOW).collect()))
+    return Counter(map(repr, records_of(spark, Lines([], shaped), pipeline, NOW)))
 
 
 SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items())
@@ -143,7 +144,7 @@ def test_a_message_whose_columns_all_come_from_its_key_and_headers_is_a_record(s
     pipeline = replace(SHOP, schema="id string, at string", source=topic)
     rows = [('{"more":1}', "a", "2026-01-01T00:00:00Z"), ("{}", "b", "2026-01-02T00:00:00Z")]
 
-    found = arrived.rows(spark, messages(spark, rows, "id", "at"), pipeline, NOW).collect()
+    found = records_of(spark, messages(spark, rows, "id", "at"), pipeline, NOW)
 
     assert [(row.id, row.at, row.oo_reason) for row in found] == [(key, at, None) for _, key, at in rows]
 
@@ -163,9 +164,9 @@ def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
     values = ['{"at":"2026-03-01T12:00:00Z"}', '{"at":"2026-03-01T12:00:00Z","id":"y"}', '{"at":1772366400}', "{}"]
     rows = [(value, key) for value in values for key in ("a", "é", None)]
 
-    here = arrived.rows(spark, messages(spark, rows, "id"), pipeline, NOW).collect()
+    here = records_of(spark, messages(spark, rows, "id"), pipeline, NOW)
     row_by_row()
-    there = arrived.rows(spark, messages(spark, rows, "id"), pipeline, NOW).collect()
+    there = records_of(spark, messages(spark, rows, "id"), pipeline, NOW)
 
     assert Counter(map(repr, here)) == Counter(map(repr, there))
     assert [row.id for row in there if row.oo_reason is None] == ["a", "é"] * 3

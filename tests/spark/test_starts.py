@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from jobs.commitlog.lineages import Driver
 from jobs.model.declare import Custom, Files, Growing, Pipeline
 from jobs.model.errors import Refused
-from jobs.spark import arrived, source_files
+from jobs.spark import source_files
 from jobs.spark.news import Inbox
+from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -40,7 +41,7 @@ def read(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str = "s
         assert number >= 0 or files == []
         if files:
             lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
-            values = [row.id or row.oo_raw for row in arrived.rows(spark, lines, pipeline, datetime.now(UTC)).collect()]
+            values = [row.id or row.oo_raw for row in records_of(spark, lines, pipeline, datetime.now(UTC))]
             assert len(values) == count
             found += values
     return sorted(value.split('"')[3] if '"' in value else value for value in found)

@@ -14,7 +14,7 @@ from sql import FOLDER, queries
 
 CODE = [FOLDER.parent / name for name in ("jobs", "plugins")]
 FILES = sorted(path.stem for path in FOLDER.glob("*.sql") if path.stem != "inspect")
-ASKING = {"ask": 1, "do": 1, "do_many": 1}
+ASKING = {"ask": 1, "do": 1, "do_many": 1, "copy": 1}
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -79,7 +79,7 @@ def test_each_query_is_one_statement_and_its_file_has_no_name_twice(file: str) -
     assert len(names) == len(set(names)) == len(queries(file)) > 0
     for name, text in queries(file).items():
         code = re.sub(r"--.*", "", text)
-        assert re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|LOCK)\b", code), name
+        assert re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|LOCK|COPY)\b", code), name
         assert code.rstrip().rstrip(";").count(";") == 0, name
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import xxhash
 
-from jobs.spark import arrived, plain_records
+from jobs.spark import arrived, block_files, plain_records
 
 NOON = 1_772_366_400_000_000
 BOUND = NOON + 86_400_000_000
@@ -22,7 +23,6 @@ ROWS = pa.schema(
         ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (arrived.CODE, pa.int8()),
     ]
 )  # fmt: skip
-BLOCK_COLUMNS = [("block", pa.binary()), ("target", pa.int32())]
 
 
 def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> plain_records.Reader:
@@ -47,37 +47,38 @@ def line(name: str, at: str = '"2026-03-01T12:00:00Z"') -> str:
     return f'{{"id":"{name}","at":{at},"amount":1}}'
 
 
-def opened(batches: Iterator[pa.RecordBatch]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of all blocks with the partition that each is for, and the lines that are left."""
+def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of all blocks with the partition that each is for, and the lines that are left; the blocks go by files."""
     records, left = [], []
-    for batch in batches:
-        for row in batch.to_pylist():
-            if row["block"] is None:
-                left.append(row["value"])
-                continue
-            one = pa.RecordBatch.from_pylist([{"block": row["block"]}], schema=pa.schema(BLOCK_COLUMNS))
-            whole = [pa.nulls(1, field.type) for field in ROWS]
-            rows = pa.RecordBatch.from_arrays([*whole, *one.columns], names=[*ROWS.names, "block", "target"])
-            for found in arrived.records_of(iter([rows]), rows.schema.names):
-                records += [record | {"target": row["target"]} for record in found.to_pylist()]
+    for batch in block_files.into(folder, lambda _: batches)(iter([])):
+        left += batch.filter(batch.column("block").is_null()).column("value").to_pylist()
+        for at in range(batch.num_rows):
+            one = batch.slice(at, 1).select(["block", "target"])
+            if not one.column("block").null_count:
+                whole = [pa.nulls(1, field.type) for field in ROWS]
+                rows = pa.RecordBatch.from_arrays([*whole, *one.columns], names=[*ROWS.names, "block", "target"])
+                for found in arrived.records_of(iter([rows]), rows.schema.names):
+                    records += [record | {"target": one.column("target")[0].as_py()} for record in found.to_pylist()]
     return records, left
 
 
-def test_each_line_is_in_a_block_or_left_and_never_both() -> None:
+def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
     """Odd lines, what could not be read, and records that would not be kept are left to Spark's parser."""
     odd = [
         line("a\\n"), "", '{"id":"x","more":1}', '{"at":"2026-03-01T12:00:00Z"}', '{"id":"y"}', line("z", '"2027-01-01T00:00:00Z"'),
     ]  # fmt: skip
     given = [line("a"), *odd, line("b"), line("/lost")]
-    records, left = opened(reader()(iter([lines(*given, reasons={8: "it is gone"}), lines(), lines(line("c"))])))
+    records, left = opened(
+        reader()(iter([lines(*given, reasons={8: "it is gone"}), lines(), lines(line("c"))])), tmp_path
+    )
 
     assert [record["id"] for record in records] == ["a", "b", "c"]
     assert sorted(left) == sorted([*odd, line("/lost")])
 
 
-def test_a_record_in_a_block_is_a_candidate_without_a_reason() -> None:
+def test_a_record_in_a_block_is_a_candidate_without_a_reason(tmp_path: Path) -> None:
     """Its columns are those that a row has, nulls where a row would have something to tell."""
-    [record], _ = opened(reader()(iter([lines(line("a"))])))
+    [record], _ = opened(reader()(iter([lines(line("a"))])), tmp_path)
 
     assert record["amount"] == 1
     assert record["at"] == record["oo_event_time"]
@@ -85,19 +86,19 @@ def test_a_record_in_a_block_is_a_candidate_without_a_reason() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8])
-def test_a_block_is_for_the_partition_of_all_its_ids(partitions: int) -> None:
+def test_a_block_is_for_the_partition_of_all_its_ids(partitions: int, tmp_path: Path) -> None:
     """By the high half modulo the partitions, never negative, as Spark's pmod has it; no record is lost or twice."""
     given = [line(str(n)) for n in range(500)]
-    records, left = opened(reader(partitions)(iter([lines(*given[:200]), lines(*given[200:])])))
+    records, left = opened(reader(partitions)(iter([lines(*given[:200]), lines(*given[200:])])), tmp_path)
 
     assert left == []
     assert Counter(record["id"] for record in records) == Counter(map(str, range(500)))
     assert all(record["target"] == record["oo_high"] % partitions for record in records)
 
 
-def test_ids_are_chained_hashes_of_the_id_columns_as_text() -> None:
+def test_ids_are_chained_hashes_of_the_id_columns_as_text(tmp_path: Path) -> None:
     """As `record_id` makes them one at a time; the payload is the hash of the line."""
-    [record], _ = opened(reader(record_id=("id", "amount", "at"))(iter([lines(line("é"))])))
+    [record], _ = opened(reader(record_id=("id", "amount", "at"))(iter([lines(line("é"))])), tmp_path)
 
     def chained(*texts: str) -> int:
         state = 42
@@ -111,26 +112,26 @@ def test_ids_are_chained_hashes_of_the_id_columns_as_text() -> None:
     assert record["oo_payload"] % 2**64 == chained(line("é"))
 
 
-def test_by_position_an_id_is_the_place_whatever_else_is_in_the_batch() -> None:
+def test_by_position_an_id_is_the_place_whatever_else_is_in_the_batch(tmp_path: Path) -> None:
     """Lines that are left out between them shift no place."""
     chance = random.Random(4)
     given = [line("same") if chance.random() < 0.7 else "odd" for _ in range(300)]
     alone = {}
     for at, one in enumerate(given):
-        for record in opened(reader(record_id=())(iter([lines(one, first=at)])))[0]:
+        for record in opened(reader(record_id=())(iter([lines(one, first=at)])), tmp_path)[0]:
             alone[record["oo_high"]] = at
-    records, left = opened(reader(record_id=())(iter([lines(*given)])))
+    records, left = opened(reader(record_id=())(iter([lines(*given)])), tmp_path)
 
     assert [alone[record["oo_high"]] for record in records] == [at for at, one in enumerate(given) if one != "odd"]
     assert len(left) == given.count("odd")
 
 
-def test_what_comes_beside_a_message_is_its_column() -> None:
+def test_what_comes_beside_a_message_is_its_column(tmp_path: Path) -> None:
     """The key in the place of a field; without one the record would not be kept, and so is left."""
     with_key = reader(id="oo_beside_id")
     batch = lines('{"at":"2026-03-01T12:00:00Z"}', '{"amount":2,"at":"2026-03-01T12:00:00Z"}', '{"id":"x"}')
     batch = batch.append_column("oo_beside_id", pa.array(["k", None, "k"], pa.string()))
-    records, left = opened(with_key(iter([batch])))
+    records, left = opened(with_key(iter([batch])), tmp_path)
 
     assert [record["id"] for record in records] == ["k"]
     assert len(left) == 2

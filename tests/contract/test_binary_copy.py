@@ -1,0 +1,27 @@
+"""A chunk that goes to PostgreSQL by COPY in its binary form comes back as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.commitlog import catalog
+from jobs.commitlog.connect import run
+from tests.contract.conftest import Log
+
+BUCKET = 3_000_000
+ODD = b"\x00\\N\n\xff\xff\t\\.\r" + bytes(range(256)) + bytes(6)
+"""What a text would have to escape; sixteen bytes an id."""
+
+
+@pytest.mark.parametrize("filtered", [ODD[::-1], b"", None], ids=["filter", "empty", "none"])
+def test_a_chunk_comes_back_byte_by_byte(log: Log, filtered: bytes | None) -> None:
+    """Ids of any bytes, a name that is no ASCII, large numbers, and a filter or none."""
+    lineage = log.start("é € shop").lineage
+    place = catalog.Place("é € shop", BUCKET, 0, lineage, 2**40, 7, 2**31 - 1)
+    key = catalog.ChunkKey(BUCKET, lineage, 2**40, 7)
+    run(log.database, lambda conn: catalog.ensure_bucket(conn, place.instance, BUCKET))
+    run(log.database, lambda conn: catalog.add(conn, place, ODD, filtered))
+
+    assert run(log.database, lambda conn: catalog.ids(conn, place.instance, key)) == ODD
+    assert run(log.database, lambda conn: catalog.filters(conn, place.instance, [key])) == {key: filtered}
+    assert log.rows("SELECT id_count, partitions FROM onlyonce_private.catalog_chunks") == [(len(ODD) // 16, 2**31 - 1)]

@@ -1,0 +1,18 @@
+"""What has arrived, as rows that a test can look at."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import Row, SparkSession
+
+from jobs.model.declare import Pipeline
+from jobs.spark import arrived
+
+
+def records_of(spark: SparkSession, lines: arrived.Lines, pipeline: Pipeline, system_time: datetime) -> list[Row]:
+    """The records of some lines, whatever way each of them goes."""
+    with TemporaryDirectory() as folder:
+        return arrived.rows(spark, lines, pipeline, system_time, Path(folder)).collect()
