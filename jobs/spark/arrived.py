@@ -1,8 +1,8 @@
-"""What has arrived, on its way to its task: from lines to records, by one exchange into the partitions of the batch.
+"""What has arrived, on its way to its task: from lines to records in the partitions of the batch.
 
-A plain line is read into a block in the task that reads its file (`plain_records`); any other is a row that Spark's parser
-reads (`parse`). The row and the block's place (`block_files`) cross the exchange, and `records_of` makes one stream of Arrow batches of
-them again.
+A task that reads lines makes blocks of the plain ones (`plain_records`), for the partition of each; those wait in files, and the driver is told
+where (`block_files`). Lines that are left are rows, which Spark's parser reads (`parse`) and one exchange brings to their partition. Mostly
+none is left: then nothing is exchanged at all.
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
 records are given to.
@@ -10,27 +10,35 @@ records are given to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, reduce
 from pathlib import Path
+from sys import intern
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from jobs.model.declare import Pipeline
 from jobs.spark import block_files, line_reader, parse, plain_records, schemas, worker
-from jobs.spark.block_files import Batches, Read
+from jobs.spark.block_files import Batches, Block
+from jobs.spark.plain_records import Reader
 from jobs.spark.receive_unit import CANDIDATE, INVALID, SEED
 
 LINE = "value string, reason string, oo_file long, oo_position long"
 """With a reason it is no line but what could not be read; `oo_file` and `oo_position` are its place."""
 CODE = "oo_code"
 """What a record is before it is judged (`receive_unit`)."""
-NOT_IN_BLOCKS = ("oo_reason", "oo_raw", "oo_unknown", CODE)
+PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (CODE, pa.int8())]
+"""What a record has beside what is in a block."""
+NOT_IN_BLOCKS = tuple(name for name, _ in PLATFORM)
 
 Task = Callable[[Batches], Batches]
 
@@ -44,104 +52,185 @@ class Lines:
     rows: DataFrame | None
 
 
-def records(
-    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, read: Read | None
-) -> DataFrame:
-    """The columns of `parse.records` with CODE, and, where `read` makes blocks of plain lines and stores them, those of a block."""
-    if read is None:
-        return parse.records(_rows(spark, lines), pipeline, system_time).select("*", _code())
-    carried = schemas.of(plain_records.CARRIED)
-    found = _read(spark, lines, read, carried)
-    return parse.records(found, pipeline, system_time, tuple(carried.names)).select("*", _code())
+@dataclass(frozen=True)
+class Read:
+    """What has become of the lines of a batch: blocks of plain records with the schema that opens them, and the other records as rows, with the columns of
+    `parse.records` and CODE. None where there are none."""
+
+    blocks: Sequence[Block] = ()
+    schema: pa.Schema | None = None
+    rows: DataFrame | None = None
+
+
+def read(
+    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None, folder: Path
+) -> Read:
+    """Read the lines of a batch. Without a reader all of them are rows. `folder` is for blocks, and for lines that are left."""
+    if reader is None:
+        return Read(rows=records(spark, lines, pipeline, system_time))
+    store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
+    frames = []
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, lambda batches: store(unrefused(batches)), gives))
+    if lines.rows is not None:
+        frames.append(lines.rows.mapInArrow(store, gives))
+    told = _together(frames).collect() if frames else []
+    left = [row.file for row in told if row.target is None]
+    # One object for each name: the tasks are sent all of them.
+    blocks = [Block(row.target, intern(row.file), row.start, row.bytes) for row in told if row.target is not None]
+    rows = records(spark, Lines([], _left(spark, left, lines)), pipeline, system_time) if left else None
+    return Read(blocks, record_schema(reader), rows)
+
+
+def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
+    frames = [] if lines.rows is None else [lines.rows]
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, unrefused, schemas.of(LINE)))
+    rows = _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
+    return parse.records(rows, pipeline, system_time).select("*", _code())
+
+
+def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
+    """A task over each partition of the batch: its records, and its seed."""
+    of = _grouped(found.blocks, lambda block: block.target)
+    shares = [of[number] for number in range(partitions)]
+    if found.rows is None:
+        return _shared(spark, shares, found.schema, task, gives, seeded=True)
+    return mapped(exchanged(found.rows, partitions), task, gives, shares)
+
+
+def apart(spark: SparkSession, found: Read, task: Task, gives: StructType) -> DataFrame | None:
+    """A task over the records wherever they are, without seeds; None where there are none."""
+    shares = [*_grouped(found.blocks, lambda block: block.file).values()]
+    frames = [_shared(spark, shares, found.schema, task, gives, seeded=False)] if shares else []
+    if found.rows is not None:
+        frames.append(mapped(found.rows, task, gives))
+    return _together(frames) if frames else None
 
 
 def exchanged(records: DataFrame, partitions: int) -> DataFrame:
     """The records by their ids, with a seed in each partition."""
     seeds = records.sparkSession.range(0, partitions, 1, 1).select(*_seed())
     rows = records.unionByName(seeds, allowMissingColumns=True)
-    target: Column = F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int")
-    if "target" in records.columns:
-        target = F.coalesce("target", target)
-    return rows.repartitionById(partitions, target)
+    return rows.repartitionById(partitions, F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int"))
 
 
-def mapped(records: DataFrame, task: Task, gives: StructType) -> DataFrame:
-    """A task over the records of each partition, blocks opened, in batches like those of `parse.records` with CODE."""
+def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[Sequence[Block]] = ()) -> DataFrame:
+    """A task over rows as they lie in Spark's partitions, each with the blocks of the partitions whose seeds it has."""
     names = records.columns
     # Spark takes a dot in a name for a field of a struct here.
     numbered = records.toDF(*(f"c{at}" for at in range(len(names))))
 
     def of_task(batches: Batches) -> Batches:
         worker.settle()
-        return task(records_of(batches, names))
+        return task(_with_blocks((batch.rename_columns(names) for batch in batches), shares))
 
     return numbered.mapInArrow(of_task, gives)
 
 
 def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
-    """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way. `folder` is for blocks, and must
-    be there as long as the rows are read."""
-    reader = plain_records.reader(pipeline, system_time, 1)
-    found = records(spark, lines, pipeline, system_time, reader and block_files.into(folder, reader)).drop(CODE)
-    of_record = [field for field in found.schema.fields if field.name not in schemas.of(plain_records.CARRIED).names]
-    numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
-    shown = mapped(found, lambda batches: (one.rename_columns(numbered.names) for one in batches), numbered)
-    return shown.toDF(*(field.name for field in of_record))
+    """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way. `folder` must be there as long as the
+    rows are read."""
+    found = read(spark, lines, pipeline, system_time, plain_records.reader(pipeline, system_time, 1), folder)
+    frames = [] if found.rows is None else [found.rows.drop(CODE)]
+    if found.blocks and found.schema is not None:
+        of_record = from_arrow_schema(found.schema).fields[:-1]
+        numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
+
+        def shown(batches: Batches) -> Batches:
+            return (batch.drop_columns([CODE]).rename_columns(numbered.names) for batch in batches)
+
+        opened = _shared(spark, [found.blocks], found.schema, shown, numbered, seeded=False)
+        frames.append(opened.toDF(*(field.name for field in of_record)))
+    return _together(frames) if frames else records(spark, Lines([], None), pipeline, system_time).drop(CODE)
 
 
-def records_of(batches: Batches, names: Sequence[str]) -> Batches:
-    """Rows and blocks → records, all in batches of the rows' columns."""
-    for batch in batches:
-        rows = batch.rename_columns(list(names))
-        if "block" not in names:
-            yield rows
-            continue
-        places = rows.column("block")
-        rows = rows.drop_columns(["block", "target"])
-        if places.null_count:
-            yield rows.filter(places.is_null()) if places.null_count < len(places) else rows
-        for place in places.drop_null():
-            yield opened(block_files.fetched(place), rows.schema)
+def record_schema(reader: Reader) -> pa.Schema:
+    """Of the records that are made of blocks."""
+    return pa.schema([*reader.schema, *PLATFORM])
+
+
+def share(blocks: Iterable[pa.Buffer], schema: pa.Schema, seed: int | None) -> Batches:
+    """The records of some blocks, and a seed with its number."""
+    for block in blocks:
+        yield opened(block, schema)
+    if seed is not None:
+        yield pa.RecordBatch.from_pylist([{"oo_high": seed, CODE: SEED}], schema=schema)
 
 
 def opened(block: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """The records of a block, without a copy; none of them has a reason, or anything unknown."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
     records = pa.ipc.read_record_batch(block, packed)
-    rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS if name in schema.names}
-    if CODE in rest:
-        rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
+    rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
+    rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
     columns = [rest[name] if name in rest else records.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _read(spark: SparkSession, lines: Lines, read: Read, carried: StructType) -> DataFrame:
-    frames = []
-    if lines.ranges:
-        schema = StructType([*schemas.of(LINE).fields, *carried.fields])
-        frames.append(line_reader.read(spark, lines.ranges, lambda batches: read(unrefused(batches)), schema))
-    if lines.rows is not None:
-        # Nulls anywhere, whatever the rows promise: a block has nothing beside it.
-        of_rows = [StructField(field.name, field.dataType) for field in lines.rows.schema.fields]
-        frames.append(lines.rows.mapInArrow(read, StructType([*of_rows, *carried.fields])))
-    return _together(spark, frames)
-
-
-def _rows(spark: SparkSession, lines: Lines) -> DataFrame:
-    frames = [] if lines.rows is None else [lines.rows]
-    if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, unrefused, schemas.of(LINE)))
-    return _together(spark, frames)
-
-
-def _together(spark: SparkSession, frames: list[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schemas.of(LINE))
 
 
 def unrefused(lines: Batches) -> Batches:
     """The lines of files, as rows like LINE: none of them has a reason yet."""
     for batch in lines:
         yield batch.add_column(1, "reason", pa.nulls(batch.num_rows, pa.string()))
+
+
+def _shared(
+    spark: SparkSession,
+    shares: Sequence[Sequence[Block]],
+    schema: pa.Schema | None,
+    task: Task,
+    gives: StructType,
+    *,
+    seeded: bool,
+) -> DataFrame:
+    assert schema is not None, "blocks have come with their schema"
+
+    def of_task(numbers: Batches) -> Batches:
+        worker.settle()
+        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+            blocks = (block.fetched() for block in shares[number])
+            yield from task(share(blocks, schema, number if seeded else None))
+
+    return spark.range(0, len(shares), 1, len(shares)).mapInArrow(of_task, gives)
+
+
+def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Batches:
+    seeds: list[int] = []
+    for rows in batches:
+        yield rows
+        if shares:
+            seeds += rows.column("oo_high").filter(pc.equal(rows.column(CODE), SEED)).to_pylist()
+            schema = rows.schema
+    for number in seeds:
+        for block in shares[number]:
+            yield opened(block.fetched(), schema)
+
+
+def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:
+    """The lines that were left in files, each with the last event time that is valid beside it."""
+    of_line = schemas.of(LINE) if lines.rows is None else lines.rows.schema
+    # Nulls anywhere, whatever the rows promise.
+    fields = [StructField(field.name, field.dataType) for field in of_line]
+
+    def of_task(numbers: Batches) -> Batches:
+        worker.settle()
+        mine = [files[number] for batch in numbers for number in batch.column(0).to_pylist()]
+        return block_files.left_in(mine)
+
+    schema = StructType([*fields, StructField(parse.BOUND, TimestampType())])
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(of_task, schema)
+
+
+def _grouped(blocks: Sequence[Block], by: Callable[[Block], Any]) -> defaultdict[Any, list[Block]]:
+    groups: defaultdict[Any, list[Block]] = defaultdict(list)
+    for block in blocks:
+        groups[by(block)].append(block)
+    return groups
+
+
+def _together(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.union, frames)
 
 
 @cache

@@ -1,28 +1,29 @@
-"""Blocks on their way to their tasks: in files that every executor can read. What crosses the exchange is where a block is.
+"""What a task has made of its lines, in files that every executor can read: blocks of plain records, and the lines that are left.
 
-A block that crosses it itself goes through the JVM twice and through an exchange that packs it: a quarter of what a batch cost. The
-place of the files is beside `events`, where tasks write and the driver commits anyway. Each attempt of a batch has a folder of its own, and
-each task's attempt a file, so none ever writes where another does; the folder is gone with the attempt.
+The driver is told where they are, and tells the tasks that go on with them. Nothing of it crosses an exchange, which took a quarter of
+what a batch cost. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and
+each task's attempt its files, so none ever writes where another does; the folder is gone with the attempt.
 
-Who calls it: `receive` and `arrived`, the driver for folders and the tasks for blocks. Errors: OSError, at which Spark tries the task again;
-Retryable for a block that is not there any more. Not promised: that nothing is left of a killed driver; the next one clears it away.
+Who calls it: `receive` and `arrived`, the driver for folders and the tasks for files. Errors: OSError, at which Spark tries the task again;
+Retryable for a file that is not there any more. Not promised: that nothing is left of a killed driver; the next one clears it away.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 
 from jobs.model.errors import Retryable
 
-PLACE = "struct<file: string, start: bigint, bytes: bigint>"
-"""Where a block is; null in a line."""
-_PLACE = pa.struct([("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
+GIVES = "target int, file string, start bigint, bytes bigint"
+"""What a task tells: of each block for which partition it is and where, and the file of the lines that are left, without a target."""
+_GIVES = pa.schema([("target", pa.int32()), ("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
 
 Batches = Iterator[pa.RecordBatch]
 Read = Callable[[Batches], Batches]
@@ -46,39 +47,93 @@ def clear(home: Path, epoch: int) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
+class Block(NamedTuple):
+    """Where a block is, and the partition that it is for."""
+
+    target: int
+    file: str
+    start: int
+    bytes: int
+
+    def fetched(self) -> pa.Buffer:
+        """The block."""
+        try:
+            with Path(self.file).open("rb", buffering=0) as file:
+                file.seek(self.start)
+                block = file.read(self.bytes)
+        except FileNotFoundError as error:
+            raise _gone(self.file) from error
+        if len(block) < self.bytes:
+            raise _gone(self.file)
+        return pa.py_buffer(block)
+
+
 def into(path: Path, read: Read) -> Read:
-    """What `read` gives of a task's lines, each block in a file below `path` and its place in its stead."""
+    """What `read` makes of a task's lines (`plain_records.Reader`), in files below `path`; gives rows like GIVES."""
 
     def stored(lines: Batches) -> Batches:
-        mine = path / uuid4().hex
-        for batch in read(lines):
-            at = batch.schema.get_field_index("block")
-            blocks = batch.column(at)
-            places = pa.nulls(len(blocks), _PLACE) if blocks.null_count else _stored(mine, blocks)
-            yield batch.set_column(at, "block", places)
+        name = path / uuid4().hex
+        with _Left(name.with_suffix(".left")) as left:
+            for batch in read(lines):
+                if batch.column("block").null_count:
+                    left.add(batch.drop_columns(["block", "target"]))
+                else:
+                    yield _told(_stored(name, batch))
+        if left.any:
+            yield _told([(None, str(left.name), None, None)])
 
     return stored
 
 
-def fetched(place: pa.StructScalar) -> pa.Buffer:
-    """The block at a place."""
-    name, start, size = (place[key].as_py() for key in ("file", "start", "bytes"))
-    try:
-        with Path(name).open("rb", buffering=0) as file:
-            file.seek(start)
-            block = file.read(size)
-    except FileNotFoundError:
-        block = b""
-    if len(block) < size:
-        raise Retryable(
-            f"records on their way to their task are gone: {name} was taken away or cut",
-            data="nothing of this batch is half done",
-            hint="run the same command again; if it happens again, see that all executors have the same folder, and who clears it",
-        )
-    return pa.py_buffer(block)
+def left_in(files: Sequence[str]) -> Batches:
+    """The lines that were left in some files."""
+    for name in files:
+        try:
+            with pa.OSFile(name) as file, pa.ipc.open_file(file) as lines:
+                for number in range(lines.num_record_batches):
+                    yield lines.get_batch(number)
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise _gone(name) from error
 
 
-def _stored(name: Path, blocks: pa.Array) -> pa.Array:
+class _Left:
+    """The file of the lines that a task leaves, made for the first of them; a context."""
+
+    def __init__(self, name: Path) -> None:
+        self.name, self.any = name, False
+        self._open = ExitStack()
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def __enter__(self) -> _Left:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, lines: pa.RecordBatch) -> None:
+        """Keep some."""
+        if self._writer is None:
+            file = self._open.enter_context(pa.OSFile(str(self.name), "wb"))
+            self._writer = self._open.enter_context(pa.ipc.new_file(file, lines.schema))
+            self.any = True
+        self._writer.write_batch(lines)
+
+
+def _stored(name: Path, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     with name.open("ab") as file:
-        places = [{"file": str(name), "start": file.tell(), "bytes": file.write(block.as_buffer())} for block in blocks]
-    return pa.array(places, _PLACE)
+        return [
+            (target, str(name), file.tell(), file.write(block.as_buffer()))
+            for target, block in zip(batch.column("target").to_pylist(), batch.column("block"), strict=True)
+        ]
+
+
+def _told(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(_GIVES.names, row, strict=True)) for row in rows], schema=_GIVES)
+
+
+def _gone(name: str) -> Retryable:
+    return Retryable(
+        f"records on their way to their task are gone: {name} was taken away or cut",
+        data="nothing of this batch is half done",
+        hint="run the same command again; if it happens again, see that all executors have the same folder, and who clears it",
+    )

@@ -11,7 +11,6 @@ read, or with messages of a topic is Spark's, however small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -22,11 +21,8 @@ from jobs import settings
 from jobs.spark import arrived, line_reader
 from jobs.spark.arrived import Lines, Task
 from jobs.spark.plain_records import Reader
-from jobs.spark.receive_unit import SEED
 
 log = structlog.get_logger()
-
-PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (arrived.CODE, pa.int8())]
 
 
 def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) -> list[Path] | None:
@@ -37,8 +33,8 @@ def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) ->
         blocks = _blocks(lines, reader)
         if blocks is None:
             return None
-        schema = pa.schema([*reader.schema, *PLATFORM])
-        found = (task(_records(mine, schema, at, seeded=seeded)) for at, mine in enumerate(blocks))
+        schema = arrived.record_schema(reader)
+        found = (task(arrived.share(mine, schema, at if seeded else None)) for at, mine in enumerate(blocks))
         return [Path(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
     except OSError as error:
         log.warning("a small batch could not be taken in by the driver; Spark's tasks try", problem=str(error))
@@ -60,10 +56,3 @@ def _blocks(lines: Lines, reader: Reader) -> list[list[pa.Buffer]] | None:
         for block, target in zip(batch.column("block"), batch.column("target").to_pylist(), strict=True):
             found[target].append(block.as_buffer())
     return found
-
-
-def _records(blocks: list[pa.Buffer], schema: pa.Schema, number: int, *, seeded: bool) -> Iterator[pa.RecordBatch]:
-    for block in blocks:
-        yield arrived.opened(block, schema)
-    if seeded:
-        yield pa.RecordBatch.from_pylist([{"oo_high": number, arrived.CODE: SEED}], schema=schema)

@@ -76,8 +76,8 @@ class _Asked:
         return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
 
 
-def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime, carried: tuple[str, ...] = ()) -> DataFrame:
-    """(value, reason), by position also (oo_file, oo_position) → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, and the columns that are carried along; but for BOUND, which may be one of them.
+def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """(value, reason), by position also (oo_file, oo_position), and BOUND, if it is there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
 
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
@@ -87,13 +87,12 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime, carried
     asked = _Asked(
         pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside
     )  # fmt: skip
-    bound = F.col(BOUND) if BOUND in carried else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
-    carried = tuple(name for name in carried if name != BOUND)
+    bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     if asked.in_columns:
         flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())
     else:
-        flat = _of_lines(lines, asked, bound, carried)
-    return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked), *carried)
+        flat = _of_lines(lines, asked, bound)
+    return flat.withColumn("oo_reason", _reason(asked)).select(*_record(asked))
 
 
 @cache
@@ -122,12 +121,12 @@ def _nothing_left() -> list[Column]:
     return [F.is_valid_utf8("value").alias("plain"), F.lit(None).cast("string").alias(CORRUPT)]
 
 
-def _of_lines(lines: DataFrame, asked: _Asked, bound: Column, carried: tuple[str, ...]) -> DataFrame:
-    unmarked = lines.select(*_unmarked(asked), bound, *carried)
+def _of_lines(lines: DataFrame, asked: _Asked, bound: Column) -> DataFrame:
+    unmarked = lines.select(*_unmarked(asked), bound)
     if asked.layout == "csv":
         return parse_csv.columns(unmarked.select("*", *_nothing_left()), asked.columns, asked.event_time)
     parsed, found = _of_json(asked)
-    return unmarked.select("*", *parsed).select(*_names(asked), BOUND, *carried, *found)
+    return unmarked.select("*", *parsed).select(*_names(asked), BOUND, *found)
 
 
 def _names(asked: _Asked) -> list[str]:

@@ -1,7 +1,6 @@
 """Plain lines as records, in blocks: read, identified and packed for their partition, without a row in the JVM.
 
-A block is an Arrow message with the records of one partition of the batch; it waits in a file, and Spark knows its place
-only (`block_files`). A line that is not plain (`plain_lines`), or whose record would not be kept (no id, no event time, one
+A block is an Arrow message with the records of one partition of the batch; it waits in a file for its task (`block_files`). A line that is not plain (`plain_lines`), or whose record would not be kept (no id, no event time, one
 too far ahead), goes on as a line: Spark's parser has the last word on it (`parse`). So a block has only valid records, and
 no fate hangs on which lines are in blocks. The ids are those of `parse`, to the bit.
 
@@ -23,7 +22,7 @@ from jobs.chunks import xxh64
 from jobs.model import plain
 from jobs.model.batch import to_micros
 from jobs.model.declare import Kafka, Pipeline
-from jobs.spark import block_files, plain_lines, schemas
+from jobs.spark import plain_lines, schemas
 from jobs.spark.parse import BESIDE, BOUND, PLACE
 
 AS_IDS = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp")
@@ -33,9 +32,6 @@ LAST_AS_TEXT = 253_402_300_799_999_999
 """In microseconds, the last instant of the year 9999: Spark writes later ones with a sign."""
 INSTANT = plain_lines.TYPES["timestamp"]
 FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_payload", pa.int64())]
-CARRIED = f"block {block_files.PLACE}, target int, {BOUND} timestamp"
-"""What goes beside the columns of a line, null in a line: where a block is, and the partition that it is for. `oo_bound`, the last
-event time that is valid, is data: as a number in the plan it would have Spark compile the plan anew for each batch."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,8 @@ class Reader:
         return pa.schema([*((name, plain_lines.TYPES[kind]) for name, kind in self.kinds.items()), *FOUND])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of lines (value, reason, …) → the blocks of their plain records, and the other lines."""
+        """Batches of lines (value, reason, …) → batches of blocks with the partitions that they are for, and batches of the other lines, with
+        BOUND, the last event time that is valid: data, since as a number in the plan it would have Spark compile the plan anew for each batch."""
         for lines in batches:
             if not lines.num_rows:
                 continue

@@ -172,13 +172,15 @@ def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, fold
     small = in_driver.written(lines, reader, task, seeded=not batch.without_catalog)
     if small is not None:
         return small
+    gives = schemas.of(receive_task.GIVES)
     with block_files.folder(context.folder / BLOCKS, query.driver.epoch) as place:
-        read = reader and block_files.into(place, reader)
-        records = arrived.records(context.spark, lines, context.pipeline, plan.system_time, read)
-        if not batch.without_catalog:
-            records = arrived.exchanged(records, partitions)
-        found = arrived.mapped(records, task, schemas.of(receive_task.GIVES)).collect()
-    return [Path(row.path) for row in found]
+        read = arrived.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        passing("receive-lines-read")
+        if batch.without_catalog:
+            found = arrived.apart(context.spark, read, task, gives)
+        else:
+            found = arrived.judged(context.spark, read, partitions, task, gives)
+        return [Path(row.path) for row in found.collect()] if found is not None else []
 
 
 def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:

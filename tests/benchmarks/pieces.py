@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from jobs.commitlog import batches, catalog
 from jobs.commitlog.connect import run
 from jobs.model.batch import Batch, Plan
-from jobs.spark import arrived, block_files, events, line_reader, plain_records, receive, schemas
+from jobs.spark import arrived, events, line_reader, plain_records, receive, schemas
 from jobs.spark.arrived import Lines
 from jobs.spark.line_reader import Range
 from jobs.spark.query import Query
@@ -42,13 +42,9 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
     def read() -> DataFrame:
         return line_reader.read(ours.spark, ranges, _nothing, schemas.of(arrived.LINE))
 
-    def records() -> DataFrame:
+    def read_whole() -> arrived.Read:
         reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
-        read = reader and block_files.into(home, reader)
-        return arrived.records(ours.spark, lines, context.pipeline, batch.plan.system_time, read)
-
-    def exchanged() -> DataFrame:
-        return arrived.exchanged(records(), partitions)
+        return arrived.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> list[Path]:
         return receive._written(context, query, batch, lines, home / "pieces_ours")
@@ -57,8 +53,7 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         "bare: read": lambda: _nowhere(bare()),
         "bare: into Delta": lambda: _delta(bare(), home / "pieces_bare"),
         "ours: read": lambda: _nowhere(read()),
-        "ours: in blocks": lambda: _nowhere(records()),
-        "ours: exchanged": lambda: _nowhere(exchanged()),
+        "ours: in blocks": lambda: [read_whole()].clear(),
         "ours: judged and written": lambda: [*written()].clear(),
     }
 

@@ -87,8 +87,7 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
         now = datetime.now(UTC)
         reader = plain_records.reader(pipeline, now, 1)
         with block_files.folder(scratch / "blocks", 1) as folder:
-            read = reader and block_files.into(folder, reader)
-            _nowhere(arrived.records(spark, lines, pipeline, now, read))  # parsed as well, as receive has them
+            arrived.read(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
         told.append(count)
 
     _drain(source_files.stream(spark, registry, 0), scratch / "checkpoint", batch)

@@ -35,7 +35,7 @@ CHAINS = {
     "delta": ["output-consumed", "delta-unit-before-claim", "delta-unit-after-claim", "delta-unit-after-commit", "delta-before-write"],
     "units": ["postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-before-commit"],
 }  # fmt: skip
-CHAINS["receive by Spark's tasks"] = CHAINS["receive"]
+CHAINS["receive by Spark's tasks"] = ["receive-lines-read", *CHAINS["receive"]]
 QUICK = ("output", "receive", "receive by Spark's tasks", "postgres")
 """The kills at which most is half done. The others only in `make test-faults`; without a JVM the matrix has them all."""
 
@@ -65,6 +65,8 @@ def test_kills_do_not_show(platform: Platform, monkeypatch: pytest.MonkeyPatch, 
     for point in CHAINS[chain]:
         ledger.compared("spark: kill", point, chain, pairs(platform, files) if point == CHAINS[chain][-1] else [])
     check(platform, files)
+    on_their_way = platform.home / "data" / "shop" / "blocks"
+    assert [path for path in on_their_way.rglob("*") if path.is_file()] == [], "killed drivers have left blocks"
 
 
 def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:

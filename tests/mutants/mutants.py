@@ -184,6 +184,11 @@ _ALL = (
         ("tests/unit/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
     ),
     Mutant(
+        "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "jobs/spark/block_files.py",
+        (("        if left.any:\n", "        if False:\n"),),
+        ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+    ),
+    Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
         (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <= :batch_id)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),

@@ -112,18 +112,22 @@ def fill(folder: Path) -> None:
 # What is full → (its folder, the module and the fail-point from which on)
 FULL = {
     "events": (lambda: settings.data_dir("shop") / "events", "receive", "receive-after-begin"),
+    "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive", "receive-after-begin"),
     "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive", "receive-after-delta"),
     "sink": (lambda: settings.tables_dir() / "shop", "sink_delta", "delta-before-write"),
 }
 
 
-@pytest.mark.parametrize("full", ["events", *[pytest.param(n, marks=pytest.mark.slow) for n in ("checkpoint", "sink")]])
+@pytest.mark.parametrize(
+    "full", ["events", "blocks", *[pytest.param(n, marks=pytest.mark.slow) for n in ("checkpoint", "sink")]]
+)
 def test_a_full_disk_is_one_error_and_a_rerun_completes(
     platform: Platform, spark: Any, monkeypatch: pytest.MonkeyPatch, small_disk: Callable[[Path], Path], full: str
 ) -> None:
     """The run ends with an error that says so; with space the same command gives the result of no full disk."""
     where, module, point = FULL[full]
     folder = small_disk(where())
+    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="0" if full == "blocks" else str(1 << 22))
     put_all(platform, FILES)
     with monkeypatch.context() as patch:
         once_at(patch, module, point, lambda: fill(folder))

@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from jobs.model.errors import Retryable
 from jobs.spark import block_files
+from jobs.spark.block_files import Block
 
 GIVEN = [b"first", b"", b"the third, longer than the others"]
 
 
-def stored(folder: Path, *batches: Sequence[bytes | None]) -> list[pa.RecordBatch]:
-    """The same batches with places for blocks."""
-    made = [pa.RecordBatch.from_pydict({"block": pa.array(blocks, pa.binary())}) for blocks in batches]
-    return list(block_files.into(folder, lambda lines: lines)(iter(made)))
+def stored(folder: Path, *batches: Sequence[bytes | str]) -> list[dict[str, Any]]:
+    """What a task tells whose reader gives these batches, of blocks or of lines that are left."""
+    made = []
+    for one in batches:
+        of_lines = isinstance(one[0], str)
+        made.append(
+            pa.RecordBatch.from_pydict(
+                {
+                    "value": pa.array(one if of_lines else [None] * len(one), pa.string()),
+                    "block": pa.array([None] * len(one) if of_lines else one, pa.binary()),
+                    "target": pa.array([None if of_lines else at for at in range(len(one))], pa.int32()),
+                }
+            )
+        )
+    return [row for batch in block_files.into(folder, lambda lines: lines)(iter(made)) for row in batch.to_pylist()]
 
 
-def blocks_of(batches: list[pa.RecordBatch]) -> Iterator[bytes | None]:
-    """What is at each place."""
-    for batch in batches:
-        for place in batch.column("block"):
-            yield block_files.fetched(place).to_pybytes() if place.is_valid else None
+def blocks_of(told: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
+    """What is at each place, with its target."""
+    return [(row["target"], Block(**row).fetched().to_pybytes()) for row in told if row["target"] is not None]
+
+
+def lines_of(told: list[dict[str, Any]]) -> list[str]:
+    """The lines that were left."""
+    files = [row["file"] for row in told if row["target"] is None]
+    return [line for batch in block_files.left_in(files) for line in batch.column("value").to_pylist()]
 
 
 def test_a_block_is_what_is_at_its_place(tmp_path: Path) -> None:
-    """Of several batches of one task, which go to one file, with lines among them; and of several tasks in one folder."""
-    one, other = stored(tmp_path, GIVEN[:2], [None, None], GIVEN[2:]), stored(tmp_path, GIVEN)
+    """Of several batches of one task, which go to one file, and of several tasks in one folder."""
+    one, other = stored(tmp_path, GIVEN[:2], GIVEN[2:]), stored(tmp_path, GIVEN)
 
-    assert [*blocks_of(one)] == [*GIVEN[:2], None, None, *GIVEN[2:]]
-    assert [*blocks_of(other)] == GIVEN
+    assert blocks_of(one) == [(0, GIVEN[0]), (1, GIVEN[1]), (0, GIVEN[2])]
+    assert blocks_of(other) == [*enumerate(GIVEN)]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_lines_that_are_left_are_in_a_file_of_their_task(tmp_path: Path) -> None:
+    """All of them in their order, between the blocks; a task that leaves none has no such file."""
+    one, other = stored(tmp_path, ["a", "b"], GIVEN, ["c"]), stored(tmp_path, GIVEN)
+
+    assert (lines_of(one), lines_of(other)) == (["a", "b", "c"], [])
+    assert blocks_of(one) == blocks_of(other) == [*enumerate(GIVEN)]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("gone", ["taken away", "cut"])
 def test_a_block_that_is_not_there_whole_is_never_taken_for_a_shorter_one(tmp_path: Path, gone: str) -> None:
     """The batch fails, and is tried again from its input."""
-    batches = stored(tmp_path, GIVEN)
+    told = stored(tmp_path, GIVEN)
     (file,) = tmp_path.iterdir()
     if gone == "cut":
         file.write_bytes(file.read_bytes()[:-1])
@@ -47,7 +73,22 @@ def test_a_block_that_is_not_there_whole_is_never_taken_for_a_shorter_one(tmp_pa
         file.unlink()
 
     with pytest.raises(Retryable, match="records on their way to their task are gone"):
-        list(blocks_of(batches))
+        blocks_of(told)
+
+
+@pytest.mark.parametrize("gone", ["taken away", "cut"])
+def test_lines_that_are_not_there_whole_fail_the_batch(tmp_path: Path, gone: str) -> None:
+    """However much of their file is left: none of it is taken for all of it."""
+    told = stored(tmp_path, ["a", "b"], ["c"])
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for size in range(len(whole)):
+        file.unlink()
+        if gone == "cut":
+            file.write_bytes(whole[:size])
+        with pytest.raises(Retryable, match="records on their way to their task are gone"):
+            lines_of(told)
+        file.write_bytes(whole)
 
 
 def test_a_folder_is_gone_with_its_attempt_however_that_ends(tmp_path: Path) -> None:

@@ -48,18 +48,17 @@ def line(name: str, at: str = '"2026-03-01T12:00:00Z"') -> str:
 
 
 def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of all blocks with the partition that each is for, and the lines that are left; the blocks go by files."""
-    records, left = [], []
-    for batch in block_files.into(folder, lambda _: batches)(iter([])):
-        left += batch.filter(batch.column("block").is_null()).column("value").to_pylist()
-        for at in range(batch.num_rows):
-            one = batch.slice(at, 1).select(["block", "target"])
-            if not one.column("block").null_count:
-                whole = [pa.nulls(1, field.type) for field in ROWS]
-                rows = pa.RecordBatch.from_arrays([*whole, *one.columns], names=[*ROWS.names, "block", "target"])
-                for found in arrived.records_of(iter([rows]), rows.schema.names):
-                    records += [record | {"target": one.column("target")[0].as_py()} for record in found.to_pylist()]
-    return records, left
+    """The records of all blocks with the partition that each is for, and the lines that are left; both go by files."""
+    told = [row for batch in block_files.into(folder, lambda _: batches)(iter([])) for row in batch.to_pylist()]
+    blocks = [block_files.Block(**row) for row in told if row["target"] is not None]
+    left = block_files.left_in([row["file"] for row in told if row["target"] is None])
+    records = [
+        record | {"target": block.target}
+        for block in blocks
+        for batch in arrived.share([block.fetched()], ROWS, None)
+        for record in batch.to_pylist()
+    ]
+    return records, [line for batch in left for line in batch.column("value").to_pylist()]
 
 
 def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:

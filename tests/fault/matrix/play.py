@@ -273,7 +273,7 @@ def _parsed(line: str) -> Row:
 Partitions = list[list[Row]]
 
 
-def _records(spark: object, lines: list[str], pipeline: object, time: datetime, reader: None) -> Partitions:
+def _records(spark: object, lines: list[str], pipeline: object, time: datetime) -> Partitions:
     """All in one partition, as a file's lines are before an exchange."""
     return [[_parsed(line) for line in lines]]
 
@@ -283,7 +283,7 @@ def _exchanged(records: Partitions, partitions: int) -> Partitions:
     return [[*[r for r in records[0] if r["oo_high"] % partitions == seed["oo_high"]], seed] for seed in seeds]
 
 
-def _mapped(tasks: Tasks, records: Partitions, task: arrived.Task, gives: object) -> Any:
+def _mapped(tasks: Tasks, records: Partitions, task: arrived.Task, gives: object, shares: object = ()) -> Any:
     """The product's own task over each partition; the paths of what it has written."""
     found = [path for number, rows in enumerate(records) for path in tasks(lambda n=number, r=rows: _ran(task, n, r))]  # type: ignore[misc]
     return SimpleNamespace(collect=lambda: [SimpleNamespace(path=path) for path in found])
