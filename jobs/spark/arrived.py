@@ -11,13 +11,13 @@ records are given to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +40,10 @@ PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", 
 """What a record has beside what is in a block."""
 NOT_IN_BLOCKS = tuple(name for name, _ in PLATFORM)
 
-Task = Callable[[Batches], Batches]
+Part: TypeAlias = "pa.RecordBatch | Callable[[], pa.RecordBatch]"
+"""Records as they pass, once, or what opens them as often as it is asked."""
+Parts = Iterator[Part]
+Task = Callable[[Parts], Batches]
 
 
 @dataclass(frozen=True)
@@ -130,16 +133,15 @@ def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[S
 
 
 def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
-    """The records as rows like those of `parse.records`, for whoever looks at them; no batch goes this way. `folder` must be there as long as the
-    rows are read."""
+    """The records as rows like those of `parse.records`, for whoever looks at them. `folder` must be there as long as they are read."""
     found = read(spark, lines, pipeline, system_time, plain_records.reader(pipeline, system_time, 1), folder)
     frames = [] if found.rows is None else [found.rows.drop(CODE)]
     if found.blocks and found.schema is not None:
         of_record = from_arrow_schema(found.schema).fields[:-1]
         numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
 
-        def shown(batches: Batches) -> Batches:
-            return (batch.drop_columns([CODE]).rename_columns(numbered.names) for batch in batches)
+        def shown(parts: Parts) -> Batches:
+            return (records_of(part).drop_columns([CODE]).rename_columns(numbered.names) for part in parts)
 
         opened = _shared(spark, [found.blocks], found.schema, shown, numbered, seeded=False)
         frames.append(opened.toDF(*(field.name for field in of_record)))
@@ -151,18 +153,23 @@ def record_schema(reader: Reader) -> pa.Schema:
     return pa.schema([*reader.schema, *PLATFORM])
 
 
-def share(blocks: Iterable[pa.Buffer], schema: pa.Schema, seed: int | None) -> Batches:
-    """The records of some blocks, and a seed with its number."""
-    for block in blocks:
-        yield opened(block, schema)
+def share(blocks: Iterable[Callable[[], pa.Buffer]], schema: pa.Schema, seed: int | None) -> Parts:
+    """The records of some blocks, each by what fetches it, and a seed with its number."""
+    for fetch in blocks:
+        yield partial(_opened, fetch, schema)
     if seed is not None:
         yield pa.RecordBatch.from_pylist([{"oo_high": seed, CODE: SEED}], schema=schema)
 
 
-def opened(block: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def records_of(part: Part) -> pa.RecordBatch:
+    """The records of a part."""
+    return part() if callable(part) else part
+
+
+def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
     """The records of a block, without a copy; none of them has a reason, or anything unknown."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
-    records = pa.ipc.read_record_batch(block, packed)
+    records = pa.ipc.read_record_batch(fetch(), packed)
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
     rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
     columns = [rest[name] if name in rest else records.column(name) for name in schema.names]
@@ -189,13 +196,13 @@ def _shared(
     def of_task(numbers: Batches) -> Batches:
         worker.settle()
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            blocks = (block.fetched() for block in shares[number])
+            blocks = (block.fetched for block in shares[number])
             yield from task(share(blocks, schema, number if seeded else None))
 
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(of_task, gives)
 
 
-def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Batches:
+def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
     seeds: list[int] = []
     for rows in batches:
         yield rows
@@ -204,7 +211,7 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Batches
             schema = rows.schema
     for number in seeds:
         for block in shares[number]:
-            yield opened(block.fetched(), schema)
+            yield partial(_opened, block.fetched, schema)
 
 
 def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:

@@ -11,6 +11,7 @@ read, or with messages of a topic is Spark's, however small.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
@@ -46,13 +47,13 @@ def _is_small(lines: Lines) -> bool:
     return whole and sum(part.end - part.start for part in lines.ranges) < settings.in_driver_bytes()
 
 
-def _blocks(lines: Lines, reader: Reader) -> list[list[pa.Buffer]] | None:
+def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]] | None:
     """The blocks for each partition; None where a line is left that is not in one."""
-    found: list[list[pa.Buffer]] = [[] for _ in range(reader.partitions)]
+    found: list[list[Callable[[], pa.Buffer]]] = [[] for _ in range(reader.partitions)]
     read = chain.from_iterable(line_reader.lines(part) for part in lines.ranges)
     for batch in reader(arrived.unrefused(read)):
         if batch.column("block").null_count:
             return None
         for block, target in zip(batch.column("block"), batch.column("target").to_pylist(), strict=True):
-            found[target].append(block.as_buffer())
+            found[target].append(block.as_buffer)
     return found

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from jobs.model.frontier import Frontier
 from jobs.spark import receive_unit
-from jobs.spark.arrived import CODE, Task
+from jobs.spark.arrived import CODE, Part, Parts, Task, records_of
 from jobs.spark.block_files import Batches
 from jobs.spark.event_files import EventFiles, Stamp
 from jobs.spark.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
@@ -36,17 +36,18 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
     A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was known.
     """
 
-    def task(batches: Batches) -> Batches:
+    def task(parts: Parts) -> Batches:
         with Spool() as spool:
-            verdicts = list(receive_unit.judge(work)(_deciding(batches, spool)))
+            kept: list[Part] = []
+            verdicts = list(receive_unit.judge(work)(_deciding(parts, spool, kept)))
             if verdicts:
-                yield _paths(written(spool, verdicts))
+                yield _paths(written(kept, verdicts))
 
-    def written(spool: Spool, verdicts: list[Verdict]) -> list[str]:
+    def written(kept: list[Part], verdicts: list[Verdict]) -> list[str]:
         after = stamp.frontier if bounded else stamp.frontier.after_batch(verdicts[0].largest)
         with EventFiles(folder, stamp, verdicts[0].partition) as files:
-            for records, verdict in zip(spool.read(), verdicts, strict=True):
-                _write(files, records, verdict.fates, after)
+            for part, verdict in zip(kept, verdicts, strict=True):
+                _write(files, records_of(part), verdict.fates, after)
         return files.paths
 
     return task
@@ -55,20 +56,21 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
 def without_catalog(stamp: Stamp, folder: Path) -> Task:
     """Each record is kept or invalid by itself, and written as it comes."""
 
-    def task(batches: Batches) -> Batches:
+    def task(parts: Parts) -> Batches:
         context: Any = TaskContext.get()
         with EventFiles(folder, stamp, context.partitionId() if context else 0) as files:
-            for records in batches:
+            for records in map(records_of, parts):
                 _write(files, records, records.column(CODE).to_numpy())
         yield _paths(files.paths)
 
     return task
 
 
-def _deciding(batches: Batches, spool: Spool) -> Iterator[Columns]:
+def _deciding(parts: Parts, spool: Spool, kept: list[Part]) -> Iterator[Columns]:
     """The columns that decide; the records themselves wait on disk."""
-    for records in batches:
-        spool.add(records)
+    for part in parts:
+        records = records_of(part)
+        kept.append(spool.kept(part, records))
         time = records.column("oo_event_time").cast(pa.int64())
         yield (
             records.column(CODE), records.column("oo_high"), pc.fill_null(records.column("oo_low"), 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pyarrow import parquet
 from jobs.model.batch import to_time
 from jobs.model.frontier import Frontier
 from jobs.spark import event_files, receive_task
-from jobs.spark.arrived import CODE
+from jobs.spark.arrived import CODE, records_of
 from jobs.spark.event_files import EventFiles, Stamp
 from jobs.spark.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
 from jobs.spark.spool import Spool
@@ -117,12 +118,12 @@ def test_two_attempts_of_a_task_write_beside_each_other(tmp_path: Path) -> None:
     assert len(set(both)) == 2
 
 
-def test_a_spool_gives_back_what_it_was_given() -> None:
-    """Batches of any size in their order, empty ones among them; one that was given nothing gives nothing."""
+def test_a_spool_gives_back_what_passes_once_and_leaves_what_can_be_opened_again() -> None:
+    """In any order, as often as it is asked; of what is on disk already it keeps no copy."""
     given = [records(*(str(n) for n in range(size))) for size in (3, 0, 1000, 1)]
     with Spool() as spool:
-        for batch in given:
-            spool.add(batch)
-        assert list(spool.read()) == given
-    with Spool() as spool:
-        assert list(spool.read()) == []
+        kept = [spool.kept(batch, batch) for batch in given]
+        block = partial(records, "a")
+        for _ in range(2):
+            assert [records_of(part) for part in reversed(kept)] == given[::-1]
+        assert spool.kept(block, block()) is block

@@ -55,8 +55,8 @@ def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[s
     records = [
         record | {"target": block.target}
         for block in blocks
-        for batch in arrived.share([block.fetched()], ROWS, None)
-        for record in batch.to_pylist()
+        for part in arrived.share([block.fetched], ROWS, None)
+        for record in arrived.records_of(part).to_pylist()
     ]
     return records, [line for batch in left for line in batch.column("value").to_pylist()]
 
