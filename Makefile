@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock demo up down compose-env check test test-faults bench bench-all clean
+.PHONY: help env lock demo up down compose-env check test test-faults test-matrix bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -25,10 +25,10 @@ help: ## this list
 env: $(MADE)/jars $(MADE)/onlyonce ## the locked environment in .venv, and the jars
 	@:
 
-demo: env ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself)
+demo: env $(MADE)/classes ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself)
 	@$(BIN)/onlyonce demo $(if $(EXIT),--exit)
 
-up: env ## start the platform: PostgreSQL, migrations, Airflow
+up: env $(MADE)/classes ## start the platform: PostgreSQL, migrations, Airflow
 	@$(BIN)/onlyonce up
 
 down: ## stop the platform; nothing is lost
@@ -37,7 +37,7 @@ down: ## stop the platform; nothing is lost
 compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
 	@sh docker/compose-env.sh .env
 
-PURE := tests/unit tests/dags tests/transcripts tests/compose
+PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose
 
 check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
 	$(BIN)/ruff check .
@@ -45,20 +45,24 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(PURE) -m "not slow"
 
-# Two sessions beside each other: one alone leaves a third of two cores idle. In the order of the folders, as Airflow's
+# Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, as Airflow's
 # tests take longest.
-test: check $(MADE)/broker ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
-	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" -n 2 --no-loadscope-reorder --durations=20
+test: check $(MADE)/broker $(MADE)/classes ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
+	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" -n 3 --no-loadscope-reorder --durations=20
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
-test-faults: env $(MADE)/broker ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
+test-faults: env $(MADE)/broker $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
 	$(BIN)/pytest -q tests/contract/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
+test-matrix: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
+test-matrix: env ## the longest ones, in parts (ONLYONCE_FAULT_MINUTES=30): each life of an output, and the matrix of kills on Spark; goes on after a break
+	$(BIN)/pytest -q -s -m slow tests/fault/lives tests/fault/test_every_spark_point.py
+
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
-bench: env ## the benchmarks; what they find is written to tests/benchmarks/results
+bench: env $(MADE)/classes ## the benchmarks; what they find is written to tests/benchmarks/results
 	$(BIN)/pytest -q -s tests/benchmarks -m slow
 
 bench-all: export ONLYONCE_BENCH_IDS := 1000000,10000000,100000000
@@ -80,7 +84,7 @@ $(MADE)/uv: Makefile
 		command -v "$$python" >/dev/null && break; done; \
 	command -v "$$python" >/dev/null || { echo "Python 3.11, 3.12 or 3.13 is missing (there is no python at all)." \
 		"Get it: apt-get install python3 python3-venv, or brew install python@3.11." >&2; exit 1; }; \
-	"$$python" jobs/local/prerequisites.py > $(MADE)/python
+	"$$python" onlyonce/local/prerequisites.py > $(MADE)/python
 	@echo "env: uv $(UV_VERSION), by $$(cat $(MADE)/python)"
 	@$(UV) --version 2>/dev/null | grep -qF "uv $(UV_VERSION) " || { \
 		"$$(cat $(MADE)/python)" -m venv --clear .venv/.uv && \
@@ -118,3 +122,9 @@ $(MADE)/jars: $(MADE)/packages docker/ivy.xml
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)
+
+# Spark starts a third sooner with it, and works without.
+$(MADE)/classes: $(MADE)/jars $(MADE)/onlyonce onlyonce/session/class_archive.py
+	@echo "env: the archive of Spark's classes"
+	@$(BIN)/python -m onlyonce.session.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
+	@touch $@

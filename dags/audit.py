@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from jobs.settings import within
-from plugins.task_environment import database_variables
-from plugins.task_report import tell
+from onlyonce.airflow.task_environment import database_variables
+from onlyonce.airflow.task_report import tell
+from onlyonce.settings import within
 
 DOC = """\
 Compares what was read with what became of it, by the commit log only: each record of each committed batch is kept, late, a
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 def _look(module: str, entry: str) -> None:
     # By name: DAG files import no database, and import-linter sees through a function's body too.
     with within(database_variables()):
-        tell(getattr(importlib.import_module(f"jobs.{module}"), entry)([]), log)
+        tell(getattr(importlib.import_module(f"onlyonce.operate.{module}"), entry)([]), log)
 
 
 with DAG(

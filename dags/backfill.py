@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from plugins.backfill_job import BackfillOperator
-from plugins.backfill_page import form, has_windows, page
-from plugins.declared import loadable
-from plugins.finalize_files import finalize, has_files
-from plugins.intervals_by_hand import IntervalsByHand
+from onlyonce.airflow.backfill_job import BackfillOperator
+from onlyonce.airflow.backfill_page import form, has_windows, page
+from onlyonce.airflow.declared import loadable
+from onlyonce.airflow.finalize_files import finalize, has_files
+from onlyonce.airflow.intervals_by_hand import IntervalsByHand
 
 INTERVAL = os.environ.get("ONLYONCE_BACKFILL_INTERVAL") or "0 0 * * *"
 

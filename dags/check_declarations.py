@@ -5,6 +5,6 @@ The DAGs of the pipelines that are right are in `stream.py` and stay.
 
 from __future__ import annotations
 
-from jobs import declarations
+from onlyonce.declare import loading as declarations
 
 declarations.load()

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from jobs.settings import within
-from plugins.task_environment import database_variables
-from plugins.task_report import tell
+from onlyonce.airflow.task_environment import database_variables
+from onlyonce.airflow.task_report import tell
+from onlyonce.settings import within
 
 DOC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
@@ -39,7 +39,7 @@ with DAG(
     def drop_old_ids() -> None:
         """Collect, and log the report, one line for each pipeline."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
-        collect = importlib.import_module("jobs.collect")
+        collect = importlib.import_module("onlyonce.operate.collect")
         with within(database_variables()):
             report = collect.main([])
         tell(report, log)

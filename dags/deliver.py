@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from plugins.declared import loadable
-from plugins.deliver_task import deliver, sends
+from onlyonce.airflow.declared import loadable
+from onlyonce.airflow.deliver_task import deliver, sends
 
 DOC = """\
 Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from plugins.finalize_files import finalize
+from onlyonce.airflow.finalize_files import finalize
 
 DOC = """\
 Files of sharded outputs are written under temporary names. Once their batch is committed this gives them their final

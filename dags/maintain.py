@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from jobs.settings import within
-from plugins.task_environment import database_variables
-from plugins.task_report import tell
+from onlyonce.airflow.task_environment import database_variables
+from onlyonce.airflow.task_report import tell
+from onlyonce.settings import within
 
 DOC = """\
 Puts the files of a date together once no window that starts on it can be written any more by the stream, and removes files that are no
@@ -35,7 +35,7 @@ with DAG(
     def compact_closed_windows() -> None:
         """Maintain all tables, and log the report."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
-        job = importlib.import_module("jobs.maintain")
+        job = importlib.import_module("onlyonce.sinks.maintain")
         with within(database_variables()):
             report = job.main([])
         tell(report, log)

@@ -13,13 +13,13 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from jobs.model.declare import PubSub
-from plugins.declared import loadable
-from plugins.deliver_task import deliver, sends
-from plugins.finalize_files import finalize, has_files
-from plugins.land_job import land
-from plugins.pipeline_page import form, page
-from plugins.stream_job import StreamOperator
+from onlyonce.airflow.declared import loadable
+from onlyonce.airflow.deliver_task import deliver, sends
+from onlyonce.airflow.finalize_files import finalize, has_files
+from onlyonce.airflow.land_job import land
+from onlyonce.airflow.pipeline_page import form, page
+from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.declare.pipeline import PubSub
 
 SCHEDULE = os.environ.get("ONLYONCE_SCHEDULE") or "*/10 * * * *"
 

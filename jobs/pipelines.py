@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Files, FileSink, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed
+from onlyonce import Delta, Files, FileSink, Fixed, Output, Pipeline, Postgres
 
 HOUR = Fixed(timedelta(hours=1))
 MINUTE = Fixed(timedelta(minutes=1))

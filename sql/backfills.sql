@@ -103,6 +103,6 @@ WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :windo
 ORDER BY output, window_start
 
 -- late_not_folded --
--- Windows of an output with late rows that no backfill has folded in.
-SELECT DISTINCT window_start, window_end FROM onlyonce.late
-WHERE instance = :instance AND output = :output AND NOT folded ORDER BY window_start
+-- Windows of an output with late rows that no backfill has folded in; of sessions, where in the hour those rows are.
+SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
+WHERE instance = :instance AND output = :output AND late > 0 AND NOT folded ORDER BY window_start

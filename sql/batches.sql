@@ -46,8 +46,9 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 -- count_window --
 -- (record, window) pairs of one window in an output batch. They are there already when the answer to the COMMIT that
 -- ended the batch was lost, and it is ended again.
-INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, in_time, late)
-VALUES (:lineage, :batch_id, :output, :window_start, :window_end, :in_time, :late)
+INSERT INTO onlyonce_private.window_counts
+    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to)
+VALUES (:lineage, :batch_id, :output, :window_start, :window_end, :in_time, :late, :late_from, :late_to)
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
 -- add_pane --
@@ -59,6 +60,22 @@ ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
     declaration_hash = excluded.declaration_hash, committed_at = clock_timestamp()
 WHERE NOT known.final
+
+-- add_to_pane --
+-- Rows of a window that are written as they come: more of what earlier batches have written of it, under the declaration that
+-- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
+INSERT INTO onlyonce_private.panes AS known
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
+VALUES (:instance, :output, :window_start, :window_end, 0, false, :rows, :lineage, :batch_id, :declaration_hash)
+ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
+SET rows = known.rows + excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
+    committed_at = clock_timestamp()
+WHERE (known.lineage, known.batch_id) <> (excluded.lineage, excluded.batch_id)
+
+-- close_panes --
+-- Windows that were written before they closed are final now.
+UPDATE onlyonce_private.panes SET final = true
+WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_end <= :closed_until
 
 -- received --
 -- The receive batches whose rows an output reads in a range of versions of `events`.

@@ -53,6 +53,12 @@ SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
        extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
 FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
 
+-- outputs_down --
+-- Outputs of living long runs that stand still beside the others, each with its error.
+SELECT r.pipeline, r.instance, d.key AS output, d.value AS why
+FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.down) d
+WHERE r.state IN ('running', 'stopping') ORDER BY r.instance, d.key
+
 -- waiting_files --
 -- Files of committed batches without their final names, by output, and how long the first of them waits.
 SELECT p.pipeline, f.instance, f.output, count(*) AS files, min(f.place) AS place,

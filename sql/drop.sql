@@ -50,6 +50,14 @@ DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
 -- The units of some lineages, in whatever database.
 DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
 
+-- owned_by_others --
+-- The lineages of these that are another platform's in a sink's own database.
+SELECT lineage FROM onlyonce_private.owners WHERE lineage = ANY (:lineages) AND platform <> :platform
+
+-- forget_owners --
+-- Whose they were there.
+DELETE FROM onlyonce_private.owners WHERE lineage = ANY (:lineages)
+
 -- forget_epochs --
 -- Their epochs: a driver of them can commit nothing any more.
 DELETE FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages)
@@ -73,6 +81,10 @@ DELETE FROM onlyonce_private.closes WHERE lineage = ANY (:lineages)
 -- forget_batches --
 -- Their batches.
 DELETE FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)
+
+-- forget_authorities --
+-- Where else units of them may be: that is noted as a place by now.
+DELETE FROM onlyonce_private.authorities WHERE lineage = ANY (:lineages)
 
 -- forget_lineages --
 -- The lineages themselves.

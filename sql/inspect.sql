@@ -156,9 +156,11 @@ CREATE OR REPLACE VIEW onlyonce_private.met_windows AS
 SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time, w.late, l.instance, b.tide, b.run_id,
        EXISTS (SELECT 1 FROM onlyonce_private.backfills f
                WHERE (f.instance, f.output, f.state) = (l.instance, w.output, 'committed')
-                 AND w.window_start >= f.window_from AND w.window_start < f.window_to
+                 AND coalesce(w.late_from, w.window_start) >= f.window_from
+                 AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
-                     - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded
+                     - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
+       w.late_from, w.late_to
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
 JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
@@ -424,7 +426,7 @@ SELECT p.pipeline, r.instance, r.attempt,
             THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
             WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
        r.driver, r.run_id, r.every, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
-       r.exit_code, r.why
+       r.exit_code, r.why, r.down
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
 COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
 COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
@@ -442,6 +444,7 @@ COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop
 COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
 COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
 COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
+COMMENT ON COLUMN onlyonce.long_runs.down IS 'the outputs that stand still, each with its error; the others are up';
 
 CREATE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at FROM onlyonce_private.alerts;

@@ -23,8 +23,8 @@ ON CONFLICT DO NOTHING
 UPDATE onlyonce_private.lineages SET state = :state WHERE lineage = :lineage
 
 -- started --
--- Notes when a driver last started.
-UPDATE onlyonce_private.lineages SET started_at = clock_timestamp() WHERE lineage = :lineage
+-- Notes when a driver last started, unless its life was closed.
+UPDATE onlyonce_private.lineages SET started_at = clock_timestamp() WHERE lineage = :lineage AND state <> 'closed'
 
 -- end_older_sessions --
 -- Ends the sessions of a lineage's epochs below one (null: all): a stalled one would hold the epoch row against the

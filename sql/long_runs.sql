@@ -19,13 +19,13 @@ FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 UPDATE onlyonce_private.long_runs
 SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, turns = 0,
     turn_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,
-    ended_at = NULL, exit_code = NULL, why = NULL
+    ended_at = NULL, exit_code = NULL, why = NULL, down = '{}'
 WHERE instance = :instance RETURNING attempt
 
 -- beat --
 -- A sign of life; tells whether a stop was asked for. No row: another driver has taken its place, or it was ended.
 UPDATE onlyonce_private.long_runs
-SET heartbeat_at = clock_timestamp(), turns = :turns,
+SET heartbeat_at = clock_timestamp(), turns = :turns, down = CAST(:down AS jsonb),
     turn_at = CASE WHEN turns = :turns THEN turn_at ELSE clock_timestamp() END
 WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL
 RETURNING stop_asked_at IS NOT NULL AS stop_asked

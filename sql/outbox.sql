@@ -18,11 +18,15 @@ SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = 
 WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- next_rows --
--- The next rows of an output. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
+-- The next rows of an output, as many as fit into so many bytes, and one at least. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
 WITH near AS MATERIALIZED (
     SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, due_at FROM onlyonce_private.outbox
     WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
     ORDER BY row_no LIMIT :most),
+fitting AS (
+    SELECT * FROM (
+        SELECT row_no, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM near) s
+    WHERE s.before < :bytes),
 blocked AS (
     SELECT k.key FROM (SELECT DISTINCT key FROM near WHERE :ordered AND key IS NOT NULL) k CROSS JOIN LATERAL (
         SELECT h.row_no, h.due_at FROM onlyonce_private.outbox h
@@ -32,7 +36,7 @@ blocked AS (
     WHERE head.row_no <= :after OR head.due_at > clock_timestamp()),
 judged AS (
     SELECT near.*, coalesce(near.due_at <= clock_timestamp(), true) AND blocked.key IS NULL AS may
-    FROM near LEFT JOIN blocked ON blocked.key = near.key)
+    FROM near JOIN fitting USING (row_no) LEFT JOIN blocked ON blocked.key = near.key)
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
        CAST(insert_id AS text) AS insert_id, attempts, may
 FROM judged ORDER BY row_no

@@ -31,6 +31,6 @@ WHERE p.final AND p.rows > 0
 GROUP BY p.declaration_hash, d.parts ORDER BY min(p.window_start)
 
 -- last_final --
--- Where the newest final window of an output starts, and where the last one ends.
-SELECT max(window_start) AS last_start, max(window_end) AS last_end FROM onlyonce_private.panes
-WHERE instance = :instance AND output = :output AND final
+-- Where the newest window of an output starts that has closed, and where the last one ends of which rows are written.
+SELECT max(window_start) FILTER (WHERE final) AS last_start, max(window_end) AS last_end FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output

@@ -1,7 +1,6 @@
 -- begun --
--- The batch of a lineage that began and did not commit, with its units.
-SELECT b.batch_id, b.partitions, b.source_to, b.tide, b.delta_version,
-       (SELECT count(*) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) AS units
+-- The batch of a lineage that began and did not commit.
+SELECT b.batch_id, b.partitions, b.source_to, b.tide, b.delta_version
 FROM onlyonce_private.batches b WHERE b.lineage = :lineage AND b.state = 'begun'
 
 -- withdraw_units --
@@ -11,9 +10,21 @@ DELETE FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batc
 -- withdraw_chunks --
 DELETE FROM onlyonce_private.catalog_chunks WHERE instance = :instance AND lineage = :lineage AND batch_id = :batch_id
 
+-- withdraw_files --
+-- Files that no pane has: nobody was told of them, and the sweep takes the temporaries.
+DELETE FROM onlyonce_private.files WHERE lineage = :lineage AND batch_id = :batch_id AND pane IS NULL
+
+-- declared --
+-- What the outputs of a batch were declared as when it began.
+SELECT d.parts FROM onlyonce_private.batches b
+JOIN onlyonce_private.declarations d
+    ON d.instance = :instance AND d.query = :query AND d.hash = b.declaration_hash
+WHERE b.lineage = :lineage AND b.batch_id = :batch_id
+
 -- last_offset --
--- Where the last committed batch of a lineage ended, where its life began, and whether it keeps sums without windows.
-SELECT b.source_from, b.source_to, l.start_from,
+-- Where the last committed batch of a lineage ended, where its life began, whether it has written each row in the batch that
+-- read it, and whether it keeps sums without windows.
+SELECT b.source_from, b.source_to, l.start_from, coalesce((b.facts->>'stateless')::boolean, false) AS stateless,
        NOT coalesce((b.facts->>'stateless')::boolean, true) AND NOT EXISTS (
            SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL) AS totals
 FROM onlyonce_private.lineages l

@@ -5,6 +5,21 @@ VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :k
 ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
 RETURNING unique_id
 
+-- claim_all --
+-- The same for several units of one sink, in the order in which every driver claims them.
+INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind)
+SELECT unique_id, :lineage, :batch_id, :sink, partition, :epoch, 'driver', 'data'
+FROM unnest(CAST(:unique_ids AS text[]), CAST(:partitions AS integer[])) AS wanted (unique_id, partition)
+ORDER BY partition
+ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
+RETURNING partition
+
+-- fill_all --
+-- Several units that hold the same.
+UPDATE onlyonce_private.units
+SET rows = :rows, content_hash = :content_hash, float_sums = CAST(:float_sums AS jsonb)
+WHERE unique_id = ANY (CAST(:unique_ids AS text[]))
+
 -- check_epoch --
 -- FOR SHARE: a bump of the epoch conflicts with it, so none can come between this check and the commit.
 SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage FOR SHARE

@@ -178,13 +178,15 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
 
 -- comparable --
 -- Whether the table of an output can be compared with the log now: no batch and no backfill of it is under way, nothing was
--- written twice, and it has always been written to one place.
+-- written twice, and it has always been written to one place; and whether its rows are written by the batch that reads them.
 SELECT (SELECT count(*) FROM onlyonce.batches b WHERE (b.instance, b.query) = (:instance, :query) AND b.state = 'begun')
          + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
        (SELECT coalesce(sum(b.written_again), 0)::bigint FROM onlyonce.batches b
         WHERE (b.instance, b.query) = (:instance, :query)) AS written_again,
        (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
-        WHERE (d.instance, d.query) = (:instance, :query)) AS targets
+        WHERE (d.instance, d.query) = (:instance, :query)) AS targets,
+       (SELECT coalesce(bool_or((b.facts->>'stateless')::boolean), false) FROM onlyonce.batches b
+        WHERE (b.instance, b.query) = (:instance, :query) AND b.state = 'committed') AS as_they_come
 
 -- sample --
 -- The last committed exactly-once batches of receive whose ids are in the catalog.

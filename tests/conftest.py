@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from jobs.crashtest import scratch
+from onlyonce.testing.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support import broker as brokers
 from tests.support.platform import Platform, Server
@@ -68,7 +68,7 @@ def platform(new_platform: Callable[..., Platform]) -> Platform:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The Spark session of all tests that need no process of their own."""
-    from jobs.spark import session
+    from onlyonce.session import session
 
     started = session.start("tests", "local[2]")
     yield started

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import settings
-from jobs.feed.deliver import feed
-from jobs.local import platform
-from jobs.local.airflow_api import AirflowApi
+from onlyonce import settings
+from onlyonce.local import platform
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.feed.deliver import feed
 from tests.support.platform import free_port
 
 RECORDS = 2_000

@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobs import settings
-from jobs.feed.deliver import feed
-from jobs.local import processes
-from jobs.local.airflow_api import AirflowApi
+from onlyonce import settings
+from onlyonce.local import processes
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.feed.deliver import feed
 from tests import oracle
 from tests.support.platform import Platform, multiset
 

@@ -12,10 +12,10 @@ import psycopg2
 import pytest
 from deltalake import DeltaTable
 
-from jobs import settings
-from jobs.local import processes
-from jobs.local.airflow_api import AirflowApi
-from jobs.model.errors import Refused
+from onlyonce import settings
+from onlyonce.local import processes
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.model.errors import Refused
 from tests.airflow.conftest import RECORDS
 from tests.support.platform import multiset
 

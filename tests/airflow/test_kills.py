@@ -20,10 +20,10 @@ import pandas as pd
 import psutil
 import pytest
 
-from jobs import settings
-from jobs.local import platform as local
-from jobs.local import processes
-from jobs.local.airflow_api import AirflowApi
+from onlyonce import settings
+from onlyonce.local import platform as local
+from onlyonce.local import processes
+from onlyonce.local.airflow_api import AirflowApi
 from tests import oracle
 from tests.fault import ledger
 from tests.spark.test_reference import KEYS, cut, plain

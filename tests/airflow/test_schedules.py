@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import schedules
-from jobs.local.airflow_api import AirflowApi
+from onlyonce.local import schedules
+from onlyonce.local.airflow_api import AirflowApi
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from tests.benchmarks import ways
 
 SCHEMA = "id long, user long, at timestamp, amount long"

@@ -15,13 +15,14 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from jobs.chunks import bloom, packed
-from jobs.chunks.packed import Ids
-from jobs.commitlog import batches, catalog, collector, lineages
-from jobs.commitlog.connect import Database, do, run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Plan
-from jobs.spark import catalog_lookup, receive_unit
+from onlyonce.catalog import bloom, catalog_lookup, collector, packed
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.packed import Ids
+from onlyonce.commitlog import batches, lineages
+from onlyonce.commitlog.connect import Database, do, run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Plan
+from onlyonce.receive import receive_unit
 
 PARTITIONS = 2
 BATCH = 500_000

@@ -9,14 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from jobs.commitlog import batches, catalog
-from jobs.commitlog.connect import run
-from jobs.model.batch import Batch, Plan
-from jobs.spark import arrived, events, line_reader, plain_records, receive, schemas
-from jobs.spark.arrived import Lines
-from jobs.spark.line_reader import Range
-from jobs.spark.query import Query
-from jobs.spark.run_context import RunContext
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.receive import arrived, events, receive
+from onlyonce.receive.arrived import Lines
+from onlyonce.session import schemas
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sources.files import line_reader
+from onlyonce.sources.files.line_reader import Range
+from onlyonce.sources.parse import plain_records
 from tests.benchmarks.deliveries import SCHEMA
 from tests.benchmarks.ways import Ours
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.model.declare import Delta, Files, Output, Pipeline
-from jobs.model.windows import Fixed
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.windows import Fixed
 
 HOUR = timedelta(hours=1)
 

@@ -11,16 +11,16 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commitlog import batches, lineages
-from jobs.commitlog.connect import Database, run
-from jobs.commitlog.lineages import Driver
-from jobs.commitlog.migrate import migrate
-from jobs.model.batch import Outcome
-from jobs.model.declare import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
-from jobs.spark import results
-from jobs.spark.query import Query
-from jobs.spark.run_context import RunContext
-from jobs.spark.sinks import SinkWriter, writer_for
+from onlyonce.commitlog import batches, lineages
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare.pipeline import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
+from onlyonce.model.batch import Outcome
+from onlyonce.outputs import results
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks.sinks import SinkWriter, writer_for
 from tests.contract.conftest import plan_of
 from tests.support.platform import Platform
 

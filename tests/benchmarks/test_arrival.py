@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from jobs import settings
+from onlyonce import settings
 from tests.benchmarks import arrivals, measure
 from tests.support.long_run import ask_stop, committed, state, until
 from tests.support.platform import JOB_TIMEOUT, Platform

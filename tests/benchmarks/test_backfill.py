@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from jobs import settings
+from onlyonce import settings
 from tests.benchmarks.pipelines import per_key
 from tests.support.platform import Platform, multiset
 

@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from jobs.commitlog.lineages import Driver
-from jobs.model.declare import Growing
-from jobs.spark import arrived, block_files, plain_records, source_files
-from jobs.spark.news import Inbox
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Growing
+from onlyonce.receive import arrived, block_files
+from onlyonce.sources.files import source_files
+from onlyonce.sources.news import Inbox
+from onlyonce.sources.parse import plain_records
 from tests.benchmarks import measure
 from tests.support.platform import Platform, Server
 from tests.support.shop import SHOP
@@ -83,7 +85,7 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
 
     def batch(frame: DataFrame, number: int) -> None:
         files = source_files.listed(frame).files
-        lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
+        lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
         now = datetime.now(UTC)
         reader = plain_records.reader(pipeline, now, 1)
         with block_files.folder(scratch / "blocks", 1) as folder:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from jobs import settings
+from onlyonce import settings
 from tests.benchmarks import deliveries, measure, whole
 from tests.benchmarks.test_receive import BATCHES, RECORDS, SEED
 from tests.support.platform import Platform, Server

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import settings
-from jobs.commitlog import lineages
-from jobs.commitlog.connect import Database, run
-from jobs.commitlog.migrate import migrate
-from jobs.model.declare import Delta, Files, Output, Pipeline
-from jobs.spark import receive
-from jobs.spark.listing import new_files
-from jobs.spark.run_context import RunContext
+from onlyonce import settings
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.receive import receive
+from onlyonce.session.run_context import RunContext
+from onlyonce.sources.files.listing import new_files
 from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
 
 Write = Callable[[DataFrame, int], None]
@@ -83,7 +83,7 @@ class Bare:
 
 
 class Ours:
-    """The product's own receive, as `jobs.stream` calls it; the outputs are not run."""
+    """The product's own receive, as `onlyonce.run.stream` calls it; the outputs are not run."""
 
     def __init__(self, spark: SparkSession, name: str, **options: Any) -> None:
         self.spark, self.query = spark, f"{name}/receive/1"

@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import settings
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed
+from onlyonce import settings
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.windows import Fixed
 from tests.benchmarks import ways
 from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from jobs.local import health, processes
+from onlyonce.local import health, processes
 from tests.support.platform import ROOT, free_port
 
 PATIENCE = 240

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.local import processes
+from onlyonce.local import processes
 from tests.cluster.standalone import Cluster, cluster
 from tests.fault import ledger
 from tests.fault.test_kills import put_all

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from jobs import declarations
-from jobs.feed import produce
-from jobs.model.kafka import Kafka
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.kafka import Kafka
+from onlyonce.local.feed import produce
 from tests.cluster.standalone import Cluster, cluster
 from tests.cluster.test_standalone import onlyonce
 from tests.spark.test_kafka_reference import as_files

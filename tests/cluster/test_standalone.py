@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import settings
-from jobs.feed.deliver import feed
-from jobs.local import processes
 from jobs.pipelines import USER_COUNTS
+from onlyonce import settings
+from onlyonce.local import processes
+from onlyonce.local.feed.deliver import feed
 from tests import oracle
 from tests.cluster.standalone import cluster
 from tests.spark.test_reference import KEYS, cut, same

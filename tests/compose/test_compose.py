@@ -100,7 +100,7 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     ("every_variable_is_read", "Spark's, misspelled", _environment("spark-worker", SPARK_WORKER_CORE="2")),
     ("every_variable_is_read", "PostgreSQL's, misspelled", _environment("postgres", POSTGRES_DATABASE="postgres")),
     ("every_variable_is_read", "Kafka's, misspelled", _environment("kafka", KAFKA_LOG_DIR="/var/lib/kafka/data")),
-    ("every_command_is_there", "a module that is not there", _set("setup", command=["python", "-m", "jobs.local.provision"])),
+    ("every_command_is_there", "a module that is not there", _set("setup", command=["python", "-m", "onlyonce.local.provision"])),
     ("every_command_is_there", "a command of Airflow 2", _set("airflow-api-server", command=["airflow", "webserver"])),
     ("every_command_is_there", "a class of no Spark", _replaced("spark-worker", "command", "worker.Worker", "worker.Slave")),
     ("every_command_is_there", "a program that is not in the image", _set("spark-master", command=["start-master.sh"])),

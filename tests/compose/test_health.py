@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.local import health
+from onlyonce.local import health
 
 WELL: dict[str, Any] = {
     "metadatabase": {"status": "healthy"},

@@ -28,7 +28,7 @@ MISTAKES = [
     ),
     ("sources_are_there", "dockerfile", "COPY dags dags", "COPY dags config dags"),
     ("sources_are_there", "ignore", "!plugins\n", ""),
-    ("sources_are_there", "ignore", "!jobs\n", "!jobs\njobs/local\n"),
+    ("sources_are_there", "ignore", "!onlyonce\n", "!onlyonce\nonlyonce/local\n"),
     ("secrets_stay_out", "ignore", "\n*\n", "\n"),
     ("secrets_stay_out", "ignore", "!sql\n", "!sql\n!.env\n"),
     ("secrets_stay_out", "ignore", "!docker/ivy.xml\n", "!docker\n"),

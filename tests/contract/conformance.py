@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, ClassVar
 
-from jobs.model.errors import InvariantBroken, Superseded
+from onlyonce.model.errors import InvariantBroken, Superseded
 from tests.contract.conformance_processes import Processes, answers_lost
 
 Row = dict[str, Any]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from jobs.commitlog import lineages
-from jobs.commitlog.connect import Database, transaction
-from jobs.failpoints import passing
-from jobs.model.errors import InvariantBroken
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, transaction
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken
 from tests.contract.conformance import Row, Rows, multiset
 from tests.contract.conformance_sinks import OfLog
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from jobs.delivery.kafka import KafkaTarget
-from jobs.model.declare import KafkaSink, Sent
-from jobs.model.errors import CommitStateUnknown, OnlyonceError
+from onlyonce.declare.pipeline import KafkaSink, Sent
+from onlyonce.model.errors import CommitStateUnknown, OnlyonceError
+from onlyonce.sinks.outbox.kafka import KafkaTarget
 from tests.contract.conformance import Row
 from tests.contract.conformance_sent import OfOutbox
 from tests.support.broker import Broker

@@ -15,9 +15,9 @@ import psycopg2
 from sqlalchemy import RootTransaction
 from tenacity import wait_none
 
-from jobs import failpoints
-from jobs.commitlog import connect
-from jobs.model.errors import OnlyonceError
+from onlyonce import failpoints
+from onlyonce.commitlog import connect
+from onlyonce.model.errors import OnlyonceError
 from tests.contract.conftest import Log
 
 Work = Callable[[], None]

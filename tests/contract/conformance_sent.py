@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from jobs import deliver, settings
-from jobs.commitlog import outbox
-from jobs.commitlog.connect import run
-from jobs.model.declare import BigQuery, CustomSink, Output, Sent, Webhook
-from jobs.model.errors import OnlyonceError
-from jobs.model.units import UnitId
-from jobs.spark import postgres_unit
+from onlyonce import settings
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import BigQuery, CustomSink, Output, Sent, Webhook
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.units import UnitId
+from onlyonce.sinks.outbox import deliver
+from onlyonce.sinks.postgres import postgres_unit
 from tests.contract.conformance import Guarantee, Row, Rows, make_rows
 from tests.contract.conformance_processes import answers_lost
 from tests.contract.conformance_sinks import OfLog, run_unit

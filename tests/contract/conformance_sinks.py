@@ -16,17 +16,19 @@ import pyspark
 from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from jobs import finalize, settings
-from jobs.commitlog import batches, files
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch, Outcome, to_micros
-from jobs.model.declare import FileSink, Output, Postgres
-from jobs.model.units import UnitId
-from jobs.shards.stores import Counted, folder_of, store_of
-from jobs.spark import files_unit, postgres_plain, postgres_unit
-from jobs.spark.pinned import HASH, PARTITION
-from jobs.spark.postgres_table import SinkTable
+from onlyonce import settings
+from onlyonce.commitlog import batches, files
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import FileSink, Output, Postgres
+from onlyonce.model.batch import Batch, Outcome, to_micros
+from onlyonce.model.units import UnitId
+from onlyonce.sinks.files import files_unit, finalize
+from onlyonce.sinks.files.contents import Counted
+from onlyonce.sinks.files.stores import folder_of, store_of
+from onlyonce.sinks.postgres import postgres_plain, postgres_unit
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conformance import PARTITIONS, Guarantee, Row, Rows, UnderTest, partition_of, pieces
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.task import Context, hash_of, hashed
@@ -145,7 +147,7 @@ class PostgresAppend(OfLog):
             f"CREATE OR REPLACE FUNCTION results.fail() RETURNS trigger LANGUAGE plpgsql AS $${fail}$$; {first}"
         )
         # The product waits a minute for a database without room; here it need not.
-        with mock.patch("jobs.commitlog.connect.PATIENCE_SECONDS", 0.0):
+        with mock.patch("onlyonce.commitlog.connect.PATIENCE_SECONDS", 0.0):
             yield
         self.log.rows(then)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs import failpoints
-from jobs.failpoints import FailPoint
+from onlyonce import failpoints
+from onlyonce.failpoints import FailPoint
 from tests.contract.conformance_processes import Processes
 from tests.contract.conftest import Log
 

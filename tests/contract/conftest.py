@@ -12,11 +12,11 @@ from uuid import uuid4
 import psycopg2
 import pytest
 
-from jobs.commitlog import lineages
-from jobs.commitlog.connect import Database, forget_connections, run
-from jobs.commitlog.lineages import Driver
-from jobs.commitlog.migrate import migrate
-from jobs.model.batch import Plan
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, forget_connections, run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.model.batch import Plan
 from tests.support.platform import Server
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -16,14 +16,14 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from jobs import deliver
-from jobs.commitlog import outbox
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.declare import Output, Sent
-from jobs.model.units import UnitId
-from jobs.settings import ROOT
-from jobs.spark import postgres_unit
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Output, Sent
+from onlyonce.model.units import UnitId
+from onlyonce.settings import ROOT
+from onlyonce.sinks.outbox import deliver
+from onlyonce.sinks.postgres import postgres_unit
 from tests.contract.conftest import Log
 from tests.contract.task import Context, hashed
 
@@ -104,7 +104,7 @@ def run_process(log: Log, url: str, folder: Path, point: str, nth: int = 1) -> t
         "ONLYONCE_PIPELINES": str(ROOT / "tests/support/sending.py"), "BIGQUERY_EMULATOR_HOST": url,
     }  # fmt: skip
     started = subprocess.Popen(
-        [sys.executable, "-m", "jobs.deliver"], cwd=ROOT, start_new_session=True, text=True, env=environment,
+        [sys.executable, "-m", "onlyonce.sinks.outbox.deliver"], cwd=ROOT, start_new_session=True, text=True, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     output, _ = started.communicate(timeout=120)

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from jobs.commitlog import batches, catalog
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch
-from jobs.model.collecting import edge_buckets
-from jobs.spark import catalog_lookup, receive_unit
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Batch
+from onlyonce.model.collecting import edge_buckets
+from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES, Record, columns
 

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.chunks.packed import Ids
-from jobs.commitlog import catalog
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.spark import catalog_lookup, receive_unit
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.packed import Ids
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log
 
 Record = tuple[int, int]

@@ -14,15 +14,15 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from jobs.commitlog import batches, files
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Outcome, to_micros
-from jobs.model.sinks import FileSink
-from jobs.model.units import UnitId
-from jobs.shards.stores import folder_of, store_of
-from jobs.spark import files_unit
-from jobs.spark.pinned import HASH, PARTITION
+from onlyonce.commitlog import batches, files
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.sinks import FileSink
+from onlyonce.model.batch import Outcome, to_micros
+from onlyonce.model.units import UnitId
+from onlyonce.sinks.files import files_unit
+from onlyonce.sinks.files.stores import folder_of, store_of
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.task import Context, hash_of
 

@@ -16,15 +16,18 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs import declarations, settings
-from jobs.commitlog import batches, catalog, declared, lineages, units
-from jobs.commitlog.connect import forget_connections, run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch, Outcome, Plan, to_micros, to_time
-from jobs.model.frontier import Frontier
-from jobs.model.units import Content, UnitId
-from jobs.record_id import of_values
-from jobs.spark import catalog_lookup, receive_unit
+from onlyonce import settings
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.record_id import of_values
+from onlyonce.commitlog import batches, declared, lineages, units
+from onlyonce.commitlog.connect import forget_connections, run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare import loading as declarations
+from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import Content, UnitId
+from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 
-from jobs.commitlog.connect import Database
-from jobs.commitlog.lineages import Driver
-from jobs.model.units import UnitId
-from jobs.spark import postgres_unit
-from jobs.spark.pinned import HASH, PARTITION
+from onlyonce.commitlog.connect import Database
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.units import UnitId
+from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
 from tests.contract.conftest import Log
 
 

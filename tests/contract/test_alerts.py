@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import alerts
-from jobs.cli import app
-from jobs.model.errors import Refused, Retryable
+from onlyonce.cli import app
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.operate import alerts
 from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]

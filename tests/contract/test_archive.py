@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs import archive, collect, settings
-from jobs.commitlog import lineages
-from jobs.commitlog.connect import run
-from jobs.model.batch import Batch
+from onlyonce import settings
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import run
+from onlyonce.model.batch import Batch
+from onlyonce.operate import collect
+from onlyonce.storage import archive
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.platform import ROOT
@@ -242,7 +244,7 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     environment = os.environ | {
         "ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(counted),
     }  # fmt: skip
-    command = [sys.executable, "-m", "jobs.collect"]
+    command = [sys.executable, "-m", "onlyonce.operate.collect"]
     killed = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

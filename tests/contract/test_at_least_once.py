@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs import catalog_rebuild
-from jobs.commitlog import batches, catalog, declared, lineages, units
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch, Plan, to_time
-from jobs.model.collecting import BUCKET
-from jobs.model.errors import InvariantBroken, Refused, Superseded
-from jobs.model.units import Counts, UnitId
-from jobs.spark import catalog_lookup
+from onlyonce.catalog import catalog_lookup, catalog_rebuild
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import batches, declared, lineages, units
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Batch, Plan, to_time
+from onlyonce.model.collecting import BUCKET
+from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.units import Counts, UnitId
 from tests.contract.conftest import Log, plan_of
 from tests.support.shop import SHOP
 

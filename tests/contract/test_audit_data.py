@@ -14,13 +14,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from jobs import audit_data, declarations, settings
-from jobs.cli import app
-from jobs.commitlog.connect import run
-from jobs.model.declare import Pipeline
-from jobs.model.sent import BigQuery, Webhook
-from jobs.model.sinks import FileSink
-from jobs.shards.stores import folder_of
+from onlyonce import settings
+from onlyonce.cli import app
+from onlyonce.commitlog.connect import run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sent import BigQuery, Webhook
+from onlyonce.declare.sinks import FileSink
+from onlyonce.operate import audit_data
+from onlyonce.sinks.files.stores import folder_of
 from tests.contract.shop import EVENTS, INSTANT, MINUTE, Shop, at, shop
 
 __all__ = ["shop"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import backfill, declarations
-from jobs.commitlog import connect
-from jobs.model.backfill import Span
-from jobs.model.errors import Retryable
+from onlyonce.commitlog import connect
+from onlyonce.declare import loading as declarations
+from onlyonce.model.backfill import Span
+from onlyonce.model.errors import Retryable
+from onlyonce.outputs import backfill
 from tests.contract.conftest import Log
 
 

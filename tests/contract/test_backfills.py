@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from jobs.commitlog import backfills, batches, units
-from jobs.commitlog.backfills import Request
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.backfill import Span
-from jobs.model.batch import Outcome
-from jobs.model.errors import Refused, Retryable, Superseded
-from jobs.model.units import Content, UnitId
+from onlyonce.commitlog import backfills, batches, units
+from onlyonce.commitlog.backfills import Request
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model import backfill as model
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Outcome
+from onlyonce.model.errors import Refused, Retryable, Superseded
+from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -274,3 +275,30 @@ def test_a_batch_tells_of_event_time_from_its_control_row_on(log: Log, mode: str
 def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:
     """Nor has a pipeline that the log does not know."""
     assert run(log.database, lambda conn: backfills.reach(conn, "shop", "per_shop")).frontier.tide is None
+
+
+def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log: Log) -> None:
+    """They are known by their hour and by where in it they are: a backfill of its start or of its first half has not read
+    them. One that is asked for by the late rows themselves holds the first and the last."""
+    output = log.start("shop", "per_shop")
+    hour, minute = DAY + 10 * HOUR, HOUR / 60
+    late = {"window_start": hour, "window_end": hour + HOUR, "in_time": 0, "late": 2}
+    late |= {"late_from": hour + 37 * minute, "late_to": hour + 50 * minute}
+    plan = plan_of(output, source_to={"reservoirVersion": 5, "index": -1})
+
+    def work(conn: Any) -> None:
+        batch = batches.begin(conn, output, "shop", plan, None)
+        batches.count_windows(conn, batch, "per_shop", [late])
+        batches.end(conn, output, batch, Outcome(in_time=0, late=2))
+
+    run(log.database, work)
+    [asked] = model.spans(run(log.database, lambda conn: backfills.late_windows(conn, "shop", "per_shop")))
+    first_half, folded = Span.of(hour, hour + HOUR / 2), []
+    for span in (Span(first_half.start, first_half.start + 1), first_half, Span.of(hour, hour + 50 * minute), asked):
+        driver = opened(log, request(span))
+        end(log, driver, request(span), begin(log, driver, request(span)))
+        folded += log.rows("SELECT folded FROM onlyonce.late")
+
+    assert folded == [(False,), (False,), (False,), (True,)]
+    assert asked.times == (hour + 37 * minute, hour + 50 * minute + timedelta(microseconds=1))
+    assert run(log.database, lambda conn: backfills.late_windows(conn, "shop", "per_shop")) == []

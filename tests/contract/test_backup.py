@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from jobs import audit_data, declarations, doctor, settings
-from jobs.commitlog.connect import Database
-from jobs.local import accounts
-from jobs.settings import ROOT
+from onlyonce import settings
+from onlyonce.commitlog.connect import Database
+from onlyonce.declare import loading as declarations
+from onlyonce.local import accounts
+from onlyonce.operate import audit_data, doctor
+from onlyonce.settings import ROOT
 from tests.contract.conftest import Log
 from tests.contract.shop import Shop, at, shop
 

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from jobs.commitlog import batches, lineages, units
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch, Outcome, Plan, to_micros
-from jobs.model.errors import InvariantBroken, Refused, Superseded
-from jobs.model.frontier import Frontier
-from jobs.model.units import Content, Counts, UnitId
+from onlyonce.commitlog import batches, lineages, units
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
+from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import NOON, Log, plan_of
 
 HOUR = timedelta(hours=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.commitlog import catalog
-from jobs.commitlog.connect import run
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog.connect import run
 from tests.contract.conftest import Log
 
 BUCKET = 3_000_000

@@ -20,15 +20,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from jobs import collect
-from jobs.chunks import bloom
-from jobs.commitlog import collector, merging
-from jobs.commitlog.connect import run
-from jobs.model import collecting
-from jobs.model.batch import Batch
-from jobs.model.errors import OnlyonceError
-from jobs.spark import catalog_lookup
-from sql import queries
+from onlyonce.catalog import bloom, catalog_lookup, collector, merging
+from onlyonce.commitlog.connect import run
+from onlyonce.model import collecting
+from onlyonce.model.batch import Batch
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.operate import collect
+from onlyonce.statements import queries
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform

@@ -11,16 +11,16 @@ import numpy as np
 import psycopg2
 import pytest
 
-from jobs import collect
-from jobs.chunks import bloom
-from jobs.chunks.packed import Ids, pack
-from jobs.commitlog import batches, catalog, collector
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Batch, Outcome
-from jobs.model.errors import Refused
-from jobs.model.report import Report
-from jobs.spark import catalog_lookup
+from onlyonce.catalog import bloom, catalog_lookup, collector
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.packed import Ids, pack
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Batch, Outcome
+from onlyonce.model.errors import Refused
+from onlyonce.model.report import Report
+from onlyonce.operate import collect
 from tests.contract.conftest import Log, plan_of
 from tests.support.together import together
 

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import Connection
 
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.declare import Output, Postgres
-from jobs.model.errors import Refused
-from jobs.model.windows import Fixed
-from jobs.spark import postgres_sums
-from jobs.spark.postgres_table import SinkTable
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.declare.windows import Fixed
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.contract.task import Task
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from jobs.crashtest import scratch
-from jobs.crashtest.play import play
-from jobs.crashtest.report import Asked
-from jobs.model.report import Report
+from onlyonce.model.report import Report
+from onlyonce.testing.crashtest import scratch
+from onlyonce.testing.crashtest.play import play
+from onlyonce.testing.crashtest.report import Asked
 from tests.support import shop_oracle
 from tests.support.platform import ROOT
 

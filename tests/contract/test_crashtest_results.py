@@ -10,9 +10,9 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from jobs.crashtest import results, scratch
-from jobs.crashtest.compare import difference
-from jobs.crashtest.scratch import Server
+from onlyonce.testing.crashtest import results, scratch
+from onlyonce.testing.crashtest.compare import difference
+from onlyonce.testing.crashtest.scratch import Server
 
 ROWS = """
     SELECT * FROM (VALUES

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.chunks import bloom
-from jobs.spark import catalog_lookup
-from jobs.spark.lru import Cache
+from onlyonce.catalog import bloom, catalog_lookup
+from onlyonce.catalog.lru import Cache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Worker, ids_of, uniform
 

@@ -14,11 +14,11 @@ from typing import Any
 import psycopg2
 import pytest
 
-from jobs import deliver
-from jobs.commitlog import outbox, retention
-from jobs.commitlog.connect import run
-from jobs.model.declare import Webhook
-from jobs.model.errors import Refused, Retryable, Superseded
+from onlyonce.commitlog import outbox, retention
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Webhook
+from onlyonce.model.errors import Refused, Retryable, Superseded
+from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
 from tests.support.endpoints import DROPPED, LOST, OK, TWICE, Endpoint, Reply, Request
@@ -343,6 +343,30 @@ def test_two_statements_for_each_wave_and_none_for_a_row(box: Outbox, monkeypatc
 
     assert waves == [32, 32, 32, 4]
     assert endpoint.ids() == ids(sales(100))
+
+
+def test_rows_are_read_by_their_bytes_and_each_goes_once_in_order(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reading holds more payload than the bound, or one row; a row that is larger than the bound goes alone."""
+    box.put(sales(30))
+    [(most,)] = box.log.rows("SELECT max(octet_length(payload)) FROM onlyonce.outbox")
+    read: list[int] = []
+    next_rows = outbox.next_rows
+
+    def measured(*given: Any, **named: Any) -> Any:
+        found = next_rows(*given, **named)
+        read.append(sum(len(row.payload) for row, _ in found))
+        return found
+
+    monkeypatch.setattr(outbox, "next_rows", measured)
+    with Endpoint() as endpoint:
+        for bound in (4 * most, 1):
+            monkeypatch.setattr(outbox, "BYTES_AT_ONCE", bound)
+            box.put(sales(30))
+            box.deliver(hook(endpoint, keys=("shop",)))
+            assert 0 < max(read) < bound + most
+            read.clear()
+
+    assert box.states() == Counter({("delivered",): 90})
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobs.commitlog import outbox
-from jobs.commitlog.connect import run
-from jobs.delivery import bigquery
-from jobs.model.declare import BigQuery
-from jobs.model.errors import Refused, Retryable
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import BigQuery
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.sinks.outbox import bigquery
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
 from tests.support.endpoints import DROPPED, LOST, OK, TWICE, BigQueryServer, Reply, Request, quota

@@ -19,11 +19,14 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from jobs import declarations, doctor, on_disk, settings
-from jobs.cli import app
-from jobs.commitlog import lineages, merging
-from jobs.commitlog.connect import Database, forget_connections, run
-from jobs.commitlog.merging import Crowd
+from onlyonce import settings
+from onlyonce.catalog import merging
+from onlyonce.catalog.merging import Crowd
+from onlyonce.cli import app
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, forget_connections, run
+from onlyonce.declare import loading as declarations
+from onlyonce.operate import doctor, on_disk
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
@@ -279,7 +282,7 @@ def test_a_changed_declaration_that_stops_runs_is_found(
     resting(shop)
     file = tmp_path / "changed.py"
     file.write_text(
-        "import dataclasses\nfrom datetime import timedelta\nfrom jobs.model.windows import Fixed\n"
+        "import dataclasses\nfrom datetime import timedelta\nfrom onlyonce.declare.windows import Fixed\n"
         "from tests.support.shop import SHOP\n"
         "first, *rest = SHOP.outputs\nwider = dataclasses.replace(first, window=Fixed(timedelta(minutes=5)))\n"
         "PIPELINES = [dataclasses.replace(SHOP, outputs=(wider, *rest))]\n"

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 import structlog
 
-from jobs import deliver, doctor, finalize, settings
-from jobs.commitlog import long_runs, outbox, subscriptions
-from jobs.commitlog.connect import run
+from onlyonce import settings
+from onlyonce.commitlog import long_runs, outbox, subscriptions
+from onlyonce.commitlog.connect import run
+from onlyonce.operate import doctor
+from onlyonce.sinks.files import finalize
+from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, ids, sales
 from tests.contract.shards import Shards, wanted

@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import declarations, doctor, drop, settings
-from jobs.cli import app
-from jobs.commitlog import declared, lineages
-from jobs.commitlog.connect import run
-from jobs.commitlog.migrate import migrate_authority
-from jobs.model.errors import Refused, Retryable
-from jobs.spark.run_context import RunContext
+from onlyonce import settings
+from onlyonce.cli import app
+from onlyonce.commitlog import declared, lineages
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.declare import loading as declarations
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.operate import doctor, drop
+from onlyonce.session.run_context import RunContext
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
 from tests.support.platform import ROOT
@@ -36,7 +38,7 @@ WITHOUT_BALANCE = (
     "PIPELINES = [dataclasses.replace(SHOP, outputs=SHOP.outputs[:2])]\n"
 )
 ELSEWHERE = (
-    "import dataclasses\nfrom jobs.model.declare import Postgres\nfrom tests.support.shop import SHOP\n"
+    "import dataclasses\nfrom onlyonce.declare.pipeline import Postgres\nfrom tests.support.shop import SHOP\n"
     "SINK = Postgres(table='results.balance', write='increment', keys=('shop',), connection='TEST_OTHER_DATABASE')\n"
     "PIPELINES = [dataclasses.replace(SHOP, outputs=(*SHOP.outputs[:2], dataclasses.replace(SHOP.outputs[2], sink=SINK)))]\n"
 )
@@ -270,7 +272,7 @@ def test_a_kill_at_any_point_does_not_show(
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     (tmp_path / "points").mkdir()
     faults = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path / "points")}
-    command = [sys.executable, "-c", "from jobs import drop; drop.main(['shop', '--tables', '--yes'])"]
+    command = [sys.executable, "-c", "from onlyonce.operate import drop; drop.main(['shop', '--tables', '--yes'])"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | faults, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Connection, text
 
-from jobs.commitlog import lineages, units
-from jobs.commitlog.connect import ENGINES, Database, ask, run, transaction
-from jobs.commitlog.lineages import Driver, Lineage
-from jobs.commitlog.migrate import migrate_authority
-from jobs.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
-from jobs.model.units import Content, UnitId
+from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.connect import ENGINES, Database, ask, run, transaction
+from onlyonce.commitlog.lineages import Driver, Lineage
+from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
+from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log
 from tests.contract.conftest import ask as ask_at
 from tests.support.steps import Attempt, Stage, Steps
@@ -152,6 +152,42 @@ def test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_ses
     assert through == [True, False]
     assert (first.error, second.error) == (None, None)
     assert log.rows("SELECT epoch FROM onlyonce_private.epochs") == [(driver.epoch + 1,)]
+
+
+@pytest.mark.parametrize("closes_first", [True, False], ids=["closed before", "closed meanwhile"])
+def test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked(
+    log: Log, driver: Driver, closes_first: bool
+) -> None:
+    """It found its life live, and stood still: it must not go on beside the new life. Also when its bump waits for the
+    transaction that closes it."""
+    found = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+
+    def close(session: str) -> Iterator[None]:
+        with transaction(Database(log.url, session)) as connection:
+            lineages.check_epoch(connection, driver.lineage, driver.epoch)
+            yield
+            lineages.set_state(connection, driver.lineage, "closed")
+        yield
+
+    def bump(session: str) -> Iterator[None]:
+        with transaction(Database(log.url, session)) as connection:
+            assert found
+            lineages.bump(connection, found, "run")
+        yield
+
+    with Stage(log.url) as stage:
+        closing = stage.enter("close", close)
+        stage.step(closing)
+        if closes_first:
+            closing.finish()
+        starting = stage.enter("bump", bump)
+        through = stage.step(starting)
+        closing.finish()
+        starting.finish()
+
+    assert (through, closing.error) == (closes_first, None)
+    assert isinstance(starting.error, Superseded)
+    assert log.rows("SELECT epoch FROM onlyonce_private.epochs") == [(driver.epoch,)]
 
 
 def test_a_driver_that_was_overtaken_claims_nothing(log: Log, driver: Driver) -> None:

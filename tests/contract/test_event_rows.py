@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from jobs import event_rows
+from onlyonce.storage import event_rows
 from tests.support.platform import ROOT
 
-LOOK = "import sys; from pathlib import Path; from jobs import event_rows; print(event_rows.dataset(Path(sys.argv[1])).head(3).num_rows)"
+LOOK = "import sys; from pathlib import Path; from onlyonce.storage import event_rows; print(event_rows.dataset(Path(sys.argv[1])).head(3).num_rows)"
 FILES, ROWS = 24, 20_000
 
 

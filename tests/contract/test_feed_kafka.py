@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.feed import deliver, produce
-from jobs.model.errors import Refused
-from jobs.model.kafka import Kafka
+from onlyonce.declare.kafka import Kafka
+from onlyonce.local.feed import deliver, produce
+from onlyonce.model.errors import Refused
 from tests.support.broker import Broker
 
 

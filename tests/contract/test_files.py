@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs import failpoints, finalize, sweep
-from jobs.commitlog.connect import run
-from jobs.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
-from jobs.model.sinks import FileSink
-from jobs.spark import files_unit
+from onlyonce import failpoints
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.sinks import FileSink
+from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+from onlyonce.sinks.files import files_unit, finalize, sweep
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, name_of, sales, wanted
 

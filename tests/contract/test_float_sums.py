@@ -6,9 +6,9 @@ from math import inf, nan
 
 import pytest
 
-from jobs.commitlog import units
-from jobs.commitlog.connect import run
-from jobs.model.units import Content, UnitId
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import run
+from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log
 
 VALUES = [0.0, -1.5, 1e308, 5e-324, nan, inf, -inf]

@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 from sqlalchemy import Connection, text
 
-from jobs.commitlog import units
-from jobs.commitlog.connect import Database, ask, transaction
-from jobs.commitlog.lineages import Driver
-from jobs.model.units import Content, UnitId, compare
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import Database, ask, transaction
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.units import Content, UnitId, compare
 from tests.contract.conftest import Log
 from tests.fault import ledger
 from tests.support.steps import Stage, Steps, interleavings

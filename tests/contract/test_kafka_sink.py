@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.delivery import kafka
-from jobs.model.declare import KafkaSink
-from jobs.model.delivery import Row
-from jobs.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.declare.pipeline import KafkaSink
+from onlyonce.model.delivery import Row
+from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.sinks.outbox import kafka
 from tests.contract import conformance
 from tests.contract.conformance import make_rows
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobs.cli import look
-from jobs.commitlog import batches, views
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver, close_instance, set_state
-from jobs.model.batch import Outcome
+from onlyonce.cli import look
+from onlyonce.commitlog import batches, views
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver, close_instance, set_state
+from onlyonce.model.batch import Outcome
 from tests.contract.conftest import Log, plan_of
 
 KEPT = 10

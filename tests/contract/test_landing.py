@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs import land, pubsub, settings
-from jobs.commitlog import collector, subscriptions
-from jobs.commitlog.connect import run
-from jobs.feed import deliver, publish
-from jobs.model.errors import Refused
-from jobs.model.landing import NO_OBJECT, Flow, Message
-from jobs.model.report import Report
+from onlyonce import settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import subscriptions
+from onlyonce.commitlog.connect import run
+from onlyonce.local.feed import deliver, publish
+from onlyonce.model.errors import Refused
+from onlyonce.model.landing import NO_OBJECT, Flow, Message
+from onlyonce.model.report import Report
+from onlyonce.sources import land, pubsub
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.landers import Landers

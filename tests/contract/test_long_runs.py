@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from jobs import long_run
-from jobs.commitlog import lineages, long_runs, views
-from jobs.commitlog.connect import Database, forget_connections, run, transaction
-from jobs.commitlog.long_runs import Taken
-from jobs.model.errors import OnlyonceError, Refused, Superseded
-from jobs.model.long_run import Stopped
+from onlyonce.commitlog import lineages, long_runs, views
+from onlyonce.commitlog.connect import Database, forget_connections, run, transaction
+from onlyonce.commitlog.long_runs import Taken
+from onlyonce.model.errors import OnlyonceError, Refused, Superseded
+from onlyonce.model.long_run import Stopped
+from onlyonce.run import long_run
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
 from tests.support.together import together

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from jobs.commitlog import batches, connect, units
-from jobs.commitlog.connect import Database, run, transaction
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Outcome
-from jobs.model.errors import CommitStateUnknown, Retryable
-from jobs.model.units import Content, UnitId
+from onlyonce.commitlog import batches, connect, units
+from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Outcome
+from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.task import Task, shop_rows
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy

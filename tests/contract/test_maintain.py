@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from jobs import maintain, settings
-from jobs.commitlog import batches
-from jobs.commitlog.connect import run
-from jobs.failpoints import FailPoint
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed, Session
+from onlyonce import settings
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.windows import Fixed, Session
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused
+from onlyonce.operate.sink_rows import in_delta
+from onlyonce.sinks import maintain
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 
@@ -193,3 +197,38 @@ def test_only_delta_tables_of_windows_that_close_are_maintained(
     (settings.tables_dir() / "shop" / "mine" / "_delta_log").mkdir(parents=True)
 
     assert (maintain.table_of(pipeline, output) is not None) == kept
+
+
+FEATURES: dict[str, tuple[list[str], str]] = {
+    "deletionVectors": (["deletionVectors"], "deletion vectors"),
+    "columnMapping": (["columnMapping"], "column mapping"),
+    "rowTracking": ([], "row tracking"),
+    "inCommitTimestamp": ([], "in-commit timestamps"),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_what_a_team_has_switched_on_is_told_with_the_way_out_and_the_table_left_alone(
+    shop: Shop,  # noqa: F811
+    feature: str,
+) -> None:
+    """In three lines by `maintain`, and not as an error of the next night; the audit says what it could not compare, and why."""
+    reader, name = FEATURES[feature]
+    path = settings.tables_dir() / "shop" / "per_shop"
+    for number in range(6):
+        put(path, DAYS[number % 3], number)
+    protocol = {"minReaderVersion": 3 if reader else 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+    protocol |= {"readerFeatures": reader} if reader else {}
+    (path / "_delta_log" / f"{6:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+
+    report = maintain.main(["shop"])
+
+    [told] = [warning for warning in report.warnings if "per_shop" in warning]
+    assert name in told.splitlines()[0]
+    assert "OPTIMIZE and VACUUM" in told.splitlines()[2]
+    assert DeltaTable(str(path)).version() == 6
+    if reader:
+        with pytest.raises(Refused, match=f"has {name}: only Spark can count"):
+            in_delta(path, windowed=False)
+    else:
+        assert in_delta(path, windowed=False)[None, None] == 6

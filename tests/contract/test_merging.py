@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs import collect
-from jobs.chunks import bloom, packed
-from jobs.commitlog import catalog, merging
-from jobs.commitlog.connect import run
-from jobs.model.errors import InvariantBroken
-from jobs.spark import catalog_lookup
+from onlyonce.catalog import bloom, catalog_lookup, merging, packed
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog.connect import run
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.operate import collect
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -130,7 +129,7 @@ def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
 
 def test_no_merged_chunk_is_larger_than_a_full_one(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 100 ids; the rest makes another chunk, and nothing is lost."""
-    monkeypatch.setattr("jobs.model.collecting.FULL", 100)
+    monkeypatch.setattr("onlyonce.model.collecting.FULL", 100)
     stream.partitions = 1
     fill(stream, 100, 12)
     fill(stream, 101, 1)
@@ -259,7 +258,7 @@ def test_a_collector_killed_at_any_point_leaves_every_id_and_the_next_goes_on(
         "ONLYONCE_FAILPOINTS": f"{point}:1:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path),
     }  # fmt: skip
     command = [
-        sys.executable, "-c", "from jobs import collect; from jobs.commitlog import merging; merging.WORTH_IT = 0; collect.main([])",
+        sys.executable, "-c", "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; collect.main([])",
     ]  # fmt: skip
     killed = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False

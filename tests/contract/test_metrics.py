@@ -13,12 +13,12 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner
 
-from jobs import metrics
-from jobs.cli import app
-from jobs.commitlog.connect import Database
-from jobs.metrics import METRICS, UP, Figures
-from jobs.model.errors import Refused
-from jobs.settings import ROOT
+from onlyonce.cli import app
+from onlyonce.commitlog.connect import Database
+from onlyonce.model.errors import Refused
+from onlyonce.operate import metrics
+from onlyonce.operate.metrics import METRICS, UP, Figures
+from onlyonce.settings import ROOT
 from tests.contract.conftest import Log
 from tests.contract.shop import Shop, at, shop
 from tests.support.platform import free_port

@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 
-from jobs.commitlog import migrate as module
-from jobs.commitlog.connect import Database, transaction
-from jobs.commitlog.migrate import migrate, migrate_authority
-from jobs.model.errors import Refused
-from sql import FOLDER
+from onlyonce.commitlog import migrate as module
+from onlyonce.commitlog.connect import Database, transaction
+from onlyonce.commitlog.migrate import migrate, migrate_authority, migrations
+from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, ask
-from tests.support.platform import Server
+from tests.support.platform import ROOT, Server
 from tests.support.steps import Stage
 
-NAMES = [
-    f"{path.parent.name}/{path.stem}"
-    for folder in ("authority", "platform")
-    for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))
-]
+NAMES = [one.name for folder in ("authority", "platform") for one in migrations(folder)]
 OBJECTS = """
     SELECT c.oid::regclass::text, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -44,7 +39,7 @@ def empty(server: Server) -> Any:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the SQL that a test may change."""
-    copied = shutil.copytree(FOLDER, tmp_path / "sql")
+    copied = shutil.copytree(ROOT / "sql", tmp_path / "sql")
     monkeypatch.setattr(module, "FOLDER", copied)
     return copied
 
@@ -160,13 +155,13 @@ def test_changed_views_are_made_anew_and_readers_may_go_on(log: Log, files: Path
     assert ask(log.server.url("reader", log.name), "SELECT count(*) FROM onlyonce.batches") == [(0,)]
 
 
-def test_a_sinks_database_gets_epochs_and_units_and_nothing_else(empty: str) -> None:
+def test_a_sinks_database_gets_epochs_units_and_an_id_and_nothing_else(empty: str) -> None:
     """No views, no log; and when it is the platform's own it stays as it is."""
     applied = migrate_authority(empty)
     tables = ask(empty, "SELECT tablename FROM pg_tables WHERE schemaname = 'onlyonce_private'")
 
     assert applied == [name for name in NAMES if name.startswith("authority/")]
-    assert Counter(tables) == Counter([("epochs",), ("units",), ("migrations",)])
+    assert Counter(tables) == Counter([("epochs",), ("units",), ("this_database",), ("owners",), ("migrations",)])
     assert migrate_authority(empty) == []
     assert migrate(empty) == [*[name for name in NAMES if not name.startswith("authority/")], "inspect"]
     assert migrate_authority(empty) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import audit, collect
-from jobs.spark import catalog_lookup
+from onlyonce.catalog import catalog_lookup
+from onlyonce.operate import audit, collect
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import subprocess
@@ -15,10 +16,11 @@ from uuid import uuid4
 import pytest
 from pyarrow import fs
 
-from jobs import finalize, sweep
-from jobs.local.processes import wait_until
-from jobs.model.errors import InvariantBroken
-from jobs.shards.object_store import _open
+from onlyonce.local.processes import wait_until
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.sinks.files import finalize, sweep
+from onlyonce.sinks.files.object_store import _open
+from onlyonce.sinks.files.stores import store_of
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, sales, wanted
 from tests.support.platform import free_port
@@ -132,6 +134,36 @@ def test_what_is_missing_or_was_changed_is_an_error(shop: Shards) -> None:
     with pytest.raises(InvariantBroken, match="other content"):
         finalize.main([])
     assert system.open_input_stream(f"{root}/_manifests/{manifest}").read() == b"{}"
+
+
+def test_a_half_written_manifest_is_written_again(shop: Shards) -> None:
+    """The finalizer was killed on a store whose writes are not atomic: what is there is the beginning of what the log says."""
+    shop.batch(0, sales(5))
+    finalize.main([])
+    [name] = listed(shop, "_manifests")
+    system, root = store(shop)
+    whole = system.open_input_stream(f"{root}/_manifests/{name}").read()
+    shop.log.rows("UPDATE onlyonce_private.files SET finalized_at = NULL")
+    for half in (b"", whole[: len(whole) // 2]):
+        put(system, f"{root}/_manifests/{name}", half)
+        shop.log.rows("UPDATE onlyonce_private.files SET finalized_at = NULL")
+        assert finalize.main([]).facts == {"files": 4}
+        assert system.open_input_stream(f"{root}/_manifests/{name}").read() == whole
+
+
+def test_after_an_error_in_its_block_no_file_is_there(shop: Shards, tmp_path: Path) -> None:
+    """Not the half of it either, also once Python has closed what was forgotten."""
+
+    def broken(made: Any) -> None:
+        with made.create("half") as file:
+            file.write(b"some")
+            raise ValueError("broken")
+
+    for place in (shop.place, str(tmp_path)):
+        with pytest.raises(ValueError, match="broken"):
+            broken(store_of(place))
+        gc.collect()
+    assert (listed(shop, "parts"), list(tmp_path.rglob("half"))) == ([], [])
 
 
 def put(system: Any, name: str, content: bytes) -> None:

@@ -7,7 +7,8 @@ import json
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from jobs import outlets, settings
+from onlyonce import settings
+from onlyonce.operate import outlets
 from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]

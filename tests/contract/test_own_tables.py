@@ -7,15 +7,17 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from jobs.model.errors import InvariantBroken
-from jobs.spark import events, own_tables
-from jobs.spark.delta import SKIPPING, Commit
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.receive import events
+from onlyonce.storage import attempt_files, own_tables
+from onlyonce.storage.delta import SKIPPING, Commit
 from tests.support.together import together
 
 SCHEMA = pa.schema([("kind", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
@@ -153,3 +155,35 @@ def test_the_kept_rows_of_batches_are_counted_by_the_files_of_their_commits(tmp_
     assert events.count(events.kept_files(path, [first, invalid])) == 4
     assert events.count(events.kept_files(path, [first, invalid, later])) == 6
     assert events.kept_files(path, [invalid]) == []
+
+
+def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch that is in the table only the named files stay; those of a batch that is not in it stay, however old: a driver
+    that was stopped may go on. What was written before folders told whose they are stays too."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    events_of = tmp_path / "data" / "shop" / "events"
+    write_deltalake(events_of, SCHEMA.empty_table(), partition_by=["kind"], configuration={SKIPPING: "n,at"})
+
+    def attempt(version: int, n: int) -> None:
+        meant = Commit("shop/receive/1/events", version, f"shop/receive/1/{version}/events", 1, "as meant")
+        own_tables.append_rows([[row(n)]], events_of, meant, {"kind": "a"})
+
+    def killed(version: int, n: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(own_tables, "passing", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                attempt(version, n)
+
+    killed(0, 0)
+    attempt(0, 0)
+    killed(1, 1)
+    (events_of / ("0" * 32)).mkdir()
+    (events_of / ("0" * 32) / "part.parquet").touch()
+    assert attempt_files.sweep("shop", 1, []) == 0
+    assert [attempt_files.sweep("shop", 0, []), attempt_files.sweep("shop", 0, [])] == [1, 0]
+    assert sorted(len(list(folder.rglob("*.parquet"))) for folder in events_of.glob("[0-9]*")) == [1, 1, 1]
+    attempt(1, 1)
+    assert attempt_files.sweep("shop", 0, []) == 1
+    assert numbers(events_of) == Counter([0, 1])

@@ -12,15 +12,16 @@ from uuid import uuid4
 
 import pytest
 
-from jobs import declarations, plan
-from jobs.commitlog import batches, declared, lineages
-from jobs.commitlog.connect import Database, run
-from jobs.commitlog.declared import Declared
-from jobs.model.batch import Batch
-from jobs.model.declare import Delta, Output, Pipeline
-from jobs.model.errors import Refused
-from jobs.model.frontier import Frontier
-from jobs.model.windows import Fixed
+from onlyonce.commitlog import batches, declared, lineages
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.declared import Declared
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Output, Pipeline
+from onlyonce.declare.windows import Fixed
+from onlyonce.model.batch import Batch
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import Frontier
+from onlyonce.operate import plan
 from tests.contract.conftest import Log, plan_of
 from tests.support import shop
 

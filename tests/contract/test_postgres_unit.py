@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from jobs.commitlog.lineages import Driver
-from jobs.local.processes import wait_until
-from jobs.model.errors import InvariantBroken, Refused, Superseded
-from jobs.spark.postgres_unit import _Csv, write_unit
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.local.processes import wait_until
+from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.sinks.postgres.postgres_unit import _Csv, write_unit
 from tests.contract.conftest import Log
 from tests.contract.task import Context, Task, hashed, shop_rows
 from tests.support.steps import PATIENCE, Stage, Steps
@@ -26,6 +26,8 @@ TEXTS = [
     None, "", " ", "null", "NULL", r"\N", r"\.", "\\", r"C:\new\table", '"', '""', "it's", "a,b;c\td", "one\ntwo", "\r\n",
     "🛒 çé 漢字 \u202e", "{\"a\": 1}", "$1 %s :x", "-- x", "x" * 20_000,
 ]  # fmt: skip
+
+INSTANT = pa.timestamp("us", "UTC")
 
 
 @pytest.fixture
@@ -97,6 +99,20 @@ def test_an_upsert_replaces_the_row_of_its_keys(log: Log, driver: Driver) -> Non
     second.run(pa.RecordBatch.from_pydict({"shop": ["a", "c", "b"], "cents": pa.array([None, 4, 5], pa.int64())}))
 
     assert task.table() == Counter({("a", None): 1, ("b", 5): 1, ("c", 4): 1, ("", 3): 1})
+
+
+def test_an_upsert_without_the_window_keeps_the_row_of_the_later_one(log: Log, driver: Driver) -> None:
+    """Whichever comes first; the same window replaces its own, and a row of before there were windows gives way."""
+    columns = "shop text PRIMARY KEY, window_start timestamptz, window_end timestamptz, cents bigint"
+    task = Task(log, driver, log.database, "upsert", ("shop",), columns=columns)
+    for batch, (hour, cents) in enumerate([(None, 0), (2, 2), (1, 1), (2, 20)]):
+        times = [None if hour is None else datetime(2026, 1, 1, hour + more, tzinfo=UTC) for more in (0, 1)]
+        values = {"shop": ["a"], "window_start": [times[0]], "window_end": [times[1]], "cents": [cents]}
+        types = {"shop": pa.string(), "window_start": INSTANT, "window_end": INSTANT, "cents": pa.int64()}
+        replace(task, batch=batch).run(
+            pa.RecordBatch.from_pydict({n: pa.array(v, types[n]) for n, v in values.items()})
+        )
+        assert log.multiset("SELECT cents FROM results.shop") == Counter([(max(cents, 2 if batch > 1 else 0),)])
 
 
 def test_an_upsert_of_keys_alone_adds_what_is_new(log: Log, driver: Driver) -> None:

@@ -10,10 +10,10 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Session
 
-from jobs.commitlog import batches, views
-from jobs.commitlog.connect import Database, run
-from jobs.model.batch import Outcome
-from sql import queries
+from onlyonce.commitlog import batches, views
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.model.batch import Outcome
+from onlyonce.statements import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
@@ -204,3 +204,11 @@ def test_the_reader_sees_nobody_elses_passwords_or_queries(reader: Session) -> N
         cursor.execute("SELECT rolpassword FROM pg_authid")
     cursor.execute("SELECT DISTINCT query FROM pg_stat_activity WHERE usename NOT IN (current_user)")
     assert {query for (query,) in cursor.fetchall()} <= {"<insufficient privilege>"}
+
+
+def test_a_statement_with_two_columns_of_one_name_gives_both(log: Log) -> None:
+    """Each under a name of its own, in order."""
+    statement = "SELECT count(*), sum(1) AS sum, sum(2) AS sum, 7 AS sum_2"
+    [row] = run(Database(log.url), lambda conn: views.free(conn, statement))
+
+    assert list(row.items()) == [("count", 1), ("sum", 1), ("sum_3", 2), ("sum_2", 7)]

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.commitlog import catalog
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import to_time
-from jobs.model.errors import InvariantBroken, Superseded
-from jobs.spark import catalog_lookup, receive_unit
-from jobs.spark.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import InvariantBroken, Superseded
+from onlyonce.receive import receive_unit
+from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
 

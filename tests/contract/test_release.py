@@ -17,13 +17,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs import release, settings
-from jobs.commitlog import batches, releases
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Outcome
-from jobs.model.errors import Refused, Retryable
-from jobs.model.report import Report
+from onlyonce import settings
+from onlyonce.commitlog import batches, releases
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Outcome
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.report import Report
+from onlyonce.outputs import release
 from tests.contract.conftest import Log, plan_of
 
 SHOP = str(Path(__file__).resolve().parents[1] / "support" / "shop.py")

@@ -13,15 +13,16 @@ from typing import Any
 import psycopg2
 import pytest
 
-from jobs import backfill, deliver
-from jobs.commitlog import backfills, outbox
-from jobs.commitlog.backfills import Request
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.backfill import Span
-from jobs.model.declare import BigQuery, Files, Output, Pipeline, Webhook
-from jobs.model.errors import Superseded
-from jobs.model.windows import Fixed
+from onlyonce.commitlog import backfills, outbox
+from onlyonce.commitlog.backfills import Request
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
+from onlyonce.declare.windows import Fixed
+from onlyonce.model.backfill import Span
+from onlyonce.model.errors import Superseded
+from onlyonce.outputs import backfill
+from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, sales
 from tests.support.endpoints import Endpoint

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs import audit, collect, settings
-from jobs.commitlog import batches, views
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.batch import Outcome
-from jobs.spark import catalog_lookup
+from onlyonce import settings
+from onlyonce.catalog import catalog_lookup
+from onlyonce.commitlog import batches, views
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.batch import Outcome
+from onlyonce.operate import audit, collect
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receive import Receive
 from tests.contract.receiver import uniform
@@ -104,7 +105,7 @@ def test_how_long_is_a_setting_and_printed(stream: Receive, monkeypatch: pytest.
 
 def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, also when one transaction takes two."""
-    monkeypatch.setattr("jobs.commitlog.retention.AT_ONCE", 2)
+    monkeypatch.setattr("onlyonce.commitlog.retention.AT_ONCE", 2)
     for number in range(6):
         stream.batch(100, uniform(2, number))
     age(stream.log, 100)

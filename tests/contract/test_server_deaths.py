@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from jobs.commitlog import connect, units
-from jobs.commitlog.connect import Database, forget_connections, run, transaction
-from jobs.commitlog.lineages import Driver
-from jobs.commitlog.migrate import migrate
-from jobs.local import postgres, processes
-from jobs.model.errors import CommitStateUnknown, Retryable
-from jobs.model.units import Content, UnitId
+from onlyonce.commitlog import connect, units
+from onlyonce.commitlog.connect import Database, forget_connections, run, transaction
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.local import postgres, processes
+from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log, ask
 from tests.contract.task import Task, hashed, shop_rows
 from tests.support.platform import Server, free_port

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from jobs.commitlog.connect import Database, transaction
-from jobs.model.declare import Output, Postgres
-from jobs.spark.postgres_table import SinkTable
+from onlyonce.commitlog.connect import Database, transaction
+from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.support.steps import Stage, Steps
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.chunks import packed
-from jobs.commitlog import catalog
-from jobs.spark import catalog_lookup
+from onlyonce.catalog import catalog_lookup, packed
+from onlyonce.catalog import chunks as catalog
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.commitlog import long_runs
-from jobs.commitlog.connect import run
-from jobs.local import stopping
-from jobs.local.airflow_api import AirflowApi
-from jobs.model.errors import Retryable
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.connect import run
+from onlyonce.local import stopping
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.model.errors import Retryable
 from tests.contract.shop import Shop, at, shop
 from tests.local import test_schedules
 from tests.local.test_schedules import Airflow, airflow

@@ -21,12 +21,12 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from jobs.commitlog import lineages, long_runs
-from jobs.commitlog.connect import Database, forget_connections, run
-from jobs.commitlog.migrate import migrate
-from jobs.model.long_run import LongRun
-from jobs.settings import ROOT
-from plugins.stream_job import StreamOperator
+from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.commitlog import lineages, long_runs
+from onlyonce.commitlog.connect import Database, forget_connections, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.model.long_run import LongRun
+from onlyonce.settings import ROOT
 from tests.support.platform import Server
 
 FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
@@ -37,8 +37,8 @@ SUBMIT = """#!{python}
 import json, os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from jobs.commitlog import long_runs
-from jobs.commitlog.connect import Database, run
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.connect import Database, run
 with open({told!r}, "a") as file:
     print(json.dumps([sys.argv, os.getsid(0) == os.getpid()]), file=file)
 if {code}:
@@ -150,7 +150,7 @@ def test_it_starts_a_driver_that_outlives_the_task_and_waits_without_a_worker(wo
     trigger, kwargs = deferred(execute)
 
     [(argv, leads)] = world.started()
-    assert argv[argv.index(str(ROOT / "jobs" / "stream.py")) + 1 :] == [
+    assert argv[argv.index(str(ROOT / "onlyonce" / "run" / "stream.py")) + 1 :] == [
         "flights", "--run-id=manual__1", "--forever", "--every=2"
     ]  # fmt: skip
     assert leads

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.chunks import bloom
-from jobs.commitlog import catalog
+from onlyonce.catalog import bloom
+from onlyonce.catalog import chunks as catalog
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 

@@ -9,14 +9,11 @@ from typing import Any
 import psycopg2
 import pytest
 
-from jobs.commitlog.migrate import JOURNAL, migrate
-from sql import FOLDER
+from onlyonce.commitlog.migrate import JOURNAL, migrate, migrations
 from tests.contract.conftest import ask
 from tests.support.platform import Server
 
-FILES = [
-    path for folder in ("authority", "platform") for path in sorted((FOLDER / "migrations" / folder).glob("*.sql"))
-]
+FILES = [one for folder in ("authority", "platform") for one in migrations(folder)]
 PREFIXES = [FILES[:count] for count in range(1, len(FILES) + 1)]
 
 LOG = """
@@ -96,16 +93,15 @@ def schema_of(url: str) -> Counter[Any]:
 
 def install(url: str, files: list[Any]) -> None:
     """A database as an older version left it: these files applied and noted by plain SQL, and data in it."""
-    from jobs.commitlog.migrate import _checksum, _name
 
     connection = psycopg2.connect(url.replace("+psycopg2", ""))
     with connection, connection.cursor() as cursor:
         cursor.execute(JOURNAL)
-        for path in files:
-            cursor.execute(path.read_text())
-            note = (_name(path), _checksum(path))
+        for one in files:
+            cursor.execute(one.script)
+            note = (one.name, one.checksum)
             cursor.execute("INSERT INTO onlyonce_private.migrations (name, checksum) VALUES (%s, %s)", note)
-            cursor.execute(DATA.get(_name(path), "SELECT 1"))
+            cursor.execute(DATA.get(one.name, "SELECT 1"))
     connection.close()
 
 
@@ -131,7 +127,7 @@ def columns_of(url: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("files", PREFIXES, ids=lambda files: f"{files[-1].parent.name}-{files[-1].stem}")
+@pytest.mark.parametrize("files", PREFIXES, ids=lambda files: files[-1].name.replace("/", "-"))
 def test_an_upgrade_keeps_every_row_and_ends_at_the_fresh_schema(
     empty: str, fresh: Counter[Any], files: list[Any]
 ) -> None:
@@ -149,4 +145,4 @@ def test_an_upgrade_keeps_every_row_and_ends_at_the_fresh_schema(
 
 def test_what_is_put_in_names_files_that_there_are(empty: str) -> None:
     """A data set whose file was renamed would silently test an empty database."""
-    assert {f"{path.parent.name}/{path.stem}" for path in FILES} >= DATA.keys()
+    assert {one.name for one in FILES} >= DATA.keys()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import structlog
 
-from jobs.settings import ROOT
+from onlyonce.settings import ROOT
 
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")

@@ -18,15 +18,15 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
-from jobs import backfill
-from jobs.model.backfill import Span
-from jobs.model.errors import Refused, Retryable
-from jobs.model.report import Report
-from jobs.settings import ROOT
-from plugins import backfill_job, backfill_log, open_windows
-from plugins.asked_windows import Asked, asked_of
-from plugins.backfill_job import BackfillOperator
-from plugins.open_windows import OpenWindows
+from onlyonce.airflow import backfill_job, backfill_log, open_windows
+from onlyonce.airflow.asked_windows import Asked, asked_of
+from onlyonce.airflow.backfill_job import BackfillOperator
+from onlyonce.airflow.open_windows import OpenWindows
+from onlyonce.model.backfill import Span
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.report import Report
+from onlyonce.outputs import backfill
+from onlyonce.settings import ROOT
 from tests.dags.conftest import PASSWORD, TaskInstance
 
 DAY = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -34,7 +34,7 @@ NONE: dict[str, Any] = {"window_start": None, "window_end": None, "output": None
 TWO = {**NONE, "window_start": "2013-01-01T05:00:00Z", "window_end": "2013-01-01T07:00:00Z"}
 ASKED = Asked("flights", "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00")
 WINDOWLESS = """
-from jobs.model.declare import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
                       outputs=(Output(name="all", transform="mine:all", sink=Delta()),))]
 """
@@ -211,7 +211,7 @@ def answers(*looks: Any) -> Callable[[Asked], Any]:
 def test_closed_windows_are_recomputed_at_once(run: Callable[..., Any]) -> None:
     """By the installed application, with the interval and not what the run's id says."""
     argv = run(None).argv
-    at = argv.index(str(ROOT / "jobs" / "backfill.py"))
+    at = argv.index(str(ROOT / "onlyonce" / "outputs" / "backfill.py"))
     assert argv[at + 1 :] == ["flights", "--run-id=backfill__2013-01-02T00:00:00+00:00", *ASKED.arguments("")[2:]]
 
 
@@ -284,7 +284,7 @@ def test_a_dry_run_only_logs(
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """`jobs.backfill` without a database; gives the URLs and outputs that it was asked about."""
+    """`onlyonce.outputs.backfill` without a database; gives the URLs and outputs that it was asked about."""
     asked: list[Any] = []
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://w@here/d")
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE", raising=False)

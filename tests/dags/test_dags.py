@@ -12,7 +12,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 
-from jobs.settings import ROOT
+from onlyonce.settings import ROOT
 
 DAGS = ROOT / "dags"
 
@@ -27,7 +27,7 @@ json.dump(sorted(set(sys.modules) - before), sys.stdout)
 """
 
 GOOD = """
-from jobs.model.declare import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
                       outputs=(Output(name="all", transform="mine:all", sink=Delta()),))]
 """
@@ -47,9 +47,9 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
     done = subprocess.run([sys.executable, "-c", PARSE, *files], cwd=ROOT, capture_output=True, text=True, check=True)
     imported = {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
     assert not imported & {"pyspark", "delta", "deltalake", "sqlalchemy", "psycopg2", "asyncpg", "pandas", "numpy"}
-    assert "jobs.spark_options" in done.stdout
-    assert "jobs.spark." not in done.stdout
-    assert "jobs.commitlog" not in done.stdout
+    assert "onlyonce.spark_options" in done.stdout
+    assert "onlyonce.session" not in done.stdout
+    assert "onlyonce.commitlog" not in done.stdout
 
 
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobs.model.errors import DatabaseAway, Refused
-from jobs.model.long_run import LongRun
-from plugins import long_run_log
-from plugins.long_run_end import LongRunEnd
-from plugins.spark_job import arguments
+from onlyonce.airflow import long_run_log
+from onlyonce.airflow.long_run_end import LongRunEnd
+from onlyonce.airflow.spark_job import arguments
+from onlyonce.model.errors import DatabaseAway, Refused
+from onlyonce.model.long_run import LongRun
 
 FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
 BEAT = timedelta(minutes=1)

@@ -10,11 +10,11 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from jobs import outlets as log
-from jobs.model.errors import DatabaseAway
-from jobs.settings import ROOT
-from plugins import outlets
-from plugins.spark_job import SparkJobOperator
+from onlyonce.airflow import outlets
+from onlyonce.airflow.spark_job import SparkJobOperator
+from onlyonce.model.errors import DatabaseAway
+from onlyonce.operate import outlets as log
+from onlyonce.settings import ROOT
 from tests.dags.conftest import Submit, TaskInstance
 
 COMMITTED = [

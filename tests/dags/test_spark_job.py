@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,11 +15,11 @@ import pytest
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from jobs.commitlog.connect import Database
-from jobs.model.errors import EXIT_CODES
-from jobs.settings import ROOT, within
-from plugins.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
-from plugins.task_environment import url_of
+from onlyonce.airflow.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
+from onlyonce.airflow.task_environment import url_of
+from onlyonce.commitlog.connect import Database
+from onlyonce.model.errors import EXIT_CODES
+from onlyonce.settings import ROOT, within
 from tests.dags.conftest import PASSWORD, TaskInstance
 
 QUOTED = "p%40ss%2Fw%25rd%3A%C3%B6"
@@ -60,7 +61,7 @@ def test_a_task_links_to_the_commits_of_its_run_from_its_start(
 
 def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Callable[..., Any]) -> None:
     argv = submit(close=True).argv
-    at = argv.index(str(ROOT / "jobs" / "stream.py"))
+    at = argv.index(str(ROOT / "onlyonce" / "run" / "stream.py"))
     assert argv[at + 1 :] == ["flights", "--run-id=manual__1", "--close"]
     assert argv[1:3] == ["--master", "local[2,4]"]
     settings = {part.split("=")[0] for part in argv[:at] if part.startswith("spark.")}
@@ -140,7 +141,7 @@ def test_the_form_becomes_the_command_line(params: dict[str, Any], expected: lis
 
 
 def test_the_driver_takes_every_argument() -> None:
-    from jobs.stream import arguments as parsed
+    from onlyonce.run.stream import arguments as parsed
 
     everything = {"close": True, "bounded": True, "max_files": 3, "dry_run": True}
     asked = parsed(arguments("flights", everything, "-r"))
@@ -193,3 +194,39 @@ def test_a_whole_tree_of_processes_ends() -> None:
         assert root.wait(timeout=60) == -signal.SIGTERM
         child.wait(60)
     end_tree(root)
+
+
+def test_openlineages_parent_is_among_what_is_submitted(
+    submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider puts it into `conf` of a hook that is there by then."""
+    monkeypatch.setattr(
+        "airflow.providers.apache.spark.operators.spark_submit.inject_parent_job_information_into_spark_properties",
+        lambda conf, context: conf | {"spark.openlineage.parentJobName": context["run_id"]},
+    )
+    with DAG("d"):
+        task = SparkJobOperator(task_id="drain", pipeline="flights", openlineage_inject_parent_job_info=True)
+    context = {"params": {}, "run_id": "manual__1", "ti": TaskInstance()}
+
+    assert "spark.openlineage.parentJobName=manual__1" in submits(lambda: task.execute(context), 0).argv
+
+
+@pytest.mark.parametrize("host, extra", [
+    ("k8s://https://host:6443", {}), ("sc://host", {}), ("spark://host", {"deploy-mode": "cluster"}), ("yarn", {"deploy-mode": "cluster"}),
+])  # fmt: skip
+def test_a_connection_that_cannot_work_fails_for_good_and_nothing_is_submitted(
+    submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, host: str, extra: dict[str, str]
+) -> None:
+    """By its name; no retry helps."""
+    refused: list[str] = []
+
+    def work() -> None:
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": host, "extra": extra})
+        )
+        with pytest.raises(AirflowFailException, match="not supported") as failure:
+            operator().execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()})
+        refused.append(str(failure.value))
+
+    assert submits(work) is None
+    assert (extra.get("deploy-mode") or host) in refused[0]

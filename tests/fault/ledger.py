@@ -21,6 +21,7 @@ from rich.table import Table
 
 VARIABLE = "ONLYONCE_FAULT_RESULTS"
 Entry = dict[str, Any]
+FACTS = ("matrix_complete", "lives_cases")
 
 
 def record(suite: str, point: str, occurrence: object = 1, *, seed: int | None = None, lost: int, doubled: int) -> None:
@@ -44,9 +45,19 @@ def compared(
     return lost, doubled
 
 
+def fact(name: str, value: Entry) -> None:
+    """Note what stands in the results beside the runs; entries of earlier sessions under other keys stay."""
+    _note({"fact": name, "value": value})
+
+
 def caught(mutant: str, by: Iterable[str], *, is_caught: bool) -> None:
     """Note whether the tests of a mutant have failed on it."""
     _note({"mutant": mutant, "by": sorted(by), "caught": is_caught})
+
+
+def explored(model: str, states: int) -> None:
+    """Note how many states of a model were reached, of which none was wrong."""
+    _note({"model": model, "states": states})
 
 
 def chosen_seed() -> int:
@@ -67,10 +78,16 @@ def merged(before: Entry, notes: list[Entry]) -> Entry:
     for note in notes:
         if "mutant" in note:
             mutants[note["mutant"]] = {"caught": note["caught"], "by": note["by"]}
+    models = before.get("states_by_model", {}) | {note["model"]: note["states"] for note in notes if "model" in note}
+    facts: dict[str, Entry] = {name: before[name] for name in FACTS if name in before}
+    for note in notes:
+        if "fact" in note:
+            facts[note["fact"]] = facts.get(note["fact"], {}) | note["value"]
     points = [entry for suite in suites.values() for entry in suite.values()]
     totals = {name: sum(entry[name] for entry in points) for name in ("runs", "lost", "doubled")}
     mutated = {"mutants": len(mutants), "mutants_caught": sum(m["caught"] for m in mutants.values())}
-    return totals | mutated | {"suites": suites, "mutants_by_name": mutants}
+    modelled = {"model_states": sum(models.values()), "states_by_model": models}
+    return totals | mutated | modelled | facts | {"suites": suites, "mutants_by_name": mutants}
 
 
 def table(results: Entry) -> Table:
@@ -82,7 +99,7 @@ def table(results: Entry) -> Table:
     shown.add_section()
     totals = [results[name] for name in ("runs", "lost", "doubled")]
     shown.add_row("all", str(sum(map(len, results["suites"].values()))), *map(str, totals))
-    shown.caption = f"mutants: {results['mutants_caught']} of {results['mutants']} caught"
+    shown.caption = f"mutants: {results['mutants_caught']} of {results['mutants']} caught; {results['model_states']} states of models"
     return shown
 
 

@@ -18,7 +18,7 @@ from tests.support.platform import JOB_TIMEOUT, ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 
-COMMAND = [sys.executable, "-c", "from jobs.cli import app; app()", "crashtest"]
+COMMAND = [sys.executable, "-c", "from onlyonce.cli import app; app()", "crashtest"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs import settings
+from onlyonce import settings
 from tests.fault.test_kills import SUPERSEDED, put_all
 from tests.support import shop_oracle
 from tests.support.check_shop import check
@@ -38,7 +38,7 @@ def test_a_zombie_that_writes_into_the_checkpoint_does_not_stop_the_live_one(
             struck.append(name)
             zombie_commits(0)
 
-    monkeypatch.setattr("jobs.spark.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
 
     platform.run("shop", "--close")
 

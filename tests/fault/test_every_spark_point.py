@@ -1,15 +1,13 @@
 """The full matrix on Spark: both pipelines that ship, every fail-point that a run of them passes, its first, second and
-last occurrence, and a second kill at a random point while the first one is recovered from.
+last occurrence. The kills are dealt out in chains: each but the first of a chain strikes the recovery from the one before.
 
-Slow, all of it: `make test-faults`. ONLYONCE_FAULT_SAMPLE=n takes n cases by chance; the seed is printed
-(ONLYONCE_FAULT_SEED plays the same again). What a run passes is found by recording one.
+Slow, all of it, and in parts: `make test-matrix` goes on after a break. What a run passes is found by recording one.
+The batches of `flights` are taken in by Spark's tasks, those of `user_counts` by the driver.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -19,17 +17,26 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobs import finalize, settings
-from jobs.feed.deliver import feed
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce import settings
+from onlyonce.local.feed.deliver import feed
+from onlyonce.sinks.files import finalize
+from onlyonce.testing import crashing
+from onlyonce.testing.crashing import Chain, Queue, Strike
 from tests import oracle
 from tests.fault import ledger
+from tests.fault.parts import Parts
 from tests.spark.test_reference import KEYS, cut, plain
 from tests.support.platform import Platform, multiset
+from tests.support.warm_drivers import WarmDrivers
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(6 * 3600)]
 
 Pairs = list[tuple[Counter[Any], Counter[Any]]]
+NewPlatform = Callable[..., Platform]
+
+CHAIN = 6
+"""How many kills one after the other in one platform."""
 
 
 def fill(pipeline: str) -> list[Path]:
@@ -84,34 +91,89 @@ def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
     return kept + [(multiset(plain(w), *names), multiset(plain(f), *names)) for w, f, names in outputs]
 
 
-def passes(platform: Platform, pipeline: str) -> dict[str, int]:
-    """How often an undisturbed run passes each fail-point."""
-    passed, code, output = platform.passes(pipeline, "--close")
-    assert code == 0, output[-3000:]
-    return dict(sorted(Counter(passed).items()))
+def wanted_strikes(passes: list[str]) -> list[Strike]:
+    """First, second and last pass of each point, in the order of the run."""
+    counts = Counter(passes).items()
+    return crashing.named(
+        passes, [f"{point}:{nth}" for point, count in counts for nth in sorted({1, min(2, count), count})]
+    )
+
+
+def played(drivers: WarmDrivers, platform: Platform, pipeline: str, passes: list[str], chain: list[Strike]) -> Chain:
+    """Kill one run after the other; the last one goes to its end, and what is there is the oracle's."""
+    files = fill(pipeline)
+    struck: list[Strike] = []
+    for strike in chain:
+        nth = crashing.nth_from(passes, struck[-1] if struck else None, strike)
+        code, output = drivers.run(platform, strike.point, nth, pipeline, "--close")
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, f"{strike}: exit {code}\n{output[-3000:]}"
+        struck.append(strike)
+    platform.run(pipeline, "--close")
+    for number, (wanted, found) in enumerate(results(platform, pipeline, files)):
+        assert wanted == found, f"result {number} after {[str(s) for s in struck]}"
+    assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
+    return Chain(tuple(struck), tuple(chain[len(struck) :]))
+
+
+def tell(pipeline: str, parts: Parts, strikes: list[Strike]) -> None:
+    """The ledger of all parts so far: each kill, and how many of how many."""
+    said = {(one["point"], one["nth"]): one["said"] for one in parts.played if "said" in one}
+    struck = [key for key, word in said.items() if word == "held"]
+    failed = [key for key, word in said.items() if word == "failed"]
+    for point, nth in struck:
+        ledger.record(f"spark {pipeline}", point, nth, lost=0, doubled=0)
+    points = {strike.point for strike in strikes}
+    counts = {
+        "kills": len(strikes), "kills_held": len(struck), "kills_failed": len(failed),
+        "kills_not_reached": len(said) - len(struck) - len(failed),
+        "points": len(points), "points_held": len(points & {point for point, _ in struck}),
+    }  # fmt: skip
+    ledger.fact("matrix_complete", {pipeline: counts | {"complete": len(said) >= len(strikes)}})
 
 
 @pytest.mark.parametrize("pipeline", ["user_counts", "flights"])
-def test_no_kill_at_any_point_shows(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
-    """Each point, first, second and last pass, then another kill in the recovery: the results are the oracle's."""
-    first = new_platform("jobs/pipelines.py")
-    fill(pipeline)
-    passed = passes(first, pipeline)
-    chance = random.Random(ledger.chosen_seed())
-    print(f"seed {ledger.chosen_seed()}, passes {passed}")
-    cases = [(point, nth) for point, count in passed.items() for nth in sorted({1, min(2, count), count})]
-    chance.shuffle(cases)
+def test_no_kill_at_any_point_shows(
+    new_platform: NewPlatform, monkeypatch: pytest.MonkeyPatch, spark: object, pipeline: str
+) -> None:
+    """Each point, first, second and last pass, alone or in a recovery: the results are the oracle's."""
+    parts = Parts(pipeline)
 
-    for point, nth in cases[: int(os.environ.get("ONLYONCE_FAULT_SAMPLE", len(cases)))]:
-        platform = new_platform("jobs/pipelines.py")
-        files = fill(pipeline)
-        code, output = platform.run_killed(point, pipeline, "--close", nth=nth)
-        assert code == -signal.SIGKILL, f"{point} {nth}: exit {code}\n{output[-3000:]}"
-        again = chance.choice(sorted(set(passed) - {point}))
-        code, output = platform.run_killed(again, pipeline, "--close")
-        assert code in (0, -signal.SIGKILL), f"{point} {nth}, then {again}: exit {code}\n{output[-3000:]}"
-        platform.run(pipeline, "--close")
-        found = results(platform, pipeline, files)
-        harm = ledger.compared(f"spark {pipeline}", point, nth, found, seed=ledger.chosen_seed())
-        assert harm == (0, 0), f"{point} {nth}, then {again}"
-        assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
+    def platform() -> Platform:
+        made = new_platform("jobs/pipelines.py")
+        if pipeline == "flights":
+            made.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="0")
+        return made
+
+    with WarmDrivers() as drivers:
+        if not parts.played:
+            first = platform()
+            fill(pipeline)
+            passed, code, output = first.passes(pipeline, "--close")
+            assert code == 0, output[-3000:]
+            parts.add({"passes": passed})
+        passes = parts.played[0]["passes"]
+        strikes = wanted_strikes(passes)
+        judged = {(one["point"], one["nth"]) for one in parts.played[1:]}
+        queue = Queue(crashing.dealt([s for s in strikes if (s.point, s.nth) not in judged], CHAIN))
+        try:
+            while queue.chains and not parts.is_over():
+                chain, before = queue.chains.pop(0), len(queue.verdicts)
+                try:
+                    found = played(drivers, platform(), pipeline, passes, chain)
+                except AssertionError as error:
+                    for strike in chain:
+                        parts.add(
+                            {"point": strike.point, "nth": strike.nth, "said": "failed", "why": str(error)[-3000:]}
+                        )
+                    continue
+                queue.judge(len(parts.played), found, passes, go_on=True)
+                for verdict in queue.verdicts[before:]:
+                    parts.add({"point": verdict.strike.point, "nth": verdict.strike.nth, "said": verdict.said})
+                if not found.struck:  # the run passed the point less often than the recorded one
+                    parts.add({"point": chain[0].point, "nth": chain[0].nth, "said": "not reached"})
+                print(f"{pipeline}: {len(parts.played) - 1} of {len(strikes)} kills", flush=True)
+        finally:
+            tell(pipeline, parts, strikes)
+    assert [one for one in parts.played if one.get("said") == "failed"] == []

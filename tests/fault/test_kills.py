@@ -91,15 +91,19 @@ def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
     check(platform, files)
 
 
-@pytest.mark.parametrize("point", ["receive-before-end", pytest.param("delta-before-write", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "point", ["receive-before-end", "receive-lines-read", pytest.param("delta-before-write", marks=pytest.mark.slow)]
+)
 def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: str) -> None:
-    """A driver stopped before an effect and woken after the new one has finished stops without effect."""
+    """A driver stopped before an effect and woken after the new one has finished stops without effect; also one whose blocks the
+    new one has cleared away, and it is told that it was superseded, and not to run again."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
     folder = platform.home / "failpoints"
     folder.mkdir()
+    by_tasks = {"ONLYONCE_IN_DRIVER_BYTES": "0"} if point == "receive-lines-read" else {}
     zombie = platform.start(
-        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder), ONLYONCE_FAILPOINTS=f"{point}:1:stop"
+        "shop", "--close", ONLYONCE_FAILPOINT_DIR=str(folder), ONLYONCE_FAILPOINTS=f"{point}:1:stop", **by_tasks
     )
     await_stopped(zombie.pid)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs import settings
+from onlyonce import settings
 from tests.fault import ledger
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle

@@ -19,9 +19,10 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from jobs import audit, settings
-from jobs.commitlog.connect import forget_connections
-from jobs.local import postgres
+from onlyonce import settings
+from onlyonce.commitlog.connect import forget_connections
+from onlyonce.local import postgres
+from onlyonce.operate import audit
 from tests import oracle
 from tests.fault import ledger
 from tests.spark.test_reference import KEYS, plain

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import platform
+from onlyonce.local import platform
 
 
 def free_port() -> int:

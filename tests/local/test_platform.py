@@ -12,10 +12,10 @@ import httpx
 import psutil
 import pytest
 
-from jobs import settings
-from jobs.local import airflow, platform, postgres, processes
-from jobs.local.airflow_api import AirflowApi
-from jobs.model.errors import Refused
+from onlyonce import settings
+from onlyonce.local import airflow, platform, postgres, processes
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.model.errors import Refused
 
 pytestmark = [pytest.mark.airflow]
 

@@ -12,9 +12,9 @@ import psutil
 import psycopg2
 import pytest
 
-from jobs import settings
-from jobs.local import accounts, postgres, processes
-from jobs.model.errors import Refused
+from onlyonce import settings
+from onlyonce.local import accounts, postgres, processes
+from onlyonce.model.errors import Refused
 
 from .conftest import free_port
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import prerequisites
+from onlyonce.local import prerequisites
 
 SCRIPT = Path(prerequisites.__file__)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobs.local import schedules
-from jobs.local.airflow_api import AirflowApi
-from jobs.model.errors import Refused
+from onlyonce.local import schedules
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.model.errors import Refused
 
 DAGS = ["stream_flights", "backfill_flights", "stream_user_counts", "audit"]
 

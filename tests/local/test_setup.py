@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from jobs import settings
-from jobs.local import cluster, postgres, setup
+from onlyonce import settings
+from onlyonce.local import cluster, postgres, setup
 
 pytestmark = [pytest.mark.airflow]
 

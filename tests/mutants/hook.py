@@ -1,7 +1,7 @@
 """Breaks one file of the product as it is imported: its text is changed, nothing on disk is. Standard library only.
 
 Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
-that it starts, Spark's Python workers. An SQL file is changed where `sql.queries` reads it.
+that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Loader(SourceFileLoader):
         path = self.get_filename(fullname)
         text = Path(path).read_text()
         if self.mutant.is_sql:
-            assert text.count(READS_SQL) == 1, "sql.queries reads its files in another way now"
+            assert text.count(READS_SQL) == 1, "statements.queries reads its files in another way now"
             text = text.replace(READS_SQL, f"__import__('tests.mutants.hook').mutants.hook.sql(name, {READS_SQL})")
         else:
             text = changed(self.mutant, text)
@@ -36,7 +36,7 @@ class _Loader(SourceFileLoader):
 class _Finder(MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
-        self._module = "sql" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
+        self._module = "onlyonce.statements" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

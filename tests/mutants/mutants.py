@@ -17,7 +17,10 @@ FILES = "tests/contract/test_files.py::"
 DELIVER = "tests/contract/test_deliver.py::"
 BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/test_kafka_sink.py::"
+DELTA = "tests/contract/test_delta_once.py::"
+TARGETS = "tests/contract/test_targets.py::"
 LONG = "tests/spark/test_long_run.py::"
+AUTHORITIES = "tests/contract/test_authorities.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
 
 
@@ -55,7 +58,7 @@ _CLAIM = """ask(
 _ALL = (
     Mutant(
         "check-then-write", "a unit is looked for first and inserted at the end, instead of claimed first",
-        "jobs/commitlog/units.py",
+        "onlyonce/commitlog/units.py",
         (
             ("def claim(connection", "_WANTED: dict = {}\n\n\ndef claim(connection"),
             (
@@ -70,7 +73,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "no-epoch-check", "a commit does not check the epoch", "jobs/commitlog/lineages.py",
+        "no-epoch-check", "a commit does not check the epoch", "onlyonce/commitlog/lineages.py",
         (("    if not rows or rows[0].epoch != epoch:\n", "    if not rows:\n"),),
         (EPOCHS + "test_a_driver_that_was_overtaken_claims_nothing", ZOMBIES),
     ),
@@ -80,30 +83,35 @@ _ALL = (
         (EPOCHS + "test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_session",),
     ),
     Mutant(
+        "closed-life-goes-on", "a driver that has looked up its life takes an epoch of it though it was closed since", "sql/lineages.sql",
+        ((" WHERE lineage = :lineage AND state <> 'closed'", " WHERE lineage = :lineage"),),
+        (EPOCHS + "test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked",),
+    ),
+    Mutant(
         "older-sessions-live-on", "a bump does not end the sessions of older drivers: a stalled one blocks it",
-        "jobs/commitlog/lineages.py",
+        "onlyonce/commitlog/lineages.py",
         (('    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{lineage.number}/%", below=None)\n', ""),),
         (EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
     ),
     Mutant(
-        "naive-ids", "a unit's id is (batch, sink, partition), without its lineage", "jobs/model/units.py",
+        "naive-ids", "a unit's id is (batch, sink, partition), without its lineage", "onlyonce/model/units.py",
         (('f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"', 'f"{self.batch_id}/{self.sink}/{self.partition}"'),),
         (UNITS + "test_the_unique_id_reads_as_lineage_batch_sink_partition", RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids"),
     ),
     Mutant(
         "observed-partition", "receive's unit takes the partition that Spark runs, not the one that its rows carry",
-        "jobs/spark/receive_unit.py",
+        "onlyonce/receive/receive_unit.py",
         (("    return int(records.high[seeds[0]])", "    return TaskContext.get().partitionId() if TaskContext.get() else 0"),),
         (RECEIVE + "test_a_partition_with_nothing_but_its_seed_has_its_unit", SAMPLE),
     ),
     Mutant(
-        "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "jobs/spark/pinned.py",
+        "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "onlyonce/sinks/postgres/pinned.py",
         (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
     ),
     Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
-        "jobs/spark/receive_unit.py",
+        "onlyonce/receive/receive_unit.py",
         (
             ("        _commit(here, records, fates, counts)\n", "        if not _commit(here, records, fates, counts):\n            return\n"),
             ("    if run(work.database, write):\n", "    added = run(work.database, write)\n    if added:\n"),
@@ -112,78 +120,78 @@ _ALL = (
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),
     Mutant(
-        "data-unit-again", "a Postgres unit that is in the log writes its rows again", "jobs/spark/postgres_unit.py",
+        "data-unit-again", "a Postgres unit that is in the log writes its rows again", "onlyonce/sinks/postgres/postgres_unit.py",
         (("        if there is not None:\n            for _ in batches:", "        if False:\n            for _ in batches:"),),
         (POSTGRES + "test_a_replay_writes_nothing_and_gives_the_same", LOST + "test_an_increment_whose_answer_was_lost_is_not_added_again", SAMPLE),
     ),
     Mutant(
-        "content-not-compared", "a unit that is in the log passes, whatever the replay holds", "jobs/model/units.py",
+        "content-not-compared", "a unit that is in the log passes, whatever the replay holds", "onlyonce/model/units.py",
         (("    if there.same_as(meant):\n", "    if True:\n"),),
         (INTERLEAVINGS + "test_a_twin_with_other_content_is_stopped_and_writes_nothing", RECEIVE + "test_a_replay_of_other_records_stops"),
     ),
     Mutant(
-        "floats-exact", "sums of floats are compared exactly, which stops a healthy job", "jobs/model/units.py",
+        "floats-exact", "sums of floats are compared exactly, which stops a healthy job", "onlyonce/model/units.py",
         (("isclose(one, other, rel_tol=FLOAT_TOLERANCE)", "False"),),
         (UNITS + "test_float_sums_pass_in_any_order_of_the_rows", POSTGRES + "test_float_sums_in_another_order_pass_and_other_floats_stop"),
     ),
     Mutant(
-        "errors-swallowed", "a COMMIT that failed counts as done", "jobs/commitlog/connect.py",
+        "errors-swallowed", "a COMMIT that failed counts as done", "onlyonce/commitlog/connect.py",
         (("            connection.invalidate()\n            raise CommitStateUnknown(", "            connection.invalidate()\n            return\n            raise CommitStateUnknown("),),
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
     Mutant(
-        "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "jobs/spark/postgres_unit.py",
+        "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
     ),
     Mutant(
-        "one-txn-app-id", "one txnAppId for all that receive writes: batches, closes, lives", "jobs/spark/receive.py",
+        "one-txn-app-id", "one txnAppId for all that receive writes: batches, closes, lives", "onlyonce/receive/receive.py",
         (('f"{query.lineage}/events", batch_id,', '"onlyonce", batch_id,'), ('    app_id = f"{query.lineage}/close"\n', '    app_id = "onlyonce"\n')),
         (SAMPLE,),
     ),
     Mutant(
-        "delta-skip-unseen", "after a write nobody looks whether Delta has skipped it", "jobs/spark/delta.py",
+        "delta-skip-unseen", "after a write nobody looks whether Delta has skipped it", "onlyonce/storage/delta.py",
         (("    if there is None or there[1].get(", "    if False and there[1].get("), ("    return there[0]\n", "    return there[0] if there else 0\n")),
         ("tests/fault/matrix/test_transactions.py::test_a_write_that_delta_skips_is_told",),
     ),
     Mutant(
-        "transaction-unsaid", "a commit to one of the platform's own tables does not say its transaction", "jobs/spark/own_tables.py",
+        "transaction-unsaid", "a commit to one of the platform's own tables does not say its transaction", "onlyonce/storage/own_tables.py",
         (("app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))]", "app_transactions=[]"),),
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
-        "wall-clock", "the catalog is collected by the clock", "jobs/model/collecting.py",
+        "wall-clock", "the catalog is collected by the clock", "onlyonce/model/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
         ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
     ),
     Mutant(
-        "offsets-unchecked", "a replay may read other offsets than the log has", "jobs/model/batch.py",
+        "offsets-unchecked", "a replay may read other offsets than the log has", "onlyonce/model/batch.py",
         (("    if there.offsets_hash == meant.offsets_hash:\n", "    if True:\n"),),
         (BATCHES + "test_a_replay_of_other_offsets_is_refused_and_changes_nothing",),
     ),
     Mutant(
         "frontier-anew", "a replay is stamped with the frontier of now, not with the one that its batch began with",
-        "jobs/commitlog/batches.py",
+        "onlyonce/commitlog/batches.py",
         (("    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
         (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
     ),
     Mutant(
-        "declaration-ignored", "a begun batch goes on under a changed declaration", "jobs/model/batch.py",
+        "declaration-ignored", "a begun batch goes on under a changed declaration", "onlyonce/model/batch.py",
         (("    if there.declaration_hash == meant.declaration_hash:\n", "    if True:\n"),),
         (BATCHES + "test_a_changed_declaration_is_refused_once_a_unit_has_committed",),
     ),
     Mutant(
-        "first-come-twin", "of twins in a batch the first to arrive stays", "jobs/spark/receive_unit.py",
+        "first-come-twin", "of twins in a batch the first to arrive stays", "onlyonce/receive/receive_unit.py",
         (("first_of_each(ids, records.time[rows], records.payload[rows])", "first_of_each(ids)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
     ),
     Mutant(
-        "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "jobs/spark/plain_records.py",
+        "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "onlyonce/sources/parse/plain_records.py",
         (('np.mod(records.column("oo_high").to_numpy(), self.partitions)', "np.zeros(records.num_rows, np.int64)"),),
         ("tests/unit/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
     ),
     Mutant(
-        "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "jobs/spark/block_files.py",
+        "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "onlyonce/receive/block_files.py",
         (("        if left.any:\n", "        if False:\n"),),
         ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
@@ -203,22 +211,22 @@ _ALL = (
         (RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids",),
     ),
     Mutant(
-        "maybe-is-yes", "a filter's maybe counts as a duplicate", "jobs/spark/catalog_lookup.py",
+        "maybe-is-yes", "a filter's maybe counts as a duplicate", "onlyonce/catalog/catalog_lookup.py",
         (("            self.found[maybe[held]] = True\n", "            self.found[maybe] = True\n"),),
         ("tests/contract/test_textbook_filter.py",),
     ),
     Mutant(
-        "conservation-unchecked", "a receive batch ends whatever its counts", "jobs/model/batch.py",
+        "conservation-unchecked", "a receive batch ends whatever its counts", "onlyonce/model/batch.py",
         (("    if outcome.read == sum(part or 0 for part in parts):\n", "    if True:\n"),),
         (BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
     ),
     Mutant(
-        "missing-units", "a batch ends without all its units", "jobs/commitlog/units.py",
+        "missing-units", "a batch ends without all its units", "onlyonce/commitlog/units.py",
         (("    if there != set(range(partitions)):\n", "    if False:\n"),),
         (BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
     ),
     Mutant(
-        "committed-again", "a batch that the log has as committed is written again", "jobs/model/batch.py",
+        "committed-again", "a batch that the log has as committed is written again", "onlyonce/model/batch.py",
         (('        return self.state == "committed"\n', "        return False\n"),),
         (
             "tests/contract/test_batches.py::test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
@@ -226,23 +234,23 @@ _ALL = (
         ),
     ),
     Mutant(
-        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "jobs/spark/staging.py",
+        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "onlyonce/storage/staging.py",
         (("    return stored.filter(", "    return frame\n    return stored.filter("),),
         (SAMPLE,),
     ),
     Mutant(
-        "loser-stays", "of twins that write files the one that does not count leaves its files", "jobs/spark/files_unit.py",
+        "loser-stays", "of twins that write files the one that does not count leaves its files", "onlyonce/sinks/files/files_unit.py",
         (("    if not won:\n        _discard(work, begun)\n", ""),),
         (FILES + "test_of_twins_one_counts_and_the_other_takes_its_files_away",),
     ),
     Mutant(
         "winner-thrown-away", "files whose COMMIT had no answer are taken away, though the log names them",
-        "jobs/spark/files_unit.py",
+        "onlyonce/sinks/files/files_unit.py",
         (("    return temporaries == {file.temporary for file in made}\n", "    return False\n"),),
         (FILES + "test_a_lost_answer_is_settled_by_the_log",),
     ),
     Mutant(
-        "any-content-final", "finalize does not compare a file with what its unit has recorded", "jobs/shards/stores.py",
+        "any-content-final", "finalize does not compare a file with what its unit has recorded", "onlyonce/sinks/files/contents.py",
         (("    if there != (winner.bytes, winner.checksum):\n", "    if False:\n"),),
         (
             FILES + "test_a_taken_name_with_other_content_is_an_error_and_stays",
@@ -250,7 +258,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "sweep-of-the-living", "the sweep takes what a running task still writes", "jobs/model/shards.py",
+        "sweep-of-the-living", "the sweep takes what a running task still writes", "onlyonce/model/shards.py",
         (("    return standing.settled or temporary.epoch < standing.epoch\n", "    return True\n"),),
         (FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
     ),
@@ -260,17 +268,17 @@ _ALL = (
         (DELIVER + "test_a_kill_does_not_show",),
     ),
     Mutant(
-        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "jobs/model/delivery.py",
+        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "onlyonce/model/delivery.py",
         (('        return f"{self.unit}/{self.seq}@{self.life}"\n', '        return f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"\n'),),
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
     Mutant(
-        "keys-overtake", "rows of a key are sent in any order", "jobs/delivery/webhook.py",
+        "keys-overtake", "rows of a key are sent in any order", "onlyonce/sinks/outbox/webhook.py",
         (("    ordered = True\n", "    ordered = False\n"),),
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
     Mutant(
-        "deliverer-unfenced", "a deliverer that was overtaken goes on", "jobs/commitlog/outbox.py",
+        "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/outbox.py",
         (
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        columns", "        columns"),
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        do(", "        do("),
@@ -278,7 +286,7 @@ _ALL = (
         (DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
     ),
     Mutant(
-        "insert-id-of-the-attempt", "each attempt at a row has a BigQuery insert id of its own", "jobs/delivery/bigquery.py",
+        "insert-id-of-the-attempt", "each attempt at a row has a BigQuery insert id of its own", "onlyonce/sinks/outbox/bigquery.py",
         (("row_ids=[row.insert_id for row in rows]", 'row_ids=[__import__("uuid").uuid4().hex for row in rows]'),),
         (
             BIGQUERY + "test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them",
@@ -286,14 +294,45 @@ _ALL = (
         ),
     ),
     Mutant(
-        "unit-not-asked-for", "a deliverer of units does not ask the target whether it has a unit", "jobs/delivery/units.py",
+        "unit-not-asked-for", "a deliverer of units does not ask the target whether it has a unit", "onlyonce/sinks/outbox/units.py",
         (("            there = self.target.committed(unit.name)\n", "            there = False\n"),),
         (KAFKA + "test_kafka_does_what_it_promises[a_lost_answer_does_not_show]",),
     ),
     Mutant(
-        "undone-counts", "a Kafka unit counts as committed though its transaction was undone", "jobs/delivery/kafka_units.py",
+        "undone-counts", "a Kafka unit counts as committed though its transaction was undone", "onlyonce/sinks/outbox/kafka_units.py",
         (('plain | {"isolation.level": "read_committed"', 'plain | {"isolation.level": "read_uncommitted"'),),
         (KAFKA + "test_a_unit_of_a_transaction_that_was_undone_is_not_committed",),
+    ),
+    Mutant(
+        "one-authority-asked", "a new life and a changed declaration ask the platform's log alone for units",
+        "onlyonce/commitlog/authorities.py",
+        (("    return look(connection, driver.lineage, batch_id)\n", "    return []\n"),),
+        (
+            AUTHORITIES + "test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
+            AUTHORITIES + "test_a_changed_declaration_does_not_begin_a_batch_anew_that_has_units_in_the_sinks_database",
+        ),
+    ),
+    Mutant(
+        "one-authority-fenced", "an epoch is raised in the platform's database alone", "onlyonce/commitlog/authorities.py",
+        (("    for one in remembered(connection, [driver.lineage]):\n        with _told(one):\n", "    for one in []:\n        with _told(one):\n"),),
+        (
+            AUTHORITIES + "test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided",
+            AUTHORITIES + "test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write",
+        ),
+    ),
+    Mutant(
+        "owner-not-asked", "a sink's own database lets two platforms write under one name", "onlyonce/commitlog/authorities.py",
+        ((".platform != ours:\n", ".platform is None:\n"),),
+        (AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",),
+    ),
+    Mutant(
+        "remembered-too-late", "the log learns of a sink's own database after its first epoch is told there",
+        "onlyonce/commitlog/authorities.py",
+        (
+            ("    ours = run(platform, remember)\n", "    ours = run(platform, identity)\n"),
+            ("authority, ours))\n\n\ndef remembered", "authority, ours))\n    run(platform, remember)\n\n\ndef remembered"),
+        ),
+        (AUTHORITIES + "test_a_database_is_remembered_before_an_epoch_is_told_there",),
     ),
     Mutant(
         "control-row-foretold", "a batch without a catalog tells of event time before its control row", "sql/backfills.sql",
@@ -301,13 +340,73 @@ _ALL = (
         ("tests/contract/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
     ),
     Mutant(
-        "skipped-stateful-plan", "the plan of a batch that is written already is not run", "jobs/spark/outputs.py",
+        "final-at-first-row", "a window whose rows are written as they come is final with the first of them", "sql/batches.sql",
+        (("0, false, :rows", "0, true, :rows"),),
+        ("tests/contract/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
+    ),
+    Mutant(
+        "rows-written-by-each-life", "a new life reads the rows of open windows again that were written as they came",
+        "onlyonce/run/lineage.py", (("if last.stateless else {}", "if False else {}"),),
+        ("tests/contract/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",),
+    ),
+    Mutant(
+        "before-1970-in-a-block", "a plain line is not asked whether its event time is before 1970", "onlyonce/sources/parse/plain_records.py",
+        (("pc.greater_equal(micros, FIRST_TIME)", "pc.is_valid(micros)"),),
+        ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+    ),
+    Mutant(
+        "folded-by-the-hour", "late rows of a session ask for the start of their hour, not for where in it they are",
+        "onlyonce/commitlog/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
+        ("tests/contract/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
+    ),
+    Mutant(
+        "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/results.py",
+        (('"StreamingExecutionRelation", "Join",', '"StreamingExecutionRelation",'),),
+        ("tests/spark/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",),
+        spark=True,
+    ),
+    Mutant(
+        "links-followed", "a link in the inbox is followed", "onlyonce/sources/files/regular_file.py",
+        (
+            (" | os.O_NOFOLLOW", ""),
+            ('    (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),\n', ""),
+        ),
+        (
+            "tests/unit/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",
+            "tests/unit/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
+        ),
+    ),
+    Mutant(
+        "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/news.py",
+        (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
+        ("tests/unit/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
+    ),
+    Mutant(
+        "moved-is-new", "an inbox that was moved is taken for a new one", "onlyonce/sources/files/moved_inboxes.py",
+        (("    if not roots or (folder in roots and folder not in moved):\n", "    if True:\n"),),
+        (
+            "tests/unit/test_moved_inboxes.py::test_a_folder_that_no_file_was_read_from_is_asked_about",
+            "tests/unit/test_moved_inboxes.py::test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about",
+        ),
+    ),
+    Mutant(
+        "long-lines-whole", "a line is held in memory as a whole, however long it is", "onlyonce/sources/files/line_reader.py",
+        (("        if self.bytes > self._most:\n", "        if False:\n"),),
+        ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
+    ),
+    Mutant(
+        "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
+        ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
+        ("tests/unit/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
+    ),
+    Mutant(
+        "skipped-stateful-plan", "the plan of a batch that is written already is not run", "onlyonce/outputs/outputs.py",
         (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
     ),
     Mutant(
-        "watermark-by-data", "the data rows drive the watermark, not the control rows", "jobs/spark/windowing.py",
+        "watermark-by-data", "the data rows drive the watermark, not the control rows", "onlyonce/outputs/windowing.py",
         (
             ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
@@ -316,13 +415,81 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "jobs/spark/staying.py",
+        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "onlyonce/run/staying.py",
         (("    while not _vouched(context, versions):\n", "    while False:\n"),),
         (LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
         spark=True,
     ),
     Mutant(
-        "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "jobs/spark/receive.py",
+        "withdrawn-without-a-fence", "the transaction of a withdrawn Delta batch is left free: a driver that wakes lands its rows",
+        "onlyonce/run/withdraw.py",
+        (("    there = table.transaction_version(app_id)\n    if holds(", "    return\n    there = table.transaction_version(app_id)\n    if holds("),),
+        ("tests/contract/test_withdraw.py::test_a_driver_that_wakes_can_not_land_a_withdrawn_batch",),
+    ),
+    Mutant(
+        "nothing-is-nothing", "a replay that means no rows adds its units beside one that holds some", "onlyonce/sinks/postgres/pinned.py",
+        (("                compare(unit, found, nothing)", "                pass"),),
+        ("tests/contract/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",),
+    ),
+    Mutant(
+        "landed-is-taken", "rows that got to the table between the look and the mark count as a transaction of ours, and their batch is withdrawn",
+        "onlyonce/run/withdraw.py", (("    if holds(path, app_id, batch_id):", "    if False:"),),
+        ("tests/contract/test_withdraw.py::test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn",),
+    ),
+    Mutant(
+        "appends-withdrawn", "a begun batch is withdrawn though an append has rows of it, which a new life writes again",
+        "onlyonce/run/withdraw.py", (('WRITTEN_OVER = ("upsert", ', 'WRITTEN_OVER = ("append", "upsert", '),),
+        ("tests/contract/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
+    ),
+    Mutant(
+        "two-spellings-two-targets", "a target is known by what stands in the declaration, not by where it is",
+        "onlyonce/sinks/target_identity.py",
+        (
+            ('    if place.kind == "postgres":', '    if place.text:\n        return place.text + suffix\n    if place.kind == "postgres":'),
+        ),
+        (TARGETS + "test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner",),
+    ),
+    Mutant(
+        "deleted-table-made-again", "a table that was deleted is made anew, with the newest rows only", "onlyonce/sinks/own_target.py",
+        (("    if made is not None and not _is_there(place):", "    if False:"),),
+        (TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
+    ),
+    Mutant(
+        "replay-trusts-the-transaction", "a replay asks for the transaction alone, which a table may have forgotten",
+        "onlyonce/storage/delta.py",
+        ((" and not (replayed and find(path, commit))", ""),),
+        (DELTA + "test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transaction",),
+    ),
+    Mutant(
+        "merge-once", "a write that others came between ends the run", "onlyonce/storage/delta.py",
+        (("            _until_alone(path, write)\n", "            write()\n"),),
+        (DELTA + "test_a_write_that_others_came_between_is_tried_again",),
+    ),
+    Mutant(
+        "merge-by-date", "a MERGE matches the date too, whatever the keys", "onlyonce/sinks/sink_delta.py",
+        (('        if "window_start" in self._sink.keys:', "        if DATE in rows.columns:"),),
+        ("tests/spark/test_sink_schema.py::"
+         "test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",),
+        spark=True,
+    ),
+    Mutant(
+        "earlier-window-over-the-later", "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
+        "onlyonce/sinks/postgres/postgres_unit.py", (("    if updates and later_window_wins(", "    if not updates and later_window_wins("),),
+        (POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
+    ),
+    Mutant(
+        "witness-before-the-rows-fit", "a Delta unit is committed before it is known that the table takes its rows",
+        "onlyonce/sinks/sink_delta.py",
+        (("        if content.rows:\n            delta_fit.check", "        self._witness(batch, unit, content)\n        if content.rows:\n            delta_fit.check"),),
+        ("tests/spark/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",), spark=True,
+    ),
+    Mutant(
+        "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
+        "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
+        ("tests/spark/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
+    ),
+    Mutant(
+        "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",
         (
             ("    return context.source().last_batch() not in (None, taken_in)\n", "    return False\n"),
             ("    with context.receiving:\n        number, kind, after", "    if True:\n        number, kind, after"),
@@ -330,6 +497,27 @@ _ALL = (
         ),
         (LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
+    ),
+    Mutant(
+        "one-output-stops-all", "a drain ends at the first output that can't go on", "onlyonce/run/drain.py",
+        (("            failures[root.name] = translate(error)\n", "            raise translate(error)\n"),),
+        ("tests/spark/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",),
+        spark=True,
+    ),
+    Mutant(
+        "swept-before-its-commit", "files of an attempt go though its transaction is not in the table", "onlyonce/storage/attempt_files.py",
+        (("        if there is None or there < attempt.version:\n", "        if False:\n"),),
+        (OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
+    ),
+    Mutant(
+        "half-a-manifest", "a manifest that was half written is taken for somebody else's", "onlyonce/sinks/files/object_store.py",
+        (("        if there is None or (there != text and text.startswith(there)):\n", "        if there is None:\n"),),
+        ("tests/contract/test_object_store.py::test_a_half_written_manifest_is_written_again",),
+    ),
+    Mutant(
+        "payload-by-rows", "a deliverer reads as many rows as it may, whatever they weigh", "sql/outbox.sql",
+        (("    WHERE s.before < :bytes),\n", "    WHERE s.before < :bytes OR true),\n"),),
+        (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
 )  # fmt: skip
 

@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from jobs.commitlog.connect import forget_connections
-from jobs.commitlog.migrate import migrate
-from jobs.settings import ROOT
+from onlyonce.commitlog.connect import forget_connections
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
 from tests.support.platform import Server
@@ -75,7 +75,7 @@ def shop(template: Shop, log: Log) -> Shop:  # noqa: F811
 @pytest.fixture
 def mounted(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FastAPI]:  # noqa: F811
     """The page where Airflow mounts it. It is given no way to the log but the reader's."""
-    from plugins.airflow_plugin import OnlyoncePlugin
+    from onlyonce.airflow.plugin import OnlyoncePlugin
 
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url("reader", log.name))

@@ -11,12 +11,13 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from sqlalchemy import Connection
 
-from jobs.commitlog import backfills, batches, catalog, units
-from jobs.commitlog.connect import run
-from jobs.commitlog.lineages import Driver
-from jobs.model.backfill import Span
-from jobs.model.batch import Outcome
-from jobs.model.units import Content, Counts, UnitId
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import backfills, batches, units
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Outcome
+from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

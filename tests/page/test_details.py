@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 from fastapi.testclient import TestClient
 
-from jobs.settings import ROOT
-from plugins.exactly_once import late_records
+from onlyonce.airflow.page import late_records
+from onlyonce.settings import ROOT
 from tests.page.conftest import PREFIX
 from tests.page.shop import DAY, HOUR, Shop
 from tests.page.test_page import get

@@ -12,12 +12,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from jobs.commitlog import health, lineages
-from jobs.commitlog.connect import run
-from jobs.model.finding import Finding, new_life
-from plugins.exactly_once.app import app
-from plugins.exactly_once.charts import age, number, size, time
-from sql import queries
+from onlyonce.airflow.page.app import app
+from onlyonce.airflow.page.charts import age, number, size, time
+from onlyonce.commitlog import health, lineages
+from onlyonce.commitlog.connect import run
+from onlyonce.model.finding import Finding, new_life
+from onlyonce.statements import queries
 from tests.contract.conftest import Log, ask
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import EVIL, Shop, events
@@ -270,6 +270,22 @@ def test_nobody_sees_it_without_a_login(shop: Shop, anonymous: TestClient, token
     assert answer.headers["cache-control"] == "no-store"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert anonymous.get(path, headers={"Cookie": f"_token={token('VIEWER')}"}).status_code == 200
+
+
+@pytest.mark.parametrize("path, status", [
+    ("/pipelines/shop/late", 422), ("/batches?lineage=x&batch=minus", 422), ("/no/such/page", 404), ("/runs", 422),
+])  # fmt: skip
+def test_an_address_that_means_nothing_is_answered_with_a_page(
+    shop: Shop, client: TestClient, anonymous: TestClient, path: str, status: int
+) -> None:
+    """People read it, with a login or without."""
+    told = client.get(path)
+
+    assert told.status_code == status
+    for answer in (told, anonymous.get(path)):
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "Next: " in answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from plugins.exactly_once import search
+from onlyonce.airflow.page import search
 from tests.page.shop import EVIL, Shop, events
 from tests.page.test_page import get
 

@@ -17,8 +17,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from jobs import doctor, finalize, settings
-from jobs.feed.deliver import feed
+from onlyonce import settings
+from onlyonce.local.feed.deliver import feed
+from onlyonce.operate import doctor
+from onlyonce.sinks.files import finalize
 from tests import oracle
 from tests.contract.test_doctor import old
 from tests.fault.test_every_spark_point import results
@@ -66,7 +68,7 @@ class OnCall:
 @pytest.fixture
 def on_call(new_platform: Callable[..., Platform], token: Token, monkeypatch: pytest.MonkeyPatch) -> OnCall:
     """The shipped pipelines, and a user who may look."""
-    from plugins.airflow_plugin import OnlyoncePlugin
+    from onlyonce.airflow.plugin import OnlyoncePlugin
 
     platform = new_platform("jobs/pipelines.py")
     monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)

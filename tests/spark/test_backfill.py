@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobs.model.errors import Refused, Retryable
+from onlyonce.model.errors import Refused, Retryable
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 

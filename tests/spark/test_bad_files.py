@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.model.errors import Retryable
+from onlyonce.model.errors import Retryable
 from tests.support.bad_input import record
 from tests.support.platform import Platform
 
@@ -53,7 +53,13 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "vanishes.jsonl": (record("vanishes") + b"\n", "vanished before it was read"),
     "becomes a folder.jsonl": (record("folder") + b"\n", "changed after it was listed"),
 }
-LEFT_ALONE = [".hidden.jsonl", "_temporary.jsonl", "folder", "pipe", "nowhere", ".stale.jsonl.crc"]
+NO_FILES = {
+    "pipe": "a pipe",
+    "nowhere": "a symbolic link",
+    "link": "a symbolic link",
+    "becomes a link.jsonl": "changed after it was listed",
+}
+LEFT_ALONE = [".hidden.jsonl", "_temporary.jsonl", "folder", ".stale.jsonl.crc"]
 
 
 def fill(folder: Path) -> None:
@@ -66,6 +72,8 @@ def fill(folder: Path) -> None:
     (folder / "folder").mkdir()
     (folder / "nowhere").symlink_to(folder / "missing")
     os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to(folder / "plain.jsonl")
+    (folder / "becomes a link.jsonl").write_bytes(record("linked") + b"\n")
 
 
 def disturb(folder: Path) -> None:
@@ -76,6 +84,8 @@ def disturb(folder: Path) -> None:
     (folder / "vanishes.jsonl").unlink()
     (folder / "becomes a folder.jsonl").unlink()
     (folder / "becomes a folder.jsonl").mkdir()
+    (folder / "becomes a link.jsonl").unlink()
+    (folder / "becomes a link.jsonl").symlink_to(folder / "plain.jsonl")
 
 
 def at(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> None:
@@ -87,7 +97,7 @@ def at(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> N
             done.append(name)
             act()
 
-    monkeypatch.setattr("jobs.spark.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
 
 
 def told(platform: Platform) -> Counter[Any]:
@@ -95,6 +105,7 @@ def told(platform: Platform) -> Counter[Any]:
     events = platform.events("plain")
     rows = events[events["oo_kind"] == "invalid"]
     reasons = {os.fsencode(name).decode("utf-8", "backslashreplace"): reason for name, (_, reason) in REFUSED.items()}
+    reasons |= NO_FILES
     names = [Path(raw).name for raw in rows["oo_raw"]]
     return Counter((name, reasons[name] in reason) for name, reason in zip(names, rows["oo_reason"], strict=True))
 
@@ -119,12 +130,13 @@ def test_each_file_has_the_outcome_that_is_stated(
     plain.run("plain")
 
     wanted = Counter(name for _, ids in READ.values() for name in ids)
-    names = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in REFUSED]
+    names = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in [*REFUSED, *NO_FILES]]
     assert Counter(plain.sql("SELECT id FROM results.rows")["id"]) == wanted
     assert told(plain) == Counter((name, True) for name in names)
     assert set(LEFT_ALONE) <= {path.name for path in folder.iterdir()}
 
     shutil.rmtree(folder / "becomes a folder.jsonl")
+    (folder / "becomes a link.jsonl").unlink()
     for name in ("grows.jsonl", "shrinks.jsonl"):
         (folder / name).unlink()
     assert plain.run("plain").facts["batches"] == 0
@@ -145,7 +157,7 @@ def test_each_file_has_the_outcome_that_is_stated(
 
 @pytest.mark.slow
 def test_a_line_of_100_mb_is_invalid_and_its_neighbours_are_kept(plain: Platform, spark: object) -> None:
-    """One line, of 100 MB, in a driver of 2 GB: invalid, with its raw line; the lines around it are kept."""
+    """One line, of 100 MB, in a driver of 2 GB: invalid, with its place, its size and how it begins; the lines around it are kept."""
     long = b'{"id":"long","shop":"' + b"x" * 100_000_000 + b'"}'
     (plain.home / "inbox" / "plain" / "a.jsonl").write_bytes(b"\n".join([record("before"), long, record("after"), b""]))
 
@@ -154,5 +166,6 @@ def test_a_line_of_100_mb_is_invalid_and_its_neighbours_are_kept(plain: Platform
     events = plain.events("plain")
     invalid = events[events["oo_kind"] == "invalid"]
     assert sorted(plain.sql("SELECT id FROM results.rows")["id"]) == ["after", "before"]
-    assert invalid["oo_raw"].tolist() == [long.decode()]
+    assert invalid["oo_raw"].tolist() == [long[:1024].decode()]
+    assert f"has {len(long)} bytes" in invalid["oo_reason"].iloc[0]
     assert plain.run("plain").facts["batches"] == 0

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs import plan, release
-from jobs.model.errors import Refused
+from onlyonce.model.errors import Refused
+from onlyonce.operate import plan
+from onlyonce.outputs import release
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
 from tests.support.platform import Platform, multiset
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jobs.model.batch import EPOCH, to_micros, to_time
-from jobs.model.errors import Refused
-from jobs.model.frontier import Frontier, closed_until
-from jobs.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.batch import EPOCH, to_micros, to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import Frontier, closed_until
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -85,7 +85,8 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
     """closed_until as a Spark expression gives what the pure function gives, for any frontier, nulls too."""
     from pyspark.sql import functions as F
 
-    from jobs.spark import events, windowing
+    from onlyonce.outputs import windowing
+    from onlyonce.receive import events
 
     chance = random.Random(7)
     lateness = timedelta(minutes=13)
@@ -106,10 +107,31 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
     assert wanted == [r.closed for r in found]
 
 
+def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spark: Any) -> None:
+    """The first and the last of them, to the microsecond; rows in time don't count for that, nor do windows of a size."""
+    from onlyonce.outputs import windowing
+    from onlyonce.receive import events
+
+    closed = (to_time(START + HOUR), None, None, None)
+    times = [START + HOUR // 2 + 1, START + HOUR // 3, START + HOUR + 5, START + HOUR - 7]
+    rows = spark.createDataFrame(
+        [(to_time(t), closed) for t in times], f"oo_event_time timestamp, oo_frontier {events.FRONTIER}"
+    )
+
+    def counts(window: Window) -> Counter[Any]:
+        found = windowing.counted(rows, window, timedelta(0))
+        return Counter(map(tuple, found.select("in_time", "late", "late_from", "late_to").collect()))
+
+    assert counts(Session(timedelta(minutes=1))) == Counter(
+        {(0, 3, START + HOUR // 3, START + HOUR - 7): 1, (1, 0, None, None): 1}
+    )
+    assert counts(Fixed(timedelta(hours=1))) == Counter({(0, 3, None, None): 1, (1, 0, None, None): 1})
+
+
 def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
     """Each time is in the same windows, to the microsecond: at random times since 1960, and around each change of the
     clocks of a zone, at midnight too, over half hours, and over a day that was left out."""
-    from jobs.spark import windowing
+    from onlyonce.outputs import windowing
 
     for window in (w for w in (*WINDOWS, *DAYS) if not isinstance(w, Session)):
         times = _telling_times(window)
@@ -124,7 +146,7 @@ def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
 
 def test_a_zone_that_java_and_python_know_differently_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is written: Spark would cut other days than the model, and `late` or a backfill not find them."""
-    from jobs.spark import windowing
+    from onlyonce.outputs import windowing
 
     window = Fixed(timedelta(days=1), timezone="Europe/Oslo")
     rows = spark.createDataFrame([(to_time(START),)], "oo_event_time timestamp")

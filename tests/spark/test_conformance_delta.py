@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from jobs.commitlog import batches
-from jobs.commitlog.connect import run
-from jobs.model.batch import Outcome
-from jobs.model.declare import Delta, Files, Output, Pipeline
-from jobs.spark import results
-from jobs.spark.query import Query
-from jobs.spark.run_context import RunContext
-from jobs.spark.sink_delta import DeltaWriter
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.model.batch import Outcome
+from onlyonce.outputs import results
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks.sink_delta import DeltaWriter
 from tests.contract import conformance, conformance_rows
 from tests.contract.conformance import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces
 from tests.contract.conformance_rows import CASES, Case

@@ -13,8 +13,9 @@ import psycopg2
 import pytest
 from deltalake import DeltaTable
 
-from jobs import lineage, settings
-from jobs.model.errors import Refused
+from onlyonce import settings
+from onlyonce.model.errors import Refused
+from onlyonce.run import lineage
 from tests.fault.test_kills import put_all
 from tests.spark.test_lineages import checkpoint
 from tests.support import shop_oracle

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobs.model.errors import InvariantBroken
+from onlyonce.model.errors import InvariantBroken
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 

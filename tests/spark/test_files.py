@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import failpoints, finalize, settings
+from onlyonce import failpoints, settings
+from onlyonce.sinks.files import finalize
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -102,7 +103,7 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
             struck.append(name)
             raise failpoints.FailPoint(name)
 
-    monkeypatch.setattr("jobs.spark.outputs.passing", strike)
+    monkeypatch.setattr("onlyonce.outputs.outputs.passing", strike)
     with pytest.raises(Exception, match="output-before-end"):
         platform.run("user_counts", "--close")
     before = winners(platform)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.model.declare import Files, Pipeline
-from jobs.record_id import of_file, of_place, of_values
-from jobs.spark import source_files
-from jobs.spark.listing import new_files
+from onlyonce.catalog.record_id import of_file, of_place, of_values
+from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.sources.files import source_files
+from onlyonce.sources.files.listing import new_files
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -42,7 +42,7 @@ def read(spark: SparkSession, pipeline: Pipeline, inbox: Path) -> tuple[list[Any
     """The records of all that is in a folder, and how many there must be."""
     header = ",".join(pipeline.columns()) if pipeline.source.header else None
     files = list(new_files(inbox, {}, header))
-    lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
+    lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
     return records_of(spark, lines, pipeline, NOW), count
 
 

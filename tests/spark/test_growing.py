@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from jobs import declarations, settings
-from jobs.cli import trace as tracing
-from jobs.commitlog.connect import Database
-from jobs.record_id import asked
+from onlyonce import settings
+from onlyonce.catalog.record_id import asked
+from onlyonce.cli import trace as tracing
+from onlyonce.commitlog.connect import Database
+from onlyonce.declare import loading as declarations
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset

@@ -1,33 +1,41 @@
-"""Bad lines become `invalid` with their reason and raw content; the run goes on and nothing else is lost."""
+"""Bad lines become `invalid` with their reason and raw content, or how they begin; the run goes on and nothing else is lost."""
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.bad_input import LINES
+from onlyonce.model import record_size
+from tests.support.bad_input import LINES, kept, record
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
 
 
 def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platform], spark: object) -> None:
-    """Every kind of bad line is invalid with its reason and raw content; each good one beside them is kept with its
+    """Every kind of bad line is invalid with its reason and raw content (of one that is too large, how it begins); each good one beside them is kept with its
     event time and reaches the sink, and no other; the tide is that of what is kept; a second run does nothing."""
     platform = new_platform("tests/support/plain.py")
     platform.put("plain", "lines.jsonl", [])
     raw = b"".join(line.raw + b"\n" for line in LINES.values())
-    (platform.home / "inbox" / "plain" / "lines.jsonl").write_bytes(raw)
+    inbox = platform.home / "inbox" / "plain"
+    (inbox / "lines.jsonl").write_bytes(raw)
+    very_long(inbox / "long.jsonl.gz")
 
     platform.run("plain", "--close")
     again = platform.run("plain", "--close")
 
     good = {name: line for name, line in LINES.items() if line.reason is None}
+    good |= {"beside": kept(record("beside a long line"), "beside a long line")}
     events = platform.events("plain")
-    assert _invalid(events) == Counter((_stored(line.raw), True) for line in LINES.values() if line.reason)
+    assert _invalid(events) == Counter(
+        [*((_stored(line.raw), True) for line in LINES.values() if line.reason), ("{" * 1024, True)]
+    )
     times = Counter((line.id, line.at) for line in good.values())
     there = events[events["oo_kind"] == "kept"]
     assert Counter(zip(there["id"], there["at"].map(lambda t: t.to_pydatetime()), strict=True)) == times
@@ -36,12 +44,21 @@ def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platf
     fates = platform.sql("SELECT \"in\", kept, invalid, tide_after FROM onlyonce.batches WHERE query = 'receive'").iloc[
         0
     ]
-    assert fates.tolist()[:3] == [len(LINES), len(good), len(LINES) - len(good)]
+    assert fates.tolist()[:3] == [len(LINES) + 2, len(good), len(LINES) + 2 - len(good)]
     assert fates["tide_after"] == max(line.at for line in good.values())
     assert again.facts["batches"] == 0
 
 
+def very_long(path: Path) -> None:
+    """A line of 300 MB in 300 kB, and a good one."""
+    with gzip.open(path, "wb", compresslevel=6) as file:
+        for _ in range(300):
+            file.write(b"{" * (1 << 20))
+        file.write(b"\n" + record("beside a long line") + b"\n")
+
+
 def _stored(raw: bytes) -> str:
+    raw = raw if len(raw) <= record_size.DEFAULT else record_size.beginning(raw)
     # A byte-order mark is no part of the line; what is no text is kept in hexadecimal.
     try:
         return raw.removeprefix(b"\xef\xbb\xbf").decode()
@@ -52,6 +69,7 @@ def _stored(raw: bytes) -> str:
 def _invalid(events: Any) -> Counter[Any]:
     # (raw, whether the reason is the stated one).
     reasons = {_stored(line.raw): line.reason for line in LINES.values() if line.reason}
+    reasons["{" * 1024] = f"long.jsonl.gz has {300 << 20} bytes, and max_record_bytes is"
     rows = events[events["oo_kind"] == "invalid"]
     return Counter(
         (raw, str(reasons.get(raw)) in reason) for raw, reason in zip(rows["oo_raw"], rows["oo_reason"], strict=True)

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from jobs import declarations, failpoints, settings
-from jobs.cli import trace as tracing
-from jobs.commitlog.connect import Database
-from jobs.model.errors import Refused
-from jobs.record_id import asked
+from onlyonce import failpoints, settings
+from onlyonce.catalog.record_id import asked
+from onlyonce.cli import trace as tracing
+from onlyonce.commitlog.connect import Database
+from onlyonce.declare import loading as declarations
+from onlyonce.model.errors import Refused
 from tests.support import shop_oracle
 from tests.support.broker import Broker
 from tests.support.check_shop import check

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from jobs import declarations
-from jobs.feed import produce
-from jobs.model.kafka import Kafka
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.kafka import Kafka
+from onlyonce.local.feed import produce
 from tests import oracle
 from tests.spark.test_reference import FIRST, KEYS, LAST, same
 from tests.support.broker import Broker

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from jobs.commitlog.lineages import Driver
-from jobs.model.errors import Refused
-from jobs.model.kafka import Kafka
-from jobs.spark.source_kafka import Bounds, Ranges, Topic
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.kafka import Kafka
+from onlyonce.model.errors import Refused
+from onlyonce.sources.kafka.source_kafka import Bounds, Ranges, Topic
 from tests.support.broker import Broker
 from tests.support.shop import SHOP
 
@@ -47,7 +47,7 @@ class Run:
         """The (value, reason) of a batch; as many as there must be."""
         lines, must = batch.lines(facts or {})
         assert lines.rows is not None
-        rows = [(row.value, row.reason) for row in lines.rows.collect()]
+        rows = [(row.oo_line, row.oo_refused) for row in lines.rows.collect()]
         assert must(len(rows)) == must(-1) == len(rows)
         return Counter(rows)
 
@@ -126,7 +126,7 @@ def test_transactions_keys_and_headers(spark: Any, broker: Broker, made: Callabl
     [batch] = run.batches(topic)
     lines, must = batch.lines({})
     assert lines.rows is not None
-    rows = {(row.value, row.reason, row.oo_beside_id, row.oo_beside_shop) for row in lines.rows.collect()}
+    rows = {(row.oo_line, row.oo_refused, row.oo_beside_id, row.oo_beside_shop) for row in lines.rows.collect()}
     assert rows == {
         ("committed", None, None, None), ("{}", None, "k1", "last"),
         ("", "the message has no value (a tombstone)", "k2", None),

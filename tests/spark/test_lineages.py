@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs import lineage, settings
-from jobs.model.errors import Refused
+from onlyonce import settings
+from onlyonce.model.errors import Refused
+from onlyonce.run import lineage
 from tests.fault.test_kills import put_all
 from tests.spark.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs import settings
-from jobs.model.errors import Refused
-from jobs.spark import at_least_once, receive, staying
+from onlyonce import settings
+from onlyonce.model.errors import Refused
+from onlyonce.receive import at_least_once, receive
+from onlyonce.run import staying
 from tests.support import shop_oracle
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, turns, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
@@ -122,7 +123,7 @@ class Held:
                 self.reached.set()
                 assert self.let_go.wait(JOB_TIMEOUT), f"nobody let go of {name}"
 
-        monkeypatch.setattr(f"jobs.spark.{module}.passing", passing)
+        monkeypatch.setattr(f"onlyonce.{module}.passing", passing)
 
     def __enter__(self) -> Held:
         assert self.reached.wait(JOB_TIMEOUT), "the point was not reached"
@@ -160,7 +161,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
 ) -> None:
     """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has not
     begun. Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
-    looks = counted(monkeypatch, "jobs.spark.staying._vouched", staying._vouched)
+    looks = counted(monkeypatch, "onlyonce.run.staying._vouched", staying._vouched)
     held: list[tuple[int, list[int]]] = []
 
     def feed() -> None:
@@ -189,7 +190,7 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
 ) -> None:
     """Of two files the first is in, and by the clock its source has fallen silent; the second is held in the middle of its batch.
     Some looks go by without a close, and the one that comes then closes the windows of both."""
-    looks = counted(monkeypatch, "jobs.spark.receive.close", receive.close)
+    looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
     closes: list[int] = []
 
     def feed() -> None:
@@ -213,7 +214,7 @@ def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three files, with looks between them: a source that is quicker than a batch makes larger batches and not a queue."""
-    looks = counted(monkeypatch, "jobs.spark.receive.close", receive.close)
+    looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
 
     def feed() -> None:
         with Held(monkeypatch, "receive", "receive-after-begin", lambda: True):
@@ -276,7 +277,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
 
     quiet.put("shop", "sales-0.jsonl", sales(0))
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.spark.outputs.passing", broken)
+        patch.setattr("onlyonce.outputs.outputs.passing", broken)
         with pytest.raises(Refused, match="this output is broken"):
             quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
     ended = quiet.sql("SELECT state, exit_code, why FROM onlyonce.long_runs").values.tolist()
@@ -324,7 +325,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     platform = quick(new_platform("tests/support/quiet_loose.py"), monkeypatch)
     add_control, looks = (
         at_least_once._add_control,
-        counted(monkeypatch, "jobs.spark.staying._vouched", staying._vouched),
+        counted(monkeypatch, "onlyonce.run.staying._vouched", staying._vouched),
     )
 
     def held(*given: Any) -> None:
@@ -337,7 +338,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
             platform.put("shop", f"sales-{block}.jsonl", sales(block))
             until(lambda n=3 * (block + 1): windows(platform) == n, "the windows of what came")  # type: ignore[misc]
 
-    monkeypatch.setattr("jobs.spark.at_least_once._add_control", held)
+    monkeypatch.setattr("onlyonce.receive.at_least_once._add_control", held)
     with meanwhile(platform, feed):
         platform.run("shop", "--forever", "--every", "0.2")
 
@@ -358,7 +359,7 @@ def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
             until(lambda: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the signal")
 
-    monkeypatch.setattr("jobs.spark.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
     quiet.run("shop", "--forever", "--max-files", "1")
     batches = quiet.sql("SELECT query, state FROM onlyonce.batches").values.tolist()
     ended = quiet.sql("SELECT state FROM onlyonce.long_runs")["state"].tolist()

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from jobs.spark import delta
+from onlyonce.storage import delta
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import doctor
-from jobs.cli import app
+from onlyonce.cli import app
+from onlyonce.operate import doctor
 from tests.support import shop_oracle
 from tests.support.check_shop import check
 from tests.support.platform import Platform

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from jobs import deliver
+from onlyonce.sinks.outbox import deliver
 from tests.fault.test_replay import forget_last_commit
 from tests.support import shop_oracle
 from tests.support.endpoints import BigQueryServer, Endpoint

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.spark import delta, own_tables
+from onlyonce.storage import delta, own_tables
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.model.declare import Files
-from jobs.model.kafka import Kafka
-from jobs.spark import arrived, parse, plain_lines, plain_records
-from jobs.spark.arrived import Lines
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.pipeline import Files
+from onlyonce.receive import arrived
+from onlyonce.receive.arrived import Lines
+from onlyonce.sources.parse import parse, plain_lines, plain_records
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
@@ -77,7 +78,7 @@ def found(spark: SparkSession, lines: list[bytes], schema: str, record_id: tuple
     raw = [(bytearray(one), 7, at) for at, one in enumerate(lines)]
     values = spark.createDataFrame(raw, "raw binary, oo_file long, oo_position long").coalesce(1)
     shaped = values.selectExpr(
-        "cast(raw as string) AS value", "cast(NULL as string) AS reason", "oo_file", "oo_position"
+        "cast(raw as string) AS oo_line", "cast(NULL as string) AS oo_refused", "oo_file", "oo_position"
     )
     return Counter(map(repr, records_of(spark, Lines([], shaped), pipeline, NOW)))
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs import declarations, settings
-from jobs.cli import trace as tracing
-from jobs.commitlog.connect import Database
-from jobs.model.errors import Refused
-from jobs.record_id import asked
+from onlyonce import settings
+from onlyonce.catalog.record_id import asked
+from onlyonce.cli import trace as tracing
+from onlyonce.commitlog.connect import Database
+from onlyonce.declare import loading as declarations
+from onlyonce.model.errors import Refused
 from tests.support import shop_oracle
 from tests.support.check_placed_shop import check
 from tests.support.platform import ROOT, Platform

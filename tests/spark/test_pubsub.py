@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobs import land, settings
+from onlyonce import settings
+from onlyonce.sources import land
 from tests.support.landers import Landers
 from tests.support.platform import Platform, multiset
 from tests.support.pubsub import Fake, landed, running

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs import declarations, land, settings
-from jobs.feed import publish
-from jobs.model.sources import PubSub
+from onlyonce import settings
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.sources import PubSub
+from onlyonce.local.feed import publish
+from onlyonce.sources import land
 from tests.support.landers import Landers
 from tests.support.platform import Platform
 from tests.support.pubsub import PROJECT, running

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from jobs import settings
-from jobs.feed.deliver import feed
-from jobs.model.declare import Files
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce import settings
+from onlyonce.declare.pipeline import Files
+from onlyonce.local.feed.deliver import feed
 from tests import oracle
 from tests.support.platform import Platform, multiset
 

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from jobs import settings
-from jobs.commitlog import connect
-from jobs.model.errors import Retryable
+from onlyonce import settings
+from onlyonce.commitlog import connect
+from onlyonce.model.errors import Retryable
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
 from tests.support.bad_input import record
@@ -40,7 +40,7 @@ def once_at(monkeypatch: pytest.MonkeyPatch, module: str, point: str, act: Calla
             done.append(name)
             act()
 
-    monkeypatch.setattr(f"jobs.spark.{module}.passing", passing)
+    monkeypatch.setattr(f"onlyonce.{module}.passing", passing)
 
 
 def test_without_a_database_a_run_ends_with_one_clear_error(platform: Platform) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from jobs.commitlog import batches
-from jobs.commitlog.connect import run
-from jobs.model.batch import Outcome
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres, Sink
-from jobs.model.errors import Refused
-from jobs.spark import results
-from jobs.spark.query import Query
-from jobs.spark.run_context import RunContext
-from jobs.spark.sinks import SinkWriter, writer_for
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.model.batch import Outcome
+from onlyonce.model.errors import Refused
+from onlyonce.outputs import results
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks.sinks import SinkWriter, writer_for
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.spark
@@ -49,7 +51,7 @@ class Table:
         writer.prepare(frame.schema)
         plan = plan_of(self._driver, self._batch, partitions=1)
         begun = run(self._log.database, lambda conn: batches.begin(conn, self._driver, "shop", plan, None))
-        found = results.measured(frame)
+        found = results.measured(frame, self._output.sink)
         writer.write(begun, found.rows, found.content)
 
         def end(connection: Any) -> None:
@@ -64,8 +66,13 @@ class Table:
         if isinstance(self._output.sink, Postgres):
             found = [row for (row,) in self._log.rows(f"SELECT to_jsonb(t) FROM {self._output.sink.table} t")]
         else:
-            found = DeltaTable(str(self._writer().path)).to_pyarrow_table().to_pylist()  # type: ignore[attr-defined]
+            found = DeltaTable(str(self.path())).to_pyarrow_table().to_pylist()
         return sorted(found, key=lambda row: row["id"])
+
+    def path(self) -> Path:
+        """Where its Delta table is."""
+        found: Path = self._writer().path  # type: ignore[attr-defined]
+        return found
 
     def _writer(self) -> SinkWriter:
         pipeline = Pipeline(
@@ -111,3 +118,48 @@ def test_a_changed_type_is_refused_by_the_columns_name_and_changes_nothing(table
     assert table.rows() == [{"id": "a", "cents": 1}]
     table.write("id string, cents long", ("b", 2))
     assert table.rows() == [{"id": "a", "cents": 1}, {"id": "b", "cents": 2}]
+
+
+WINDOWED = "id string, window_start timestamp, window_end timestamp, cents long"
+
+
+def test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date(
+    shared: Log,  # noqa: F811
+    spark: Any,
+) -> None:
+    """As in PostgreSQL: a row of a later date replaces the one of before. So it is in a table by dates, as they were made once,
+    but one that has a key twice is refused, with the way out."""
+    days = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    made = {}
+    for name in ("delta upsert", "postgres upsert"):
+        made[name] = Table(shared, spark, f"{name.replace(' ', '_')}_{next(NUMBERS)}", SINKS[name])
+        for number, day in enumerate(days):
+            made[name].write(WINDOWED, ("a", day, day, number), *[("b", day, day, 7)][:number])
+    kept = [[(row["id"], row["cents"]) for row in table.rows()] for table in made.values()]
+    assert kept == [[("a", 2), ("b", 7)]] * 2
+
+    old = Table(shared, spark, f"by_date_{next(NUMBERS)}", SINKS["delta upsert"])
+    rows = pa.table({
+        "id": ["a"], "window_start": pa.array(days[:1], pa.timestamp("us", "UTC")),
+        "window_end": pa.array(days[:1], pa.timestamp("us", "UTC")), "cents": [0], "window_date": [days[0].date()],
+    })  # fmt: skip
+    write_deltalake(str(old.path()), rows, partition_by=["window_date"])
+    old.write(WINDOWED, ("a", days[1], days[1], 1))
+    assert [(row["cents"], row["window_date"]) for row in old.rows()] == [(1, days[1].date())]
+    write_deltalake(str(old.path()), rows, mode="append")
+    with pytest.raises(Refused, match=r"has 2 rows with the keys \{'id': 'a'\}") as refused:
+        old.write(WINDOWED, ("a", days[2], days[2], 2))
+    assert "leave one row of each key" in refused.value.hint
+    assert len(old.rows()) == 2
+
+
+def test_a_session_default_that_lets_tables_forget_their_transactions_is_refused(shared: Log, spark: Any) -> None:  # noqa: F811
+    """A table made under it has no row yet; the mend is named."""
+    default = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
+    spark.conf.set(default, "interval 1 hours")
+    try:
+        with pytest.raises(Refused, match="forgets its transactions") as refused:
+            Table(shared, spark, f"forgets_{next(NUMBERS)}", SINKS["delta"]).write("id string", ("a",))
+    finally:
+        spark.conf.unset(default)
+    assert default in refused.value.hint

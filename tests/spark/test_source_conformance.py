@@ -16,8 +16,8 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from jobs.model.declare import Custom, Files, Growing, Pipeline
-from jobs.spark import conformance
+from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
+from onlyonce.testing import conformance
 from tests.support import shop_oracle
 from tests.support.shop import SHOP
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commitlog.lineages import Driver
-from jobs.model.declare import Custom, Files, Growing, Pipeline
-from jobs.model.errors import Refused
-from jobs.spark import source_files
-from jobs.spark.news import Inbox
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.sources.files import source_files
+from onlyonce.sources.news import Inbox
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -40,7 +40,7 @@ def read(spark: SparkSession, pipeline: Pipeline, home: Path, instance: str = "s
         files = source_files.listed(entries.filter(f"batch_no = {number}")).files
         assert number >= 0 or files == []
         if files:
-            lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(files))
+            lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
             values = [row.id or row.oo_raw for row in records_of(spark, lines, pipeline, datetime.now(UTC))]
             assert len(values) == count
             found += values

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from jobs import settings
-from jobs.cli import fates
-from jobs.model.batch import to_micros, to_time
-from jobs.model.frontier import MILLI
+from onlyonce import settings
+from onlyonce.cli import fates
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.frontier import MILLI
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
 from tests.transcripts.differences import differences
@@ -45,7 +45,7 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from jobs.spark import receive
+    from onlyonce.receive import receive
 
     monkeypatch.setattr(receive, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")

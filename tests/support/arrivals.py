@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import Row, SparkSession
 
-from jobs.model.declare import Pipeline
-from jobs.spark import arrived
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.receive import arrived
 
 
 def records_of(spark: SparkSession, lines: arrived.Lines, pipeline: Pipeline, system_time: datetime) -> list[Row]:

@@ -15,11 +15,13 @@ NO_OBJECT = "no JSON object of the declared types"
 MORE = "more on the line than one JSON object"
 NO_ID = "record id column id is missing or null"
 NO_TIME = "event time at is missing or null"
+BEFORE_1970 = "before 1970"
 AHEAD = "ahead of the system time"
 NO_INSTANT = "a time of day without a date, or too large for seconds"
 NOT_UTF8 = "not UTF-8"
 HALF = "half of a surrogate pair"
 NUL = "the sign U+0000"
+TOO_LARGE = "bytes, and max_record_bytes is"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ LINES: dict[str, Line] = {
     "nested 900 deep": kept(b'{"id":"deep","at":"2026-01-01T00:00:00Z","x":' + b"[" * 900 + b"]" * 900 + b"}", "deep"),
     "nested 100,000 deep": Line(b'{"id":"deeper","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", NO_OBJECT),
     "a field of 1 MB": kept(record("1 MB", shop="x" * (1 << 20)), "1 MB"),
-    "a field of 25 MB": Line(record("25 MB", shop="x" * (25 << 20)), NO_OBJECT),
+    "a field of 15 MB": kept(record("15 MB", shop="x" * (15 << 20)), "15 MB"),
+    "a field of 25 MB": Line(record("25 MB", shop="x" * (25 << 20)), TOO_LARGE),
     # Signs
     "control character": Line(b'{"id":"a\x01b","at":"2026-01-01T00:00:00Z"}', NO_OBJECT),
     "NUL in a text": Line(b'{"id":"a\x00b","at":"2026-01-01T00:00:00Z"}', NO_OBJECT),
@@ -121,7 +124,10 @@ LINES: dict[str, Line] = {
     "event time null": Line(b'{"id":"t2","at":null}', NO_TIME),
     "event time no time": timed("t3", "yesterday-ish", NO_OBJECT),
     "the word now": timed("t4", "now", NO_OBJECT),
-    "year 1": timed("t5", "0001-01-01T00:00:00Z", "before the year 2"),
+    "year 1": timed("t5", "0001-01-01T00:00:00Z", BEFORE_1970),
+    "just before 1970": timed("t24", "1969-12-31T23:59:59.999999Z", BEFORE_1970),
+    "a second before 1970, as a number": timed("t25", -1, BEFORE_1970),
+    "the first instant of 1970": timed("t26", "1970-01-01T00:00:00Z", _at(1970, 1, 1)),
     "year 9999": timed("t6", "9999-12-31T00:00:00Z", AHEAD),
     "year 10000": timed("t7", "+10000-01-01T00:00:00Z", AHEAD),
     "without a zone: UTC": timed("t8", "2026-01-01T00:00:00", MIDNIGHT),

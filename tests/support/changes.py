@@ -14,8 +14,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
 HEADER = """
 from datetime import timedelta
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.windows import Fixed
 MINUTE = timedelta(minutes=1)
 """
 

@@ -15,7 +15,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from jobs.model.errors import OnlyonceError
+from onlyonce.model.errors import OnlyonceError
 from tests.support.platform import ROOT
 
 
@@ -56,7 +56,7 @@ class Landers:
 
 
 def _serve() -> None:
-    for late in ("google.cloud.pubsub_v1", "jobs.land", "sqlalchemy.dialects.postgresql.psycopg2"):
+    for late in ("google.cloud.pubsub_v1", "onlyonce.sources.land", "sqlalchemy.dialects.postgresql.psycopg2"):
         importlib.import_module(late)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -64,7 +64,8 @@ def _serve() -> None:
 
 
 def _start(pipeline: str, environment: dict[str, str]) -> int:
-    from jobs import failpoints, land
+    from onlyonce import failpoints
+    from onlyonce.sources import land
 
     pid = os.fork()
     if pid:

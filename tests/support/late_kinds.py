@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed, Session, Sliding
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.windows import Fixed, Session, Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 ME = "tests.support.kinds"

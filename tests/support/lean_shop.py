@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Output
-from jobs.model.windows import Session, Sliding, Window
+from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.declare.windows import Session, Sliding, Window
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 PER_SHOP = "tests.support.shop_transforms:per_shop"

@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import ClassVar
 
-from jobs.delivery.target import Guarantee
-from jobs.model.delivery import Row
+from onlyonce.model.delivery import Guarantee, Row
 
 
 class Ledger:

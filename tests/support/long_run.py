@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jobs.commitlog import long_runs
-from jobs.commitlog.connect import Database, run
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.connect import Database, run
 from tests.support.platform import JOB_TIMEOUT, Platform
 
 QUICK = {"ONLYONCE_HEARTBEAT": "0.5"}

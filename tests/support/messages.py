@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Output, Pipeline, PubSub
-from jobs.model.sources import LARGEST_MESSAGE
-from jobs.model.windows import Fixed
+from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
+from onlyonce.declare.sources import LARGEST_MESSAGE
+from onlyonce.declare.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)
 """One answer without a message ends a landing: the fake keeps nothing back."""

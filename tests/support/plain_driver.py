@@ -17,9 +17,10 @@ import psycopg2
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs import declarations, settings
-from jobs.commitlog.migrate import migrate
-from jobs.failpoints import passing
+from onlyonce import settings
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.failpoints import passing
 
 BROKEN = os.environ.get("PLAIN_DRIVER", "")
 INSERT = "INSERT INTO results.written VALUES (%s, %s, %s)"

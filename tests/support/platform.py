@@ -13,10 +13,10 @@ import psycopg2
 import pytest
 from deltalake import DeltaTable
 
-from jobs import settings
-from jobs.commitlog.connect import forget_connections
-from jobs.crashtest.scratch import JOB_TIMEOUT, ScratchPlatform, Server, free_port
-from jobs.model.report import Report
+from onlyonce import settings
+from onlyonce.commitlog.connect import forget_connections
+from onlyonce.model.report import Report
+from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ScratchPlatform, Server, free_port
 
 __all__ = ["JOB_TIMEOUT", "Platform", "Server", "free_port", "multiset"]
 
@@ -61,13 +61,13 @@ class Platform(ScratchPlatform):
 
     def run(self, *arguments: str) -> Report:
         """Run a pipeline in this process."""
-        from jobs import stream
+        from onlyonce.run import stream
 
         return stream.main([*arguments, "--master", "local[2]"])
 
     def backfill(self, *arguments: str) -> Report:
         """Backfill a pipeline in this process."""
-        from jobs import backfill
+        from onlyonce.outputs import backfill
 
         return backfill.main([*arguments, "--master", "local[2]"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import BigQuery, Files, Output, Pipeline, Webhook
+from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 
 ME = "tests.support.sending_transforms"
 

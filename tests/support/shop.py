@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres
-from jobs.model.windows import Fixed
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.declare.windows import Fixed
 
 MINUTE = Fixed(timedelta(minutes=1))
 LATENESS = timedelta(minutes=1)

@@ -12,10 +12,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from jobs import settings
-from jobs.feed import deliver, grow
-from jobs.model.declare import Custom, Files, Growing, Pipeline
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce import settings
+from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
+from onlyonce.local.feed import deliver, grow
 from tests.support.readers import Lines
 
 KINDS = ("growing", "parquet", "avro", "custom")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.model.declare import Files, FileSink, Output, Pipeline, Postgres, Webhook
+from onlyonce.declare.pipeline import Files, FileSink, Output, Pipeline, Postgres, Webhook
 
 
 def each(sales: DataFrame) -> DataFrame:
@@ -20,8 +20,8 @@ def shaky(sales: DataFrame) -> DataFrame:
     return each(sales).withColumn("chance", F.rand()).withColumn("seen", F.current_timestamp())
 
 
-def _pipeline(name: str) -> Pipeline:
-    written = Output(name="written", transform=f"tests.support.tiny:{name}", sink=Postgres(table="results.written"))
+def _pipeline(name: str, table: str = "results.written") -> Pipeline:
+    written = Output(name="written", transform=f"tests.support.tiny:{name}", sink=Postgres(table=table))
     return Pipeline(
         name=name, source=Files(max_files_a_batch=1), schema="id string, shop string, at timestamp, cents long, weight double",
         record_id=("id",), event_time="at", outputs=(written,),
@@ -37,4 +37,4 @@ OUTSIDE = replace(
 )  # fmt: skip
 """What is written to files, and what is sent."""
 
-PIPELINES = [_pipeline("each"), _pipeline("shaky"), OUTSIDE]
+PIPELINES = [_pipeline("each"), _pipeline("shaky", "results.shaky"), OUTSIDE]

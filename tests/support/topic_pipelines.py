@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from jobs.model.declare import Kafka, Pipeline
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.declare.pipeline import Kafka, Pipeline
 
 WITH_PASSWORD = {
     "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "env:TOPIC_LOGIN",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.model.declare import Pipeline, PubSub
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.declare.pipeline import Pipeline, PubSub
 from tests.support.messages import AT_ONCE
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from jobs.model.batch import to_time
-from jobs.model.windows import Micros
+from onlyonce.declare.windows import Micros
+from onlyonce.model.batch import to_time
 from tests.transcripts.story import Bounds, Outcome
 
 

@@ -1,6 +1,6 @@
 """What a transcript says should happen, computed in the plainest way: a list of records, looked through each time.
 
-Only the arithmetic of windows and the rule of lateness are the product's (`jobs.model`); how records are kept,
+Only the arithmetic of windows and the rule of lateness are the product's (`onlyonce.model`); how records are kept,
 merged and counted is written here once more.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from jobs.model.frontier import Frontier, closed_until, is_late
-from jobs.model.windows import Micros, Session, micros
+from onlyonce.declare.windows import Micros, Session, micros
+from onlyonce.model.frontier import Frontier, closed_until, is_late
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())

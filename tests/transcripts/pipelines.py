@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.model.declare import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs import audit
-from jobs.audit import Evidence
-from jobs.model.declare import Delta, Files, Output, Pipeline
-from jobs.model.errors import InvariantBroken
-from jobs.model.report import Report
-from jobs.model.windows import Sliding
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.windows import Sliding
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.report import Report
+from onlyonce.operate import audit
+from onlyonce.operate.audit import Evidence
 
 SHOP = Pipeline(
     name="shop",

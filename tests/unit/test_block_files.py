@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.model.errors import Retryable
-from jobs.spark import block_files
-from jobs.spark.block_files import Block
+from onlyonce.model.errors import Retryable
+from onlyonce.receive import block_files
+from onlyonce.receive.block_files import Block
 
 GIVEN = [b"first", b"", b"the third, longer than the others"]
 
@@ -24,7 +24,7 @@ def stored(folder: Path, *batches: Sequence[bytes | str]) -> list[dict[str, Any]
         made.append(
             pa.RecordBatch.from_pydict(
                 {
-                    "value": pa.array(one if of_lines else [None] * len(one), pa.string()),
+                    "oo_line": pa.array(one if of_lines else [None] * len(one), pa.string()),
                     "block": pa.array([None] * len(one) if of_lines else one, pa.binary()),
                     "target": pa.array([None if of_lines else at for at in range(len(one))], pa.int32()),
                 }
@@ -41,7 +41,9 @@ def blocks_of(told: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
 def lines_of(told: list[dict[str, Any]]) -> list[str]:
     """The lines that were left."""
     files = [row["file"] for row in told if row["target"] is None]
-    return [line for batch in block_files.left_in(files) for line in batch.column("value").to_pylist()]
+    return [
+        line for file in files for batch in block_files.left_in(file) for line in batch.column("oo_line").to_pylist()
+    ]
 
 
 def test_a_block_is_what_is_at_its_place(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_block_that_is_not_there_whole_is_never_taken_for_a_shorter_one(tmp_pa
     else:
         file.unlink()
 
-    with pytest.raises(Retryable, match="records on their way to their task are gone"):
+    with pytest.raises(Retryable, match=block_files.GONE):
         blocks_of(told)
 
 
@@ -86,7 +88,7 @@ def test_lines_that_are_not_there_whole_fail_the_batch(tmp_path: Path, gone: str
         file.unlink()
         if gone == "cut":
             file.write_bytes(whole[:size])
-        with pytest.raises(Retryable, match="records on their way to their task are gone"):
+        with pytest.raises(Retryable, match=block_files.GONE):
             lines_of(told)
         file.write_bytes(whole)
 
@@ -100,6 +102,21 @@ def test_a_folder_is_gone_with_its_attempt_however_that_ends(tmp_path: Path) -> 
         _ = 1 / 0
 
     assert list((tmp_path / "3").iterdir()) == []
+
+
+def test_what_fails_after_its_folder_was_cleared_away_is_told_as_that(tmp_path: Path) -> None:
+    """Whatever a task has met then; what fails while the folder is there is told as it is."""
+
+    def write_beside_a_newer_driver() -> None:
+        with block_files.folder(tmp_path, 1) as mine:
+            block_files.clear(tmp_path, 2)
+            (mine / "block").write_bytes(b"")
+
+    with pytest.raises(Retryable, match=block_files.GONE) as told:
+        write_beside_a_newer_driver()
+    assert isinstance(told.value.__cause__, FileNotFoundError)
+    with pytest.raises(FileNotFoundError), block_files.folder(tmp_path, 3) as mine:
+        (mine / "there").read_bytes()
 
 
 def test_what_drivers_of_earlier_epochs_have_left_is_cleared_away(tmp_path: Path) -> None:

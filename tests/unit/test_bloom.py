@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.chunks import bloom
-from jobs.chunks.packed import Ids
+from onlyonce.catalog import bloom
+from onlyonce.catalog.packed import Ids
 
 QUICK = settings(max_examples=100, deadline=None)
 # Any halves: also those that no hash would give, with equal halves and the ends of the range.

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from jobs import audit, backfill, collect, tables
-from jobs.cli import app, look, shell, work
-from jobs.model import errors
-from jobs.model.report import Report
+from onlyonce import tables
+from onlyonce.cli import app, look, shell, work
+from onlyonce.model import errors
+from onlyonce.model.report import Report
+from onlyonce.operate import audit, collect
+from onlyonce.outputs import backfill
 
 MINE = (
-    "from jobs.model.declare import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
+    "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
     " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
 )
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,8 +145,8 @@ def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.M
             return Report("flights: committed", "r", {"batches": 2}, {"fates": [{"query": "receive", "kept": 7}]})
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
-    monkeypatch.setitem(sys.modules, "jobs.stream", Stream)
-    monkeypatch.setattr("jobs.stream", Stream, raising=False)
+    monkeypatch.setitem(sys.modules, "onlyonce.run.stream", Stream)
+    monkeypatch.setattr("onlyonce.run.stream", Stream, raising=False)
 
     result = runner.invoke(app, ["run", "flights", "--close", "--max-files", "3", "--master", "local[1]", "--json"])
 
@@ -225,7 +227,7 @@ def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
 def test_a_new_life_is_only_described_without_yes(
     options: list[str], yes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs import lineage
+    from onlyonce.run import lineage
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
     monkeypatch.setattr(lineage, "new", lambda target, *, yes: Report("new", "r", {"target": target, "yes": yes}))
@@ -313,7 +315,7 @@ def test_help_names_every_command() -> None:
 def test_the_command_line_loads_no_spark_database_or_arrow() -> None:
     """Help and completion answer at once."""
     heavy = {"pyspark", "sqlalchemy", "pyarrow", "pandas", "deltalake"}
-    code = "import sys, jobs.cli; print(*sorted(set(sys.modules)))"
+    code = "import sys, onlyonce.cli; print(*sorted(set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert heavy & set(loaded.split()) == set()

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from jobs import tables
-from jobs.cli import app
-from jobs.local import demo, demo_results, platform
-from jobs.local.airflow_api import AirflowApi
-from jobs.local.platform import Login
-from jobs.model.errors import OnlyonceError
+from onlyonce import tables
+from onlyonce.cli import app
+from onlyonce.local import demo, demo_results, platform
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.platform import Login
+from onlyonce.model.errors import OnlyonceError
 
 
 @pytest.fixture

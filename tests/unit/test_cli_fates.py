@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from jobs.cli import fates
-from jobs.model.batch import to_micros, to_time
-from jobs.model.declare import Delta, Output
-from jobs.model.frontier import Frontier, is_late
-from jobs.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.cli import fates
+from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.frontier import Frontier, is_late
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from jobs import declarations
-from jobs.cli import app
-from jobs.crashtest import redirected
-from jobs.crashtest.report import Asked, Played, report
-from jobs.model import crashing
-from jobs.model.crashing import Chain, Difference, Queue, Strike
-from jobs.model.declare import Delta, Files, FileSink, Growing, Output, Pipeline, Postgres, PubSub
-from jobs.model.errors import Refused
-from jobs.settings import ROOT
+from onlyonce.cli import app
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Files, FileSink, Growing, Output, Pipeline, Postgres, PubSub
+from onlyonce.model.errors import Refused
+from onlyonce.settings import ROOT
+from onlyonce.testing import crashing
+from onlyonce.testing.crashing import Chain, Difference, Queue, Strike
+from onlyonce.testing.crashtest import redirected
+from onlyonce.testing.crashtest.report import Asked, Played, report
 
 PASSES = ["start", "receive", "unit", "unit", "end", "receive", "unit", "end", "start", "write", "start", "write"]
 LOST = Difference("totals", 3, 0)
@@ -196,7 +196,7 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
     """The inbox is the copy, tables have their default places; the database of a sink is changed by its variable."""
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from jobs.model.declare import *\nPIPELINES = [Pipeline(name='mine', source=Files(inbox='/somebody/s/inbox', "
+        "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(inbox='/somebody/s/inbox', "
         "max_files_a_batch=3), schema='id string, at timestamp', record_id=('id',), event_time='at', outputs=("
         "Output(name='each', transform='m:f', sink=Delta(path='/somebody/s/table')), "
         "Output(name='files', transform='m:f', sink=FileSink(path='s3://somebody/s', shards=2)), "
@@ -250,7 +250,7 @@ def test_what_cannot_be_tested_is_refused_before_anything_starts(
     (tmp_path / "full" / "a.jsonl").write_text("{}\n")
     (tmp_path / "empty" / ".hidden").write_text("{}\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/tiny.py"))
-    monkeypatch.setattr("jobs.local.postgres.start", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("onlyonce.local.postgres.start", lambda: pytest.fail("a server was started"))
 
     result = CliRunner().invoke(
         app, ["crashtest", *[part.format(full=tmp_path / "full", empty=tmp_path / "empty") for part in arguments]]

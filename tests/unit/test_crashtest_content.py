@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.crashtest import compare, content
-from jobs.shards import formats
-from jobs.shards.local_store import PENDING
+from onlyonce.sinks.files import formats
+from onlyonce.sinks.files.local_store import PENDING
+from onlyonce.testing.crashtest import compare, content
 
 ROWS = pa.table(
     {"id": ["a", "b", "c"], "at": ["2026-01-01 00:00:00", "2026-01-02 00:00:00", "no time"], "weight": [0.1, 0.2, 1.0]}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.model.declare import Delta, Files, Output, Pipeline, Postgres, split_ddl, target, unknown
-from jobs.model.errors import Refused
-from jobs.model.windows import Fixed, Session, Sliding
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, split_ddl, target, unknown
+from onlyonce.declare.windows import Fixed, Session, Sliding
+from onlyonce.model.errors import Refused
 
 HOUR = Fixed(timedelta(hours=1))
 # Without types, so that wrong options can be given.

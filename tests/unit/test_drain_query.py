@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jobs.commitlog.connect import Database
-from jobs.commitlog.lineages import Driver
-from jobs.model.errors import InvariantBroken, Retryable
-from jobs.model.long_run import Stopped
-from jobs.spark import query as queries
-from jobs.spark.failures import OTHER_DRIVER
-from jobs.spark.query import RESTARTS, Query, drain_query
+from onlyonce.commitlog.connect import Database
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.model.long_run import Stopped
+from onlyonce.session import query as queries
+from onlyonce.session.failures import OTHER_DRIVER
+from onlyonce.session.query import RESTARTS, Query, drain_query
 
 FENCED = RuntimeError(f"[{OTHER_DRIVER[0]}]")
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from jobs.model.batch import to_time
-from jobs.model.frontier import Frontier
-from jobs.spark import event_files, receive_task
-from jobs.spark.arrived import CODE, records_of
-from jobs.spark.event_files import EventFiles, Stamp
-from jobs.spark.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
-from jobs.spark.spool import Spool
+from onlyonce.model.batch import to_time
+from onlyonce.model.frontier import Frontier
+from onlyonce.receive import event_files, receive_task
+from onlyonce.receive.arrived import CODE, records_of
+from onlyonce.receive.event_files import EventFiles, Stamp
+from onlyonce.receive.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
+from onlyonce.receive.spool import Spool
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KNOWN = Frontier(tide=1_000_000)

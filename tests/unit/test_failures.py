@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
-from jobs.spark.failures import translate
+from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
+from onlyonce.session.failures import translate
+from onlyonce.settings import ROOT
 
 PLACE = "checkpointLocation=/home/x/data/shop/checkpoints/per_shop/1, tmpdir"
 WRAPPED = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
@@ -26,7 +27,7 @@ TEXTS = {
     "an offset that was cut short": (
         "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
     "our own error of a worker": (
-        "jobs.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
+        "onlyonce.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
         "look there"),
 }  # fmt: skip
 
@@ -48,3 +49,18 @@ def test_what_is_not_known_stays_as_it_is() -> None:
     error = RuntimeError("ZeroDivisionError: division by zero")
 
     assert translate(error) is error
+
+
+def test_a_users_error_on_a_row_is_refused_since_a_retry_cannot_mend_it() -> None:
+    """By the last line of the traceback; what may pass, such as a connection that broke, stays what it is."""
+    head = (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x.py", line 3, in f\n'
+    )
+    found = translate(Exception(head + "KeyError: 'cents'\n"))
+
+    assert isinstance(found, Refused)
+    assert "KeyError: 'cents'" in found.what
+    passing = Exception(head + "ConnectionResetError: [Errno 104]\n")
+    assert translate(passing) is passing
+    ours = f'{head}  File "{ROOT}/onlyonce/receive/receive_task.py", line 3, in f\nKeyError: 1\n'
+    assert not isinstance(translate(Exception(ours)), Refused)

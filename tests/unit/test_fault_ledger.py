@@ -38,6 +38,16 @@ def test_a_later_session_replaces_what_it_ran_again_and_keeps_the_rest() -> None
     assert (second["runs"], second["lost"], second["mutants"], second["mutants_caught"]) == (2, 0, 1, 1)
 
 
+def test_states_of_models_add_up_and_stay_until_they_are_explored_again() -> None:
+    """By the model's name."""
+    first = ledger.merged({}, [{"model": "a", "states": 3}, {"model": "b", "states": 4}])
+
+    second = ledger.merged(first, [{"model": "a", "states": 5}])
+
+    assert (first["model_states"], second["model_states"]) == (7, 9)
+    assert second["states_by_model"] == {"a": 5, "b": 4}
+
+
 def test_loss_and_doubling_do_not_cancel_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One row lost and another doubled: equal counts, and both are told."""
     monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "results.json"))

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jobs.feed.deliver import DATA_SETS, feed, json_lines, schedule
-from jobs.model.errors import Refused
+from onlyonce.local.feed.deliver import DATA_SETS, feed, json_lines, schedule
+from onlyonce.model.errors import Refused
 
 
 def content(inbox: Path) -> dict[str, bytes]:

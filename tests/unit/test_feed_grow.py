@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.feed import deliver, grow
-from jobs.model.errors import Refused
+from onlyonce.local.feed import deliver, grow
+from onlyonce.model.errors import Refused
 
 
 def fed(inbox: Path, **options: object) -> Counter[bytes]:

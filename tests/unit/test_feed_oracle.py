@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from jobs.feed.deliver import DATA_SETS, feed
+from onlyonce.local.feed.deliver import DATA_SETS, feed
 from tests import oracle
 
 

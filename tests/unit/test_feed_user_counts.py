@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from jobs.feed import user_counts
+from onlyonce.local.feed import user_counts
 
 
 @pytest.fixture(scope="module")

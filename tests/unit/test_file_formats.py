@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.model.errors import Refused
-from jobs.shards import formats
-from jobs.shards.stores import Counted
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.files import formats
+from onlyonce.sinks.files.contents import Counted
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "n": 1, "x": 0.5, "at": datetime(2026, 3, 1, tzinfo=UTC), "day": date(2026, 3, 1), "money": Decimal("1.50")},

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.file_identity import inode
-from jobs.model.errors import Retryable
-from jobs.model.starts import EARLIEST, LATEST
-from jobs.spark import growing, line_reader
-from jobs.spark.growing import Known, batched, located, new_ranges
-from jobs.spark.listing import InputFile
+from onlyonce.declare.starts import EARLIEST, LATEST
+from onlyonce.model.errors import Retryable
+from onlyonce.sources.files import growing, line_reader
+from onlyonce.sources.files.file_identity import inode
+from onlyonce.sources.files.growing import Known, batched, located, new_ranges
+from onlyonce.sources.files.listing import InputFile
 
 MUCH = 1 << 40
 
@@ -56,7 +56,7 @@ def read(one: InputFile) -> list[tuple[str, int, bytes]]:
     part = line_reader.packed(path, 7) if path.endswith(".gz") else whole
     found = []
     for batch in line_reader.lines(part):
-        values = batch.column("value").cast("binary").to_pylist()
+        values = batch.column("oo_line").cast("binary").to_pylist()
         found += [
             (one.identity, at, line) for at, line in zip(batch.column("oo_position").to_pylist(), values, strict=True)
         ]
@@ -216,7 +216,8 @@ def test_packed_files_are_read_whole_where_they_are_asked_for(tmp_path: Path) ->
 
     assert without.lines() == []
     assert reader.lines() == [b"a", b"b"]
-    name, damaged = sorted(reader.refused)
+    pipe, name, damaged = sorted(reader.refused)
+    assert "a pipe" in pipe
     assert "not UTF-8" in name
     assert "cut short or damaged" in damaged
 

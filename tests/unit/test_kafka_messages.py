@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.delivery.kafka import headers, message_key, place_of
-from jobs.delivery.kafka_units import settings_of
-from jobs.delivery.target import target_of
-from jobs.model.declare import CustomSink, KafkaSink
-from jobs.model.delivery import Row
-from jobs.model.errors import Refused
+from onlyonce.declare.pipeline import CustomSink, KafkaSink
+from onlyonce.model.delivery import Row
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.outbox.kafka import headers, message_key, place_of
+from onlyonce.sinks.outbox.kafka_units import settings_of
+from onlyonce.sinks.outbox.target import target_of
 
 
 def row(key: str | None, payload: str = "{}") -> Row:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.model.errors import OnlyonceError, Refused, Retryable
-from jobs.model.kafka import Kafka
-from jobs.spark.kafka_admin import _told
+from onlyonce.declare.kafka import Kafka
+from onlyonce.model.errors import OnlyonceError, Refused, Retryable
+from onlyonce.sources.kafka.kafka_admin import _told
 
 SALES = Kafka(topic="sales", servers="kafka-1:9093")
 

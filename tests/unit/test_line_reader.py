@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import itertools
 import random
+import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from jobs.spark import line_reader
-from jobs.spark.line_reader import Range, lines
+from onlyonce.model import record_size
+from onlyonce.sources.files import line_reader
+from onlyonce.sources.files.line_reader import Range, lines
 
 Lines = list[tuple[int, bytes]]
 CONTENTS = {
@@ -39,7 +43,7 @@ def read(ranges: Iterable[Range]) -> Lines:
     found: Lines = []
     for part in ranges:
         for batch in lines(part):
-            values = batch.column("value").cast("binary").to_pylist()
+            values = batch.column("oo_line").cast("binary").to_pylist()
             found += zip(batch.column("oo_position").to_pylist(), values, strict=True)
             assert set(batch.column("oo_file").to_pylist()) <= {part.key}
     return found
@@ -118,3 +122,64 @@ def test_small_files_are_read_together_and_large_ones_in_parts(tmp_path: Path, m
     assert found == [
         (0, 0, 3), (1, 0, 4), (2, 0, 3), (3, 0, 8), (3, 8, 16), (3, 16, 25), (4, 0, 1), (6, 0, 6), (6, 6, 12),
     ]  # fmt: skip
+    assert len(tasks) == 6
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_a_line_that_is_too_long_is_told_with_its_place_and_size_however_its_file_is_cut(
+    content: bytes, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there once, as it begins, with the reason; the others are as they are."""
+    monkeypatch.setattr(line_reader, "PIECE", piece)
+    monkeypatch.setattr(record_size, "BEGINNING", 3)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    for most in (1, 4, 50):
+        for at in range(len(content)):
+            found = [row for part in cut(path, at) for batch in lines(replace(part, most=most)) for row in rows(batch)]
+            assert [row[:2] for row in found] == [
+                (place, line if len(line) <= most else record_size.beginning(line)) for place, line in wanted(content)
+            ]
+            told = [reason for _, _, reason in found]
+            assert told == [
+                None if len(line) <= most else
+                f"the line at byte {place} of {path} has {len(line)} bytes, and max_record_bytes is {most}; kept is how it begins"
+                for place, line in wanted(content)
+            ]  # fmt: skip
+
+
+def rows(batch: pa.RecordBatch) -> list[tuple[int, bytes, str | None]]:
+    """(place, line, reason)."""
+    columns = (batch.column("oo_position"), batch.column("oo_line").cast("binary"), batch.column("oo_refused"))
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
+    """A packed line of 48 MB takes what is read at once, and the bound."""
+    path = tmp_path / "file.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"a\n")
+        for _ in range(48):
+            file.write(bytes(1 << 20))
+        file.write(b"\nb\n")
+    tracemalloc.start()
+
+    found = [row for batch in lines(line_reader.packed(str(path), 7, most=1 << 20)) for row in rows(batch)]
+
+    assert tracemalloc.get_traced_memory()[1] < 6 * line_reader.PIECE
+    tracemalloc.stop()
+    assert [(place, len(line), reason is None) for place, line, reason in found] == [
+        (0, 1, True), (2, record_size.BEGINNING, False), ((48 << 20) + 3, 1, True),
+    ]  # fmt: skip
+
+
+def test_a_range_looks_for_its_first_line_no_further_than_its_end(tmp_path: Path) -> None:
+    """Else each of a thousand ranges of one long line would read it to its end."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (1 << 20) + b"\n")
+    part = Range(str(path), 7, 1000, 2000, 1 << 20)
+
+    with path.open("rb", buffering=0) as file:
+        assert line_reader._begin(file, part) >= part.end
+        assert file.tell() <= 1 << 17

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import socket
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jobs.spark import listing
-from jobs.spark.listing import InputFile, changed, new_files
+from onlyonce.model.errors import Retryable
+from onlyonce.sources.files import file_identity, line_reader, listing, regular_file
+from onlyonce.sources.files.listing import InputFile, changed, new_files
 
 Known = dict[str, tuple[int, int]]
 
@@ -53,7 +56,6 @@ def test_lines_are_counted_as_spark_cuts_them(inbox: Path) -> None:
     assert list(files) == sorted(files)
 
 
-LEFT_ALONE = [".hidden", "_temporary", ".a.jsonl.crc", "folder", "pipe", "nowhere", "loop"]
 ODD = [
     "a b",
     "line\nfeed",
@@ -72,20 +74,93 @@ ODD = [
 
 
 def test_odd_names_are_names_and_what_is_no_file_is_left_alone(inbox: Path) -> None:
-    """Each odd name is found as it is; folders, pipes, hidden files and links to nowhere are not input."""
+    """Each odd name is found as it is; folders and hidden files are not input."""
     for name in [*ODD, ".hidden", "_temporary", ".a.jsonl.crc"]:
         (inbox / name).write_text("{}\n")
     (inbox / "folder").mkdir()
-    os.mkfifo(inbox / "pipe")
-    (inbox / "nowhere").symlink_to(inbox / "missing")
-    (inbox / "loop").symlink_to(inbox / "loop")
-    (inbox / "link").symlink_to(inbox / "a b")
 
     files = found(inbox)
 
-    assert sorted(files) == sorted([*ODD, "link"])
+    assert sorted(files) == sorted(ODD)
     assert {(file.lines, file.refusal) for file in files.values()} == {(1, None)}
     assert found(inbox, known_of(files)) == {}
+
+
+def put_what_is_no_file(inbox: Path, outside: Path) -> dict[str, str]:
+    """One of each; gives how each is told."""
+    os.mkfifo(inbox / "pipe")
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(inbox / "socket"))
+    (inbox / "nowhere").symlink_to(inbox / "missing")
+    (inbox / "loop").symlink_to(inbox / "loop")
+    (inbox / "link").symlink_to(outside)
+    (inbox / "link.gz").symlink_to(outside)
+    told = {
+        "pipe": "a pipe",
+        "socket": "a socket",
+        **dict.fromkeys(("nowhere", "loop", "link", "link.gz"), "a symbolic link"),
+    }
+    if os.geteuid() == 0:
+        os.mknod(inbox / "device", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+        told["device"] = "a device file"
+    return told
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A file that is not for the inbox."""
+    path = tmp_path / "secret"
+    path.write_text("root\n")
+    return path
+
+
+def test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it(inbox: Path, outside: Path) -> None:
+    """Links, pipes, sockets and devices: an entry each, of which nothing was read; known the next time, whatever is written."""
+    told = put_what_is_no_file(inbox, outside)
+    (inbox / "good").write_text("{}\n")
+
+    files = found(inbox)
+    os.utime(inbox / "pipe", ns=(5, 5))
+
+    assert files.pop("good").refusal is None
+    assert {name: (file.lines, file.size) for name, file in files.items()} == dict.fromkeys(told, (0, 0))
+    assert all(told[name] in str(file.refusal) for name, file in files.items())
+    assert list(found(inbox, known_of(files))) == ["good"]
+
+
+def test_links_are_followed_where_the_source_allows_them(inbox: Path, outside: Path) -> None:
+    """Under their own names; those that lead nowhere are left alone."""
+    put_what_is_no_file(inbox, outside)
+    (inbox / "link.gz").unlink()
+
+    files = {Path(file.path).name: file for file in new_files(inbox, {}, links=True)}
+
+    assert (files["link"].lines, files["link"].refusal, changed(files["link"], links=True)) == (1, None, None)
+    assert files["link"].path == str(inbox / "link")
+
+
+def test_a_link_that_an_earlier_release_has_read_is_known(inbox: Path, outside: Path) -> None:
+    """It was registered with the size and time of what it names; it is neither read again nor refused."""
+    (inbox / "link").symlink_to(outside)
+    now = outside.stat()
+
+    assert found(inbox, {str(inbox / "link"): (now.st_size, now.st_mtime_ns)}) == {}
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "link"])
+def test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for(
+    inbox: Path, made: Callable[[Path], None]
+) -> None:
+    """Whoever opens it is told, at any time."""
+    made(inbox / "a")
+
+    with pytest.raises(regular_file.NoFile), listing.opened(str(inbox / "a"), False):
+        pass
+    with pytest.raises(regular_file.NoFile):
+        regular_file.check(str(inbox / "a"))
+    with pytest.raises(Retryable, match="vanished while its batch was read"):
+        next(line_reader.lines(line_reader.Range(str(inbox / "a"), 7, 0, 5, 5)))
+    assert file_identity.identity(inbox / "a") is None
 
 
 def test_a_name_that_is_not_utf8_is_refused_once(inbox: Path) -> None:
@@ -163,7 +238,7 @@ def test_an_unreadable_file_is_refused_and_the_others_are_found(inbox: Path) -> 
     if root:
         os.seteuid(65534)
     try:
-        files = found(inbox)
+        files = {Path(file.path).name: file for file in new_files(inbox, {}, links=True)}
     finally:
         if root:
             os.seteuid(0)
@@ -179,9 +254,9 @@ def test_files_that_vanish_while_we_look_stop_nothing(inbox: Path, monkeypatch: 
         (inbox / name).write_text("{}\n")
     count = listing._count_lines
 
-    def count_late(path: str) -> int:
+    def count_late(path: str, is_packed: bool) -> int:
         (inbox / "b").unlink(missing_ok=True)
-        return count(path)
+        return count(path, is_packed)
 
     monkeypatch.setattr(listing, "_count_lines", count_late)
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.backfill import chosen, moment
-from jobs.model import backfill
-from jobs.model.backfill import Span, closed_part, rows_of, spans, what_to_do
-from jobs.model.declare import Delta, Output, Postgres
-from jobs.model.errors import Refused, Retryable
-from jobs.model.windows import Fixed, Session, Sliding, Window, micros
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.declare.pipeline import Delta, Output, Postgres
+from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model import backfill
+from onlyonce.model.backfill import Span, closed_part, rows_of, spans, what_to_do
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.outputs.backfill import chosen, moment
 
 MINUTE = micros(timedelta(minutes=1))
 WINDOWS = st.sampled_from(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.model.batch import (
+from onlyonce.model.batch import (
     Batch,
     Outcome,
     Plan,
@@ -21,8 +21,8 @@ from jobs.model.batch import (
     to_micros,
     to_time,
 )
-from jobs.model.errors import InvariantBroken, Refused
-from jobs.model.frontier import Frontier
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.frontier import Frontier
 
 QUICK = settings(max_examples=50, deadline=None)
 PLAN = Plan(

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from jobs import declarations, settings
-from jobs.model.declare import Delta, Files, Output, Pipeline
-from jobs.model.errors import Refused
-from jobs.model.windows import Fixed
+from onlyonce import settings
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.windows import Fixed
+from onlyonce.model.errors import Refused
 
-HEAD = "from jobs.model.declare import Delta, Files, Output, Pipeline\n"
+HEAD = "from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline\n"
 SHOP = """
 Pipeline(name={name!r}, source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
          outputs=(Output(name="raw", transform="shop_rows:raw", sink=Delta()),))
@@ -279,3 +280,11 @@ def test_a_fingerprint_follows_what_decides_the_results(module: Callable[[str], 
     ]
 
     assert [differing(prints(plain), prints(shop(name, **c))) for c, _ in changes] == [wanted for _, wanted in changes]
+
+
+def test_a_declaration_against_the_old_names_is_told_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text("from jobs.model.declare import Pipeline\n")
+
+    with pytest.raises(Refused, match="from onlyonce import Pipeline"):
+        declarations.load([path])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jobs.declarations import fingerprint
-from jobs.model.backfill import what_to_do
-from jobs.model.declare import BigQuery, Files, Output, Pipeline, Sent, Webhook
-from jobs.model.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state
-from jobs.model.errors import Refused
-from jobs.model.windows import Fixed
+from onlyonce.declare.loading import fingerprint
+from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
+from onlyonce.declare.windows import Fixed
+from onlyonce.model.backfill import what_to_do
+from onlyonce.model.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state
+from onlyonce.model.errors import Refused
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOOK = Webhook(url="https://example.org/mail")
@@ -126,7 +126,7 @@ def test_window_keys_make_a_webhook_no_table() -> None:
 
 def test_how_rows_are_sent_may_change_under_a_begun_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address, its secret, pauses and attempts are in no fingerprint and in no target; the order of rows is."""
-    monkeypatch.setattr("jobs.declarations.transform", lambda _: what_to_do)
+    monkeypatch.setattr("onlyonce.declare.loading.transform", lambda _: what_to_do)
     moved = Webhook(connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2)
     before, after, ordered = (
         fingerprint(pipeline(output(sink)), "notify")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.model.frontier import MILLI, Frontier, closed_until, is_late
-from jobs.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.frontier import MILLI, Frontier, closed_until, is_late
 
 QUICK = settings(max_examples=50, deadline=None)
 SECOND = 1_000_000

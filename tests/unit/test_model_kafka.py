@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import declarations
-from jobs.model.declare import Pipeline
-from jobs.model.errors import Refused
-from jobs.model.kafka import Kafka
-from jobs.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from jobs.model.parts import receive_parts
-from jobs.model.plan import Need, changes
-from jobs.record_id import asked, of_file, of_place
-from jobs.spark import sources
+from onlyonce.catalog.record_id import asked, of_file, of_place
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.parts import receive_parts
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.model.plan import Need, changes
+from onlyonce.sources import sources
 from tests.support.shop import SHOP
 
 TOPIC = Kafka(topic="sales", servers="localhost:9092")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs.model.errors import EXIT_CODES, Refused, Superseded
-from jobs.model.long_run import (
+from onlyonce.model.errors import EXIT_CODES, Refused, Superseded
+from onlyonce.model.long_run import (
     BEATS,
     LongRun,
     Stopped,

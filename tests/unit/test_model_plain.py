@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.model import plain
+from onlyonce.model import plain
 
 FOUND = re.compile(plain.pattern(["id", "ident", "at", "odd (name).*"], "at"))
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.feed.publish import paced
-from jobs.model.declare import Delta, Output, Pipeline, PubSub
-from jobs.model.errors import Refused
-from jobs.model.landing import NO_OBJECT, Flow, Message, line
-from jobs.model.sources import LARGEST_MESSAGE
+from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
+from onlyonce.declare.sources import LARGEST_MESSAGE
+from onlyonce.local.feed.publish import paced
+from onlyonce.model.errors import Refused
+from onlyonce.model.landing import NO_OBJECT, Flow, Message, line
 
 NAME = "projects/p/subscriptions/s"
 BY_ID = PubSub(subscription=NAME)

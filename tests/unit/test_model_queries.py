@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sql import FOLDER, queries
+from onlyonce.statements import queries
 
-CODE = [FOLDER.parent / name for name in ("jobs", "plugins")]
+FOLDER = Path(__file__).parents[2] / "sql"
+CODE = [FOLDER.parent / name for name in ("onlyonce", "jobs")]
 FILES = sorted(path.stem for path in FOLDER.glob("*.sql") if path.stem != "inspect")
 ASKING = {"ask": 1, "do": 1, "do_many": 1, "copy": 1}
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from jobs.declarations import fingerprint
-from jobs.model.declare import Custom, Files, Growing
-from jobs.model.errors import Refused
-from jobs.model.parts import receive_parts
-from jobs.model.plan import Need, changes
-from jobs.spark import custom
-from jobs.spark.growing import Known
+from onlyonce.declare.loading import fingerprint
+from onlyonce.declare.parts import receive_parts
+from onlyonce.declare.pipeline import Custom, Files, Growing
+from onlyonce.model.errors import Refused
+from onlyonce.model.plan import Need, changes
+from onlyonce.sources import custom
+from onlyonce.sources.files.growing import Known
 from tests.support.shop import SHOP
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.model.errors import InvariantBroken
-from jobs.model.units import FLOAT_TOLERANCE, Content, UnitId, compare
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.units import FLOAT_TOLERANCE, Content, UnitId, compare
 
 QUICK = settings(max_examples=50, deadline=None)
 UNIT = UnitId("shop/per_shop/1", 17, "per_shop", 3)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs.model.finding import Finding
-from jobs.model.waiting import DAY, HOUR, waiting
+from onlyonce.model.finding import Finding
+from onlyonce.model.waiting import DAY, HOUR, waiting
 
 Row = dict[str, Any]
 OF: Row = {"pipeline": "shop", "instance": "shop", "output": "mail"}
 ROWS: dict[str, Row] = {
     "long_runs": OF | {"attempt": 3, "driver": "m:1:a", "run_id": "r", "quiet_seconds": 121.0},
+    "down": OF | {"why": "it is refused"},
     "files": OF | {"files": 8, "place": "shop/mail", "waiting_seconds": HOUR + 1},
     "given_up": OF | {"state": "dead", "rows": 2, "unanswered": 0, "answer": "422 no"},
     "undelivered": OF | {"rows": 5, "quiet_seconds": HOUR + 1, "at_work": False},
@@ -23,7 +24,7 @@ ROWS: dict[str, Row] = {
     },
 }  # fmt: skip
 KINDS = {
-    "long_runs": "lost long run", "files": "files without final names", "given_up": "dead letters",
+    "long_runs": "lost long run", "down": "output stands still", "files": "files without final names", "given_up": "dead letters",
     "undelivered": "undelivered rows", "subscriptions": "held catalog",
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs import lineage
+from onlyonce.run import lineage
 
 
 def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:

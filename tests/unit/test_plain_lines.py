@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.spark import plain_lines
+from onlyonce.sources.parse import plain_lines
 
 KINDS = {"id": "string", "at": "timestamp", "day": "date"}
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

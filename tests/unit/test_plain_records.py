@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from jobs.spark import arrived, block_files, plain_records
+from onlyonce.receive import arrived, block_files
+from onlyonce.sources.parse import plain_records
 
 NOON = 1_772_366_400_000_000
 BOUND = NOON + 86_400_000_000
@@ -34,8 +35,8 @@ def lines(*values: str | None, reasons: dict[int, str] | None = None, first: int
     """A batch of lines, at the bytes from `first` on of file 7."""
     return pa.RecordBatch.from_pydict(
         {
-            "value": pa.array(values, pa.string()),
-            "reason": pa.array([(reasons or {}).get(n) for n in range(len(values))], pa.string()),
+            "oo_line": pa.array(values, pa.string()),
+            "oo_refused": pa.array([(reasons or {}).get(n) for n in range(len(values))], pa.string()),
             "oo_file": pa.array([7] * len(values), pa.int64()),
             "oo_position": pa.array(range(first, first + len(values)), pa.int64()),
         }
@@ -51,24 +52,25 @@ def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[s
     """The records of all blocks with the partition that each is for, and the lines that are left; both go by files."""
     told = [row for batch in block_files.into(folder, lambda _: batches)(iter([])) for row in batch.to_pylist()]
     blocks = [block_files.Block(**row) for row in told if row["target"] is not None]
-    left = block_files.left_in([row["file"] for row in told if row["target"] is None])
+    left = [batch for row in told if row["target"] is None for batch in block_files.left_in(row["file"])]
     records = [
         record | {"target": block.target}
         for block in blocks
         for part in arrived.share([block.fetched], ROWS, None)
         for record in arrived.records_of(part).to_pylist()
     ]
-    return records, [line for batch in left for line in batch.column("value").to_pylist()]
+    return records, [line for batch in left for line in batch.column("oo_line").to_pylist()]
 
 
 def test_each_line_is_in_a_block_or_left_and_never_both(tmp_path: Path) -> None:
     """Odd lines, what could not be read, and records that would not be kept are left to Spark's parser."""
     odd = [
         line("a\\n"), "", '{"id":"x","more":1}', '{"at":"2026-03-01T12:00:00Z"}', '{"id":"y"}', line("z", '"2027-01-01T00:00:00Z"'),
+        line("w", '"1969-12-31T23:59:59.999999Z"'), line("v", "-1"),
     ]  # fmt: skip
-    given = [line("a"), *odd, line("b"), line("/lost")]
+    given = [line("a"), *odd, line("b", '"1970-01-01T00:00:00Z"'), line("/lost")]
     records, left = opened(
-        reader()(iter([lines(*given, reasons={8: "it is gone"}), lines(), lines(line("c"))])), tmp_path
+        reader()(iter([lines(*given, reasons={10: "it is gone"}), lines(), lines(line("c"))])), tmp_path
     )
 
     assert [record["id"] for record in records] == ["a", "b", "c"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,10 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from jobs.model.declare import Files, Pipeline
-from jobs.spark import typed_files
-from jobs.spark.listing import Damaged, InputFile, new_files
-from jobs.spark.typed_files import Part
+from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
+from onlyonce.sources.files.listing import Damaged, InputFile, new_files
+from onlyonce.sources.files.typed_files import Part
 from tests.support.shop import SHOP
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -41,10 +42,10 @@ def sales(count: int) -> list[dict[str, Any]]:
     return [{"id": f"s{n}", "at": NOON + timedelta(seconds=n), "cents": n, "more": "x"} for n in range(count)]
 
 
-def put_avro(path: Path, records: list[dict[str, Any]]) -> None:
+def put_avro(path: Path, records: list[dict[str, Any]], **options: Any) -> None:
     """With many blocks."""
     with path.open("wb") as file:
-        fastavro.writer(file, AVRO, records, sync_interval=400)
+        fastavro.writer(file, AVRO, records, sync_interval=400, **options)
 
 
 def put_parquet(path: Path, records: list[dict[str, Any]], **options: Any) -> None:
@@ -155,3 +156,111 @@ def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> Non
     assert "no column at" in said["b.parquet"]
     assert "no column id" in said["c.parquet"]
     assert all("cut short or damaged" in said[name] for name in ("d.avro", "e.parquet", "f.parquet"))
+
+
+@pytest.mark.parametrize("form", PUT)
+@pytest.mark.parametrize("codec", ["plain", "packed"])
+def test_a_row_that_is_too_large_is_told_and_the_others_are_read(form: str, codec: str, tmp_path: Path) -> None:
+    """With its number, its size and how it begins; also where many rows share the large value."""
+    path = tmp_path / "file"
+    records = sales(220)
+    for number in (3, 4, 117):
+        records[number] |= {"id": "é" * 1000}
+    PUT[form](path, records, **({} if codec == "plain" else PACKED[form]))
+    pipeline = replace(of(form), source=replace(of(form).source, max_record_bytes=1500))  # type: ignore[arg-type, type-var]
+
+    found = [
+        row for batch in typed_files._reader(pipeline)(Part(str(path), 1, None, 0, 0)) for row in batch.to_pylist()
+    ]
+
+    assert typed_files.counter(pipeline)(str(path)) == 220
+    assert [row["oo_position"] for row in found] == list(range(220))
+    bad = {row["oo_position"]: row for row in found if row["oo_refused"]}
+    assert sorted(bad) == [3, 4, 117]
+    assert {(row["id"], row["at"], row["cents"]) for row in bad.values()} == {(None, None, None)}
+    assert re.fullmatch(
+        rf"row 117 of {path} has 20\d\d bytes, and max_record_bytes is 1500; kept is how it begins",
+        bad[117]["oo_refused"],
+    )
+    assert bad[3]["oo_line"].startswith('{"id": "é')
+    assert len(bad[3]["oo_line"].encode()) <= 1024
+    assert [row["id"] for row in found if not row["oo_refused"]] == [
+        r["id"] for n, r in enumerate(records) if n not in bad
+    ]
+
+
+PACKED: dict[str, dict[str, Any]] = {"avro": {"codec": "deflate"}, "parquet": {"compression": "zstd"}}
+
+
+def test_rows_that_share_a_large_value_are_written_out_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kilobytes of Parquet would else be gigabytes at once."""
+    for module in (row_sizes, parquet_files):
+        monkeypatch.setattr(module, "AT_ONCE", 1 << 20)
+    path = tmp_path / "file"
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 18)])
+    parquet.write_table(pa.table({"id": [f"{n}" for n in range(5000)], "at": [NOON] * 5000, "shop": shared}), path)
+    assert path.stat().st_size < 1 << 20
+
+    largest, count = 0, 0
+    for batch in typed_files._reader(of("parquet"))(Part(str(path), 1, None, 0, 0)):
+        largest, count = max(largest, batch.nbytes), count + batch.num_rows
+
+    assert count == 5000
+    assert largest < 1 << 21
+
+
+NESTED: Any = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+DEEP: Any = "long"
+for _ in range(100):
+    DEEP = {"type": "array", "items": DEEP}
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (NESTED, "values of its own type inside"), (DEEP, "deep inside each other"),
+    ({"type": "array", "items": "null"}, "takes no bytes"),
+])  # fmt: skip
+def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str, tmp_path: Path) -> None:
+    """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has any length."""
+    schema = {
+        "type": "record",
+        "name": "sale",
+        "namespace": "com.shop",
+        "fields": [*AVRO["fields"], {"name": "x", "type": kind}],
+    }
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, [])
+
+    with pytest.raises(Damaged, match=said):
+        typed_files.counter(of("avro"))(str(path))
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "null"])
+def test_a_block_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of other blocks is read."""
+    monkeypatch.setattr(avro_files, "BLOCK", 1 << 20)
+    good, bomb = tmp_path / "good", tmp_path / "bomb"
+    for path, size in ((good, 1 << 19), (bomb, 1 << 21)):
+        with path.open("wb") as file:
+            fastavro.writer(file, AVRO, [*sales(1), sales(1)[0] | {"more": "x" * size}], codec=codec, sync_interval=1)
+
+    assert typed_files.counter(of("avro"))(str(good)) == 2
+    with pytest.raises(Damaged, match="a block of it"):
+        typed_files.counter(of("avro"))(str(bomb))
+
+
+def test_a_column_that_unpacks_to_a_thousand_times_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is unpacked."""
+    monkeypatch.setattr(parquet_files, "LARGE", 1 << 20)
+    path = tmp_path / "file"
+    table = pa.table({"id": ["x" * (1 << 24)], "at": [NOON]})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+
+    with pytest.raises(Damaged, match="bytes of its column id unpack to"):
+        typed_files.counter(of("parquet"))(str(path))

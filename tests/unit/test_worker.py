@@ -7,7 +7,7 @@ import sys
 
 LOOK = """
 import gc, weakref
-from jobs.spark.worker import settle
+from onlyonce.session.worker import settle
 settle()
 frozen = gc.get_freeze_count()
 class Made: pass

@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.chunks import xxh64
+from onlyonce.catalog import xxh64
 
 TEXTS = st.lists(st.text(max_size=140), max_size=40)
 

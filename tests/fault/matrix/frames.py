@@ -20,8 +20,8 @@ from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from jobs.model.declare import split_ddl
-from jobs.spark import delta
+from onlyonce.declare.pipeline import split_ddl
+from onlyonce.storage import delta
 from tests.contract.task import hash_of
 
 Dict = dict[str, Any]

@@ -28,33 +28,23 @@ import pyspark
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from jobs.commitlog import lineages
-from jobs.commitlog.connect import Database, run
-from jobs.failpoints import passing
-from jobs.model.batch import Batch
-from jobs.model.declare import Output
-from jobs.model.errors import OnlyonceError
-from jobs.model.units import Content, UnitId
-from jobs.spark import (
-    arrived,
-    checkpoint,
-    content,
-    delta,
-    events,
-    outputs,
-    plain_records,
-    postgres_plain,
-    postgres_unit,
-    receive,
-    receive_unit,
-    results,
-    source_files,
-    staging,
-    windowing,
-)
-from jobs.spark.query import OnBatch, Query
-from jobs.spark.run_context import RunContext
-from jobs.spark.sink_postgres import PostgresWriter
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.declare.pipeline import Output
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.units import Content, UnitId
+from onlyonce.outputs import outputs, results, windowing
+from onlyonce.receive import arrived, events, receive, receive_unit
+from onlyonce.session.query import OnBatch, Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import content
+from onlyonce.sinks.postgres import postgres_plain, postgres_unit
+from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
+from onlyonce.sources.files import source_files
+from onlyonce.sources.parse import plain_records
+from onlyonce.storage import checkpoint, delta, staging
 from tests.contract.task import Context, hashed
 from tests.fault.matrix import declared, frames
 from tests.fault.matrix.declared import Row
@@ -90,7 +80,7 @@ class Play:
 
 
 def main(play: Play) -> None:
-    """What `jobs.stream` does: receive, close, outputs. Raises the platform's errors."""
+    """What `onlyonce.run.stream` does: receive, close, outputs. Raises the platform's errors."""
     os.environ["ONLYONCE_HOME"], os.environ["ONLYONCE_DATABASE_URL"] = play.home, play.url
     pipeline = declared.declare(play.name, list(play.kinds), play.suffix, play.mode)
     database = Database(play.url)
@@ -125,7 +115,7 @@ def _played(play: Play) -> Any:
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
         (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
-        (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda b: b),
+        (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (arrived, "records", _records),
         (plain_records, "reader", lambda *given: None), (arrived, "exchanged", _exchanged), (arrived, "mapped", lambda *given: _mapped(tasks, *given)),
         (receive, "drain_query", drain_query),

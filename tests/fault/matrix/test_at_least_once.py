@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from jobs import lineage
+from onlyonce.run import lineage
 from tests.fault import ledger
 from tests.fault.matrix import declared
 from tests.fault.matrix.declared import KINDS, Row

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from jobs.local.processes import wait_until
+from onlyonce.local.processes import wait_until
 from tests.fault.matrix.declared import KINDS
 from tests.fault.matrix.world import AGAIN, PATIENCE, Run, World
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, PASSED, Proxy

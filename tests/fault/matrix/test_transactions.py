@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from jobs.model.errors import InvariantBroken
-from jobs.spark import delta
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.storage import delta
 from tests.fault.matrix.frames import Frame, make, schema_of
 
 COLUMN = schema_of("n long")

@@ -17,7 +17,7 @@ import psutil
 import psycopg2
 from deltalake import DeltaTable
 
-from jobs.local.processes import wait_until
+from onlyonce.local.processes import wait_until
 from tests.fault import ledger
 from tests.fault.matrix import declared
 from tests.fault.matrix.declared import Row

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jobs import failpoints
-from jobs.commitlog import connect
+from onlyonce import failpoints
+from onlyonce.commitlog import connect
 from tests.fault.matrix.play import Play, child
 from tests.support.platform import ROOT
 
@@ -32,7 +32,7 @@ LATE = (
     "pyarrow.dataset",
     "pyarrow.parquet",
     "sqlalchemy.dialects.postgresql.psycopg2",
-    "jobs.spark.sink_delta",
+    "onlyonce.sinks.sink_delta",
 )
 """What the children need and would import late, each for itself."""
 

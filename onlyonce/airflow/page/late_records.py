@@ -1,0 +1,42 @@
+"""The records that came too late for an output: the first of them, from the table `events`, as `onlyonce late` finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+
+from onlyonce import settings
+from onlyonce.airflow.page.read import Row
+from onlyonce.airflow.page.search import beyond_reach
+from onlyonce.cli import fates
+from onlyonce.declare import loading as declarations
+from onlyonce.model.errors import OnlyonceError
+
+SHOWN = 20
+MOST_RECORDS = 2_000_000
+"""Of one table, how many the page judges: two seconds or so."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """How many (record, window) pairs there are, the first of them, and why there are none to be shown."""
+
+    total: int = 0
+    rows: list[Row] = field(default_factory=list)
+    remark: str | None = None
+
+
+def of_output(name: str, instance: str, output: str) -> Late:
+    """What `events` knows of it; by the declaration of pipeline `name` as it is now. Called by the page. Raises nothing of its own."""
+    path = settings.data_dir(instance) / "events"
+    if not (path / "_delta_log").is_dir():
+        return Late(remark="the table events can't be seen from here")
+    if too_many := beyond_reach(instance, DeltaTable(str(path)), MOST_RECORDS):
+        return Late(remark=too_many)
+    try:
+        pipeline = declarations.one(name)
+    except OnlyonceError as error:
+        return Late(remark=f"{error.what}; next: {error.hint}")
+    total, rows = fates.late(pipeline, instance, SHOWN, output)
+    return Late(total, [row | {"id": {column: row[column] for column in pipeline.record_id}} for row in rows])

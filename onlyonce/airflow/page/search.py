@@ -1,0 +1,158 @@
+"""What became of something: a unit, a batch, a run, or a record. Behind the one function `find`.
+
+A record is sought in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
+the columns asked for of the whole table, so a table that is too large is not searched from a web page.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from onlyonce import settings
+from onlyonce.airflow.page.read import Ask, Row
+from onlyonce.catalog import record_id
+from onlyonce.model.errors import Refused
+from onlyonce.storage import event_rows
+
+MOST_RECORDS = 20_000_000
+"""Of one table, how many the page looks through: some seconds on a disk of today."""
+SHOWN = 20
+
+_BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
+_PLATFORM = (
+    "oo_kind",
+    "oo_high",
+    "oo_low",
+    "oo_event_time",
+    "oo_system_time",
+    "oo_lineage",
+    "oo_batch",
+    "oo_partition",
+    "oo_reason",
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: rows of `unit`, `batch`, `batches_of_run`, and records; and where it did not look."""
+
+    units: list[Row] = field(default_factory=list)
+    batches: list[Row] = field(default_factory=list)
+    runs: list[Row] = field(default_factory=list)
+    records: list[Row] = field(default_factory=list)
+    asked_for_record: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.units or self.batches or self.runs or self.records)
+
+
+def find(ask: Ask, text: str) -> Found:
+    """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value` pairs.
+
+    Raises Refused for what can't be read as one of these. Called by the page.
+    """
+    text = text.strip()
+    if record_id.HEX.fullmatch(text):
+        wanted = record_id.from_hex(text)
+        return _records(ask, {"oo_high": wanted.high, "oo_low": wanted.low})
+    runs = ask("batches_of_run", run_id=text, pipeline=None, n=SHOWN)
+    if runs:
+        return Found(runs=runs)
+    if "=" in text:
+        return _records(ask, _pairs(text))
+    units = ask("unit", unique_id=text)
+    batch = _BATCH.fullmatch(text)
+    batches = ask("batch", lineage=batch["lineage"], batch=int(batch["batch"])) if batch else []
+    return Found(units=units, batches=batches)
+
+
+def _records(ask: Ask, wanted: dict[str, Any]) -> Found:
+    found = Found(asked_for_record=True)
+    known = False
+    for pipeline in ask("pipelines", instance=None):
+        rows = _in_events(pipeline["instance"], wanted, found.remarks)
+        known = known or rows is not None
+        found.records.extend(rows or [])
+    if not known and not found.remarks:
+        found.remarks.append(f"no pipeline has a column {' and '.join(wanted)}")
+    for record in found.records:
+        batch = ask("batch", lineage=record["lineage"], batch=record["batch"])
+        record["state"] = batch[0]["state"] if batch else "not in the log"
+    return found
+
+
+def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> list[Row] | None:
+    """The first records with these values; None where the table is not there or has no such columns."""
+    path = settings.data_dir(instance) / "events"
+    if not (path / "_delta_log").is_dir():
+        return None
+    table = DeltaTable(str(path))
+    rows = event_rows.dataset(path, table)
+    if not wanted.keys() <= set(rows.schema.names):
+        return None
+    if too_many := beyond_reach(instance, table, MOST_RECORDS):
+        remarks.append(f"{too_many}: onlyonce sql, or Spark")
+        return []
+    chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
+    return [_record(instance, row) for row in chosen.to_pylist()]
+
+
+def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
+    """Why a table `events` is not looked through for a web page; None where it has at most so many records."""
+    records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
+    return f"{instance} has {records:,} records, too many to look through from here" if records > most else None
+
+
+def _all_of(schema: pa.Schema, wanted: dict[str, Any]) -> pc.Expression:
+    condition = pc.field("oo_kind") != "control"
+    for column, value in wanted.items():
+        condition &= pc.field(column) == _as(schema.field(column).type, column, value)
+    return condition
+
+
+def _as(kind: pa.DataType, column: str, value: Any) -> pa.Scalar:
+    try:
+        if pa.types.is_timestamp(kind):
+            return _instant(value).cast(kind)
+        return pa.scalar(value).cast(kind)
+    except pa.ArrowInvalid as error:
+        raise Refused(
+            f"{value!r} is no {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
+        ) from error
+
+
+def _instant(text: str) -> pa.Scalar:
+    return pc.assume_timezone(pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us")), "UTC")
+
+
+def _record(instance: str, row: Row) -> Row:
+    values = {name: value for name, value in row.items() if not name.startswith("oo_") and value is not None}
+    identity = str(record_id.RecordId(row["oo_high"], row["oo_low"]))
+    told = {name.removeprefix("oo_"): row[name] for name in _PLATFORM}
+    return told | {"instance": instance, "id": identity, "values": values, "raw": row["oo_raw"]}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    try:
+        parts = [part.partition("=") for part in shlex.split(text)]
+    except ValueError as error:
+        raise Refused(
+            f"{text!r} can't be read: {error}", hint="quote a value with blanks: when='2013-01-29 10:15:00'"
+        ) from error
+    return _without_the_platforms({name: value for name, _, value in parts})
+
+
+def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
+    if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
+        raise Refused(f"{unknown[0]!r} is no declared column", hint="carrier=UA flight=1545, each of them column=value")
+    return wanted

@@ -1,0 +1,125 @@
+"""What a person sees of a pipeline in Airflow: the page of its DAG and the form of a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param
+
+from onlyonce.declare.pipeline import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from onlyonce.declare.sources import WithInbox
+from onlyonce.declare.windows import Window
+
+
+def page(pipeline: Pipeline) -> str:
+    """The DAG's documentation in Markdown, from the declaration alone."""
+    silence = (
+        f"when the source has been silent for {pipeline.idle_after}" if pipeline.idle_after else "never by silence"
+    )
+    return f"""\
+Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, takes in what comes. Running it again, or
+clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
+
+- **Source**: {_source(pipeline)}
+- **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
+- **A re-delivery** {_again(pipeline)}
+- **Windows** close as time goes on in the data, with *close* in the form, and {silence}
+
+{outputs_table(pipeline)}
+"""
+
+
+def _again(pipeline: Pipeline) -> str:
+    if pipeline.by_position:
+        return (
+            f"{'under another offset' if isinstance(pipeline.source, Kafka) else 'in another file'} is another record"
+        )
+    return f"is recognised for {pipeline.dedup_horizon} of running time, and dropped"
+
+
+def outputs_table(pipeline: Pipeline) -> str:
+    """The outputs as a Markdown table. The page of the backfill has it too."""
+    rows = [_row(pipeline, output) for output in pipeline.outputs]
+    return "\n".join(["| output | made by | windows | lateness | written to |", "|---|---|---|---|---|", *rows])
+
+
+def form(pipeline: Pipeline) -> dict[str, Param]:
+    """The Params of a run; the same words as the options of `onlyonce run`."""
+    files = {} if isinstance(pipeline.source, Kafka) else _files(pipeline.source)
+    return {
+        "mode": Param(
+            "drain", type="string", enum=["drain", "forever"], title="Mode",
+            description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
+            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's slot.",
+        ),
+        "every": Param(
+            5, type="number", minimum=0, title="Every",
+            description="With forever: how many seconds it waits between two looks.",
+        ),
+        "close": Param(
+            False, type="boolean", title="Close",
+            description="The input has ended: all windows that have data close. Later data goes on as usual.",
+        ),
+        "bounded": Param(
+            False, type="boolean", title="Bounded",
+            description="A run of its own over all input, with targets of its own; nothing is late.",
+        ),
+        **files,
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
+        ),
+    }  # fmt: skip
+
+
+def _files(source: WithInbox) -> dict[str, Param]:
+    return {
+        "max_files": Param(
+            None, type=["null", "integer"], minimum=1, title="Files a batch",
+            description=f"How many files one batch takes; empty: {source.max_files_a_batch}, as declared.",
+        ),
+    }  # fmt: skip
+
+
+def _source(pipeline: Pipeline) -> str:
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        return f"Kafka, the topic `{source.topic}`, {source.max_offsets_a_batch} offsets a batch"
+    if isinstance(source, Custom):
+        return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
+    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{pipeline.name}'}`, {source.max_files_a_batch} files a batch"
+    if isinstance(source, PubSub):
+        return f"Pub/Sub, `{source.subscription}`, landed in {folder}"
+    return f"files that grow, in {folder}" if isinstance(source, Growing) else folder
+
+
+def _place(pipeline: Pipeline) -> str:
+    return (
+        "its place: the partition and the offset"
+        if isinstance(pipeline.source, Kafka)
+        else "its place: the file and the byte at which it begins"
+    )
+
+
+def _row(pipeline: Pipeline, output: Output) -> str:
+    root = pipeline.output(output.from_output) if output.from_output else output
+    made_by = f"`{output.transform}`" + (f" from `{root.name}`" if output.from_output else "")
+    lateness = str(root.lateness) if root.window else "never late"
+    kind, _, place = target(pipeline, output).partition(":")
+    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
+    return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {lateness} | {sink} |"
+
+
+def _how(output: Output) -> str:
+    sink = output.sink
+    return f"{sink.shards} a window, {sink.format}" if isinstance(sink, FileSink) else sink.write
+
+
+def _windows(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
+    return f"{type(window).__name__.lower()}: {', '.join(parts)}"
+
+
+def _words(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)

@@ -1,0 +1,22 @@
+"""A report in a task's log: one line for each row. For tasks without a driver, whose log Airflow has configured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from onlyonce.model.report import Report
+
+
+def tell(report: Report, log: logging.Logger) -> None:
+    """Write a report line by line. No errors."""
+    log.info("%s: %s", report.title, _text(report.facts))
+    for table, rows in report.tables.items():
+        for row in rows:
+            log.info("%s: %s", table, _text(row))
+    for warning in report.warnings:
+        log.warning(warning)
+
+
+def _text(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,201 @@
+"""The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection, text
+
+from onlyonce.catalog.binary_copy import copy, int4, int8
+from onlyonce.commitlog.connect import ask, do
+from onlyonce.model.collecting import BUCKET
+
+BUCKET_SECONDS = int(BUCKET.total_seconds())
+"""System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""
+
+Probe = Literal["own_bucket", "live_buckets"]
+"""Which buckets may hold an earlier delivery of a record. Its own, when a re-delivery keeps its system time (a
+broker's timestamp); every live one, when the publisher may send it again under a new one (a file is listed anew)."""
+
+
+@dataclass(frozen=True)
+class ChunkKey:
+    """Where a chunk is: its bucket, and the receive unit that made it."""
+
+    bucket: int
+    lineage: str
+    batch_id: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a receive unit needs to know to ask and to add: its own coordinates."""
+
+    instance: str
+    bucket: int
+    floor: int
+    lineage: str
+    batch_id: int
+    partition: int
+    partitions: int
+    probe: Probe = "live_buckets"
+    edge: int = 0
+
+    def near_edge(self, bucket: int) -> bool:
+        """Whether a bucket is within `edge` buckets of the floor, if anything was collected: soon it is forgotten."""
+        return 0 < self.floor <= bucket < self.floor + self.edge
+
+    @property
+    def is_remnant(self) -> bool:
+        """Whether the ids of this unit's bucket are collected: what it reads can't be told from duplicates."""
+        return self.bucket < self.floor
+
+
+def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
+    """The chunks of earlier batches that can hold an id of this partition, with their number of ids.
+
+    Only batches below this one, so that a replay decides the same again in whatever order the Delta
+    commit and the catalog commit happened.
+    """
+    rows = ask(
+        connection, "catalog", "chunks",
+        instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
+        partition=place.partition, partitions=place.partitions,
+        only_bucket=place.bucket if place.probe == "own_bucket" else None,
+    )  # fmt: skip
+    return [(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count) for r in rows]
+
+
+def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
+    """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
+    rows = ask(connection, "catalog", "ids", **_key(instance, key))
+    return bytes(rows[0].ids) if rows else None
+
+
+def in_bucket(connection: Connection, instance: str, lineage: str, bucket: int) -> list[bytes]:
+    """The packed ids of a lineage in a bucket, chunk by chunk."""
+    rows = ask(connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
+    return [bytes(row.ids) for row in rows]
+
+
+def slices(
+    connection: Connection, instance: str, key: ChunkKey, count: int, starts: list[int], ends: list[int]
+) -> list[bytes] | None:
+    """The packed ids of a chunk of `count`, from each start to before each end; None when it was merged.
+
+    The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
+    """
+    rows = ask(connection, "catalog", "slices", id_count=count, starts=starts, ends=ends, **_key(instance, key))
+    return [bytes(row.part) for row in rows] if rows else None
+
+
+def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
+    """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
+    rows = ask(
+        connection, "catalog", "filters",
+        instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
+        batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
+    )  # fmt: skip
+    return {
+        ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition): None if r.filter is None else bytes(r.filter)
+        for r in rows
+    }
+
+
+def mend(connection: Connection, instance: str, key: ChunkKey, bloom: bytes) -> None:
+    """Store a filter that was made again, in place of one that was missing or damaged."""
+    do(connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
+
+
+def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None = None) -> None:
+    """Add this unit's chunk, in the transaction of its claim."""
+    row = (
+        place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
+        int4(place.partitions), packed, int4(len(packed) // 16), bloom,
+    )  # fmt: skip
+    copy(connection, "catalog", "add_chunk", [row])
+
+
+@dataclass(frozen=True)
+class LookUps:
+    """What it took to know which ids are in the catalog, in (id, chunk) pairs; nothing where no chunk was asked.
+
+    `spared`: the filter said no. `made`: it said maybe, and the exact ids were asked. `false_positives`: of these, in vain.
+    `near`: how many ids were found in buckets near the edge of the dedup horizon.
+    """
+
+    spared: int = 0
+    made: int = 0
+    false_positives: int = 0
+    near: int = 0
+
+
+def note_look_ups(connection: Connection, unique_id: str, took: LookUps) -> None:
+    """Note in a unit what its look-ups came to, in the transaction of its claim."""
+    if took.spared or took.made:
+        do(
+            connection, "catalog", "note_look_ups",
+            unique_id=unique_id, spared=took.spared, false_positives=took.false_positives, near=took.near,
+        )  # fmt: skip
+
+
+def without_ids(connection: Connection, instance: str) -> list[Any]:
+    """The at-least-once batches (lineage, batch_id, bucket, kept) whose ids are wanted and not in the catalog."""
+    return ask(connection, "catalog", "without_ids", instance=instance)
+
+
+def ids_added(connection: Connection, lineage: str, batch_id: int) -> bool:
+    """Note that the ids of a batch are added, in their transaction; False when another driver has added them."""
+    return bool(ask(connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
+
+
+def floor(connection: Connection, instance: str) -> int:
+    """The collection floor of a batch that keeps no ids, held until the transaction ends."""
+    return int(ask(connection, "catalog", "floor", instance=instance)[0].gc_floor)
+
+
+def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
+    """Make the partition of a bucket before a batch needs it; gives the collection floor.
+
+    Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
+    CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them (experiments, A10).
+    """
+    row = ask(connection, "catalog", "floor", instance=instance)[0]
+    parent, child = f"catalog_{row.instance_no}", f"catalog_{row.instance_no}_{bucket}"
+    if bucket >= row.gc_floor and not _exists(connection, child):
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": parent})
+        if not _exists(connection, parent):
+            _make(
+                connection, parent, "catalog_chunks", "FOR VALUES IN ({})", (instance,), "PARTITION BY RANGE (bucket)"
+            )
+        if not _exists(connection, child):
+            _make(connection, child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
+    return int(row.gc_floor)
+
+
+def _key(instance: str, key: ChunkKey) -> dict[str, Any]:
+    return {
+        "instance": instance, "bucket": key.bucket, "lineage": key.lineage, "batch_id": key.batch_id,
+        "partition": key.partition,
+    }  # fmt: skip
+
+
+def _exists(connection: Connection, table: str) -> bool:
+    found = connection.execute(text("SELECT to_regclass(:name) IS NOT NULL"), {"name": f"onlyonce_private.{table}"})
+    return bool(found.scalar())
+
+
+def _make(connection: Connection, child: str, parent: str, bounds: str, values: tuple[object, ...], by: str) -> None:
+    cursor = connection.connection.cursor()
+    names = {
+        "child": identifiers.Identifier("onlyonce_private", child),
+        "parent": identifiers.Identifier("onlyonce_private", parent),
+        "bounds": identifiers.SQL(bounds).format(*[identifiers.Literal(v) for v in values]),
+        "by": identifiers.SQL(by),
+    }
+    make = "CREATE TABLE {child} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) {by}"
+    cursor.execute(identifiers.SQL(make).format(**names))
+    cursor.execute(identifiers.SQL("ALTER TABLE {parent} ATTACH PARTITION {child} {bounds}").format(**names))

@@ -1,0 +1,126 @@
+"""The effects of garbage collection: raise an instance's floor, then drop the buckets below it.
+
+Protocol step 9. The floor is stored first, so a batch that begins from then on does not ask for what goes; a
+batch that has begun holds the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
+
+Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket goes now. One that a long reader holds is left for
+the next time; it is below the floor, so nothing asks for it any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import ask, do
+from onlyonce.model import collecting
+
+SHORT_WAIT = "500ms"
+"""How long a drop waits for running look-ups, while new ones queue behind it. They are short, so it is enough."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The table of one bucket that may go; `detaching`: somebody's DETACH CONCURRENTLY was not finished."""
+
+    name: str
+    bucket: int
+    detaching: bool
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What one bucket held."""
+
+    bucket: int
+    chunks: int
+    ids: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """An instance of a pipeline; `ended`: all its lineages are closed, as a bounded run's are when it has finished."""
+
+    instance: str
+    pipeline: str
+    ended: bool
+
+
+def instances(connection: Connection) -> list[tuple[str, str]]:
+    """(instance, pipeline) of all that is registered."""
+    return [(row.instance, row.pipeline) for row in ask(connection, "collect", "instances")]
+
+
+def no_new_run(connection: Connection) -> None:
+    """Until the transaction ends nobody registers an instance, so none lists an inbox for the first time."""
+    do(connection, "collect", "no_new_run")
+
+
+def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
+    """All instances of some pipelines."""
+    return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
+
+
+def committed_cuts(connection: Connection, instance: str) -> dict[int, dict[str, str]]:
+    """The cuts of the inbox, by their number in the registry, whose batches an instance has committed, each with the
+    files that it could not read."""
+    return {row.batch_no: row.facts for row in ask(connection, "collect", "committed_cuts", instance=instance)}
+
+
+def near_horizon(connection: Connection) -> list[dict[str, Any]]:
+    """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how many."""
+    return [dict(row._mapping) for row in ask(connection, "collect", "near_horizon")]
+
+
+def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[int, int]:
+    """Decide on the floor and store it; gives (before, after)."""
+    before = int(ask(connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
+    rows = ask(connection, "collect", "known", instance=instance, floor=before)
+    begun = [row for row in rows if row.state == "begun"]
+    held = ask(connection, "collect", "held", instance=instance)[0].bucket
+    known = collecting.Known(
+        floor=before,
+        committed=[row.bucket for row in rows if row.state == "committed"],
+        uncommitted=[row.bucket for row in begun],
+        begun_with=[row.begun_with for row in begun],
+        unacknowledged=[] if held is None else [held],
+    )
+    after = collecting.floor(known, horizon)
+    do(connection, "collect", "raise_floor", instance=instance, floor=after)
+    return before, after
+
+
+def below_floor(connection: Connection, instance: str) -> list[Bucket]:
+    """The buckets that may go, oldest first: those below the stored floor."""
+    row = ask(connection, "catalog", "floor", instance=instance)[0]
+    found = ask(connection, "collect", "buckets_below", parent=f"catalog_{row.instance_no}", floor=row.gc_floor)
+    return [Bucket(r.name, r.bucket, r.detaching) for r in found]
+
+
+def drop(connection: Connection, instance: str, gone: Bucket) -> Dropped | None:
+    """Drop one bucket, whatever it holds; None when another collector was faster.
+
+    Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
+    """
+    ask(connection, "collect", "lock_instance", instance=instance)
+    ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
+    size = ask(connection, "collect", "size", name=f"onlyonce_private.{gone.name}")[0].bytes
+    if size is None:
+        return None
+    if gone.detaching:
+        parent = gone.name.rsplit("_", 1)[0]
+        _on(connection, "ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
+    chunks, ids = _on(connection, "SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
+    _on(connection, "DROP TABLE {child}", child=gone.name)
+    return Dropped(gone.bucket, chunks, ids, size)
+
+
+def _on(connection: Connection, statement: str, **tables: str) -> Any:
+    names = {key: identifiers.Identifier("onlyonce_private", name) for key, name in tables.items()}
+    cursor = connection.connection.cursor()
+    cursor.execute(identifiers.SQL(statement).format(**names))
+    return cursor.fetchone() if cursor.description else None

@@ -1,0 +1,111 @@
+"""The effects of merging: many small chunks of a bucket become few large ones, and the room that they took is given back.
+
+Protocol step 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
+lists the parts and then misses one lists again (`spark/catalog_lookup.py`). Which parts, `model/collecting.py` decides.
+
+Who calls it: `onlyonce.operate.collect`. Not promised: that all is merged in one call, or that room is given back now. Both go on
+where they were, whatever killed the last attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection
+
+from onlyonce.catalog import bloom, packed
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.collector import SHORT_WAIT
+from onlyonce.commitlog.connect import ask
+from onlyonce.failpoints import passing
+from onlyonce.model import collecting
+from onlyonce.model.collecting import Part
+from onlyonce.model.errors import InvariantBroken
+
+WASTE = 1.5
+"""A closed bucket's table that takes so many times what its chunks need is written anew, once it is worth it."""
+WORTH_IT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A bucket with several small chunks of one lineage and partition."""
+
+    bucket: int
+    closed: bool
+
+
+@dataclass(frozen=True)
+class Waste:
+    """The table of a bucket that takes much more than its chunks need."""
+
+    bucket: int
+    table: str
+    index: str
+    held: int
+
+
+def crowded(connection: Connection, instance: str) -> list[Crowd]:
+    """The live buckets in which chunks may be merged, oldest first."""
+    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
+    rows = ask(connection, "collect", "crowded", instance=instance, floor=floor, half=collecting.FULL // 2)
+    return [Crowd(row.bucket, row.newest is not None and row.bucket < row.newest) for row in rows]
+
+
+def merge_next(connection: Connection, instance: str, crowd: Crowd) -> int:
+    """Make one chunk of the next few parts of a bucket; gives their number, 0 when there is nothing to merge.
+
+    Raises InvariantBroken when they don't add up; nothing has changed then.
+    """
+    ask(connection, "collect", "lock_instance", instance=instance)
+    rows = ask(connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=collecting.FULL // 2)
+    parts = collecting.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
+    if parts:
+        _merge(connection, instance, crowd.bucket, parts)
+    return len(parts)
+
+
+def wasteful(connection: Connection, instance: str) -> list[Waste]:
+    """The closed buckets in which much of the room is free, after a merge: worth to be written anew."""
+    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
+    rows = ask(connection, "collect", "wasteful", instance=instance, floor=floor, waste=WASTE, worth_it=WORTH_IT)
+    return [Waste(*tuple(row)) for row in rows]
+
+
+def compact(connection: Connection, instance: str, waste: Waste) -> None:
+    """Write the table of a bucket anew, without the room that is free. Look-ups of the bucket wait while it is done.
+
+    Raises Retryable (by way of `connect.transaction`) when a reader holds the table for longer than `SHORT_WAIT`.
+    """
+    ask(connection, "collect", "lock_instance", instance=instance)
+    ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
+    if waste in wasteful(connection, instance):  # and no other collector has done it
+        names = {
+            "table": identifiers.Identifier("onlyonce_private", waste.table),
+            "index": identifiers.Identifier(waste.index),
+        }
+        connection.connection.cursor().execute(identifiers.SQL("CLUSTER {table} USING {index}").format(**names))
+
+
+def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]) -> None:
+    last = parts[-1]
+    taken: list[Any] = ask(
+        connection, "collect", "take_parts",
+        instance=instance, bucket=bucket, lineage=last.lineage, partitions=last.partitions, partition=last.partition,
+        batch_ids=[part.batch_id for part in parts],
+    )  # fmt: skip
+    passing("merge-after-take")
+    ids = packed.merge(bytes(row.ids) for row in taken)
+    if len(ids) != packed.BYTES * sum(part.ids for part in parts):
+        raise InvariantBroken(
+            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids and not what they say",
+            data="nothing was merged; the chunks are as they were",
+            hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from `events`",
+        )
+    place = catalog.Place(
+        instance, bucket, 0, last.lineage, last.batch_id, last.partition, last.partitions
+    )  # fmt: skip
+    catalog.add(connection, place, ids, bloom.make(packed.unpack(ids)))
+    passing("merge-before-commit")

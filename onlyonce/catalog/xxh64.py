@@ -1,0 +1,109 @@
+"""XXH64 of many texts at once, as Spark's `xxhash64` has it.
+
+A hash of several columns is a chain: the hash of one is the seed of the next, and the first seed is 42. The texts of an
+Arrow array lie one behind the other, so each step of the algorithm (github.com/Cyan4973/xxHash, doc/xxhash_spec.md) is one step over
+all texts that are long enough for it.
+
+Who calls it: `onlyonce/sources/parse/plain_records`. One text at a time is `onlyonce/catalog/record_id`. Not promised: speed for texts of very
+different lengths; an array takes as many steps as its longest text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+SEED = 42
+"""Spark's own, for the first column."""
+P1, P2, P3, P4, P5 = (
+    np.uint64(p)
+    for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
+STRIPE = 32
+"""Bytes that the four lanes take at once."""
+
+Hashes = NDArray[np.uint64]
+Places = NDArray[np.int64]
+
+
+def of_texts(texts: pa.Array, seeds: Hashes | int = SEED) -> Hashes:
+    """The hash of each text of a string array without nulls; `seeds`: one for all, or one for each."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    begin, end = (int(ends[0]), int(ends[-1])) if len(texts) else (0, 0)
+    # Eight bytes more, so that a word can be read at each place.
+    text = np.zeros(end - begin + 8, np.uint8)
+    if end > begin:
+        text[:-8] = np.frombuffer(data, np.uint8)[begin:end]
+    return _of_bytes(text, ends[:-1] - begin, np.diff(ends), _spread(seeds, len(texts)))
+
+
+def of_numbers(numbers: NDArray[np.int64], seeds: Hashes | int = SEED) -> Hashes:
+    """The hash of each 64-bit number: that of its eight bytes."""
+    state = _spread(seeds, len(numbers)) + P5 + np.uint64(8)
+    return _mixed(_word(state, numbers.view(np.uint64)))
+
+
+def _spread(seeds: Hashes | int, count: int) -> Hashes:
+    return np.full(count, seeds, np.uint64) if isinstance(seeds, int) else seeds
+
+
+def _of_bytes(text: NDArray[np.uint8], begins: Places, sizes: Places, seeds: Hashes) -> Hashes:
+    words = np.ndarray(max(len(text) - 7, 0), "<u8", text, strides=(1,))
+    stripes = sizes // STRIPE
+    state = seeds + P5
+    long = np.flatnonzero(stripes)
+    if len(long):
+        state[long] = _of_stripes(words, begins[long], stripes[long], seeds[long])
+    state += sizes.view(np.uint64)
+    return _mixed(_of_rest(text, words, begins + stripes * STRIPE, sizes % STRIPE, state))
+
+
+def _of_stripes(words: Hashes, begins: Places, stripes: Places, seeds: Hashes) -> Hashes:
+    lanes = [seeds + P1 + P2, seeds + P2, seeds.copy(), seeds - P1]
+    everyone = bool((stripes == stripes[0]).all())
+    for number in range(int(stripes.max())):
+        here = slice(None) if everyone else np.flatnonzero(stripes > number)
+        at = begins[here] + number * STRIPE
+        for column, lane in enumerate(lanes):
+            lane[here] = _round(lane[here], words[at + 8 * column])
+    merged = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
+    for lane in lanes:
+        merged = (merged ^ _round(np.zeros_like(lane), lane)) * P1 + P4
+    return merged
+
+
+def _of_rest(text: NDArray[np.uint8], words: Hashes, begins: Places, sizes: Places, state: Hashes) -> Hashes:
+    """The last bytes, fewer than a stripe: by eight, by four, and one by one."""
+    for number in range(3):
+        here = np.flatnonzero(sizes >= 8 * (number + 1))
+        state[here] = _word(state[here], words[begins[here] + 8 * number])
+    begins = begins + sizes // 8 * 8
+    here = np.flatnonzero(sizes & 4)
+    half = words[begins[here]] & np.uint64(0xFFFFFFFF)
+    state[here] = _rotated(state[here] ^ half * P1, 23) * P2 + P3
+    begins = begins + (sizes & 4)
+    for number in range(3):
+        here = np.flatnonzero(sizes % 4 > number)
+        one = text[begins[here] + number].astype(np.uint64)
+        state[here] = _rotated(state[here] ^ one * P5, 11) * P1
+    return state
+
+
+def _word(state: Hashes, word: Hashes) -> Hashes:
+    return _rotated(state ^ _round(np.zeros_like(state), word), 27) * P1 + P4
+
+
+def _round(state: Hashes, word: Hashes) -> Hashes:
+    return _rotated(state + word * P2, 31) * P1
+
+
+def _rotated(number: Hashes, bits: int) -> Hashes:
+    return (number << np.uint64(bits)) | (number >> np.uint64(64 - bits))
+
+
+def _mixed(state: Hashes) -> Hashes:
+    state = (state ^ (state >> np.uint64(33))) * P2
+    state = (state ^ (state >> np.uint64(29))) * P3
+    return state ^ (state >> np.uint64(32))

@@ -1,0 +1,122 @@
+"""The commands that only read: sql, status, commits, batches, the rows of late, invalid and remnant records, and one record's trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onlyonce.cli.shell import (
+    InstanceName,
+    Json,
+    Limit,
+    PipelineFiles,
+    declared,
+    give,
+    note,
+    progress,
+    read,
+    rows_of,
+    there,
+)
+
+PANEL = "Look"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (status, lag, sql, commits, batches, files, trace, late, invalid, remnant):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help='Like "select * from onlyonce.batches".')], as_json: Json = False
+) -> None:
+    """Ask the views. The role sees the views and the results, and can change nothing."""
+    from onlyonce.commitlog import views
+
+    give(read(lambda conn: views.free(conn, statement)), as_json)
+
+
+def status(as_json: Json = False) -> None:
+    """One row for each pipeline and bounded run: last batch, tide, conservation, epoch."""
+    from onlyonce.commitlog import views
+
+    give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")
+
+
+def lag(as_json: Json = False) -> None:
+    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has committed."""
+    from onlyonce.commitlog import views
+
+    give(read(lambda conn: views.rows(conn, "lag")), as_json, empty="no pipeline has run yet")
+
+
+def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last lines of the commit log, newest first: one for each unit."""
+    give(rows_of(pipeline, "commits_of", n=limit), as_json, empty="nothing is committed yet")
+
+
+def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last batches of each query, newest first, with what became of their records."""
+    give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
+
+
+def files(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+    """The last files of each sharded output, newest first: window, pane, shard, and whether it has its final name."""
+    give(rows_of(pipeline, "files_of", n=limit), as_json, empty="no files are written yet")
+
+
+def trace(
+    pipeline: InstanceName,
+    record: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECORD_ID...",
+            help='The values of its id columns in order, or JSON, or 32 hexadecimal digits. "--" before a minus.',
+        ),
+    ],
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """What became of one record: its fate, its unit, its windows. Exit code 1 when it was never seen."""
+    from onlyonce import settings
+    from onlyonce.catalog import record_id
+    from onlyonce.cli import trace as tracing
+    from onlyonce.commitlog.connect import Database
+
+    known = declared(pipeline, pipelines)
+    asked = record_id.asked(known, record)
+    with progress("looks through the log and `events`"):
+        report, seen = tracing.trace(Database(there(settings.database_url), "onlyonce-trace"), known, pipeline, asked)
+    give(report, as_json)
+    if not seen:
+        raise typer.Exit(1)
+
+
+def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records that met a closed window, one row for each output and window, by the stored frontiers."""
+    from onlyonce.cli import fates
+
+    _give_some(fates.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records without values, with the reason and the line as it came."""
+    from onlyonce.cli import fates
+
+    _give_some(fates.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+    """The records from before the horizon, which can't be told from duplicates."""
+    from onlyonce.cli import fates
+
+    _give_some(fates.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:
+    total, rows = found
+    give(rows, as_json, empty="there are none")
+    if total > limit:
+        note(f"{limit:,} of {total:,}; --limit shows more")

@@ -1,0 +1,212 @@
+"""The commands for whoever is on call: doctor, pause, resume, stop, inbox, drop, alerts, metrics."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+
+from onlyonce import settings, tables
+from onlyonce.cli.shell import (
+    InstanceName,
+    Json,
+    PipelineFiles,
+    PipelineName,
+    declared,
+    give,
+    note,
+    options,
+    progress,
+    there,
+)
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.report import Report
+
+PANEL = "When something is stuck"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (doctor, pause, resume, stop, inbox, drop, alerts, metrics):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Carry out the repairs that give nothing up.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: those too that can't be taken back.")] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Minutes without a sign of life after which a driver counts as dead.")
+    ] = 2.0,
+    master: Annotated[str | None, typer.Option(help="Spark's master, for repairs that need a run.")] = None,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 when something was found."""
+    there(settings.database_url)
+    argv = [f"--grace={grace}", *(flag for flag, on in (("--fix", fix), ("--yes", yes)) if on)]
+    argv += options(master, pipelines)
+
+    from onlyonce.operate import doctor as doctoring  # with it come Delta and the database's driver
+
+    # A repair may be a run, which tells of itself.
+    with nullcontext() if fix else progress("looks at the log, the checkpoints and the tables, twice"):
+        report = doctoring.main(argv)
+    if as_json:
+        give(report, as_json)
+    else:
+        _tell(report)
+    if report.tables["findings"]:
+        raise typer.Exit(1)
+
+
+def pause(pipeline: PipelineName) -> None:
+    """Hold the schedules of a pipeline in Airflow: its stream and what is queued. A run in progress goes on to its end."""
+    _hold(pipeline, held=True)
+
+
+def resume(pipeline: PipelineName) -> None:
+    """Let the schedules of a pipeline go on. What came meanwhile is taken in by the next run."""
+    _hold(pipeline, held=False)
+
+
+def stop(
+    pipeline: PipelineName,
+    patience: Annotated[float, typer.Option(min=0, help="Minutes to wait for the run in work.")] = 60.0,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Ask no Airflow: wait for the drivers of runs at the shell alone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run in work has ended. Kills nothing; `resume` lets it go on."""
+    declared(pipeline)
+    there(settings.database_url)
+
+    from onlyonce.local import stopping
+    from onlyonce.local.airflow_api import AirflowApi
+
+    with progress("waits for nothing") as show:
+        report = stopping.stop(
+            pipeline,
+            patience_seconds=patience * 60,
+            airflow=None if shell else AirflowApi,
+            watch=lambda working: show("waits for: " + "; ".join(working)),
+        )
+    give(report, as_json)
+
+
+def inbox(
+    pipeline: PipelineName,
+    moved: Annotated[bool, typer.Option("--moved", help="The files that were read are here now.")] = False,
+    another: Annotated[bool, typer.Option("--another", help="It is another folder, and all in it is new.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Where the inbox of a pipeline was and is. Where a run found it elsewhere: say whether its files were moved, or are others."""
+    if moved and another:
+        raise Refused("--moved and --another exclude each other", hint="say one of them")
+
+    from onlyonce.sources.files import inbox as inboxes
+
+    give(inboxes.look(declared(pipeline), "moved" if moved else "another" if another else None), as_json)
+
+
+def drop(
+    pipeline: InstanceName,
+    output: Annotated[str | None, typer.Option(help="Only this output, with those made from it.")] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="The tables of its sinks too, in Delta and PostgreSQL.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this it only says what goes and what stays.")
+    ] = False,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a pipeline (a bounded run, an output) that is declared no more: its rows in the log and its own folder."""
+    there(settings.database_url)
+    argv = [pipeline, *(flag for flag, on in (("--tables", tables), ("--yes", yes)) if on)]
+    argv += [f"--output={output}"] if output else []
+    argv += options(pipelines=pipelines)
+
+    from onlyonce.operate import drop as dropper
+
+    give(dropper.main(argv), as_json)
+
+
+def alerts(
+    lag_minutes: Annotated[
+        float | None, typer.Option(min=0, help="Input that waits for longer is an alert; ONLYONCE_ALERT_LAG_MINUTES.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look for what somebody must know, and tell ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 when any is raised."""
+    there(settings.database_url)
+
+    from onlyonce.operate import alerts as telling
+
+    report = telling.main([f"--lag-minutes={lag_minutes}"] if lag_minutes is not None else [])
+    give(report, as_json)
+    if report.tables["alerts"]:
+        raise typer.Exit(1)
+
+
+def metrics(
+    serve: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, help="Serve them to Prometheus at /metrics.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen. There is no login: open it to your own network only.")
+    ] = "127.0.0.1",
+    push: Annotated[
+        bool, typer.Option("--push", help="Send them by OTLP, where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two sendings.")] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """The figures of the views as metrics: once as a table, or served or sent by OpenTelemetry until Ctrl-C."""
+    if serve is not None and push:
+        raise Refused("--serve and --push at once", hint="start one command for each")
+    url = there(settings.reader_url)
+
+    from onlyonce.commitlog.connect import Database
+    from onlyonce.operate import metrics as figures
+
+    known = figures.Figures(Database(url, "onlyonce-metrics"))
+    if serve is None and not push:
+        give(figures.table(known), as_json)
+        return
+    end = figures.push(known, every).shutdown if push else figures.serve(known, host, serve or 0)
+    note(
+        "sends metrics; Ctrl-C ends it" if push else f"serves metrics at http://{host}:{serve}/metrics; Ctrl-C ends it"
+    )
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        end()
+
+
+def _hold(pipeline: str, *, held: bool) -> None:
+    declared(pipeline)
+    there(settings.database_url)
+
+    from onlyonce.local import schedules
+
+    give(schedules.hold(pipeline, held=held), as_json=False)
+
+
+def _tell(report: Report) -> None:
+    out = tables.console()
+    out.print(report.title, style="bold", markup=False)
+    for repair in report.tables["repairs"]:
+        out.print(
+            f"repair of {repair['finding']} at {repair['where']}: {repair['outcome']}", markup=False, soft_wrap=True
+        )
+    for found in report.tables["findings"]:
+        by_fix = {"yes": "  (--fix does it)", "with --yes": "  (--fix --yes does it)", "no": ""}[found["fix"]]
+        what = InvariantBroken(
+            f"{found['finding']}: {found['what']}", data=found["data"], hint=f"{found['repair']}{by_fix}"
+        )
+        tables.show_error(what, out)
+    for warning in report.warnings:
+        out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)

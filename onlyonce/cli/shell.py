@@ -1,0 +1,160 @@
+"""What all commands share: errors as three lines and an exit code, output as tables or JSON, a reader's session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from onlyonce import tables
+from onlyonce.declare.pipeline import Pipeline, unknown
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.report import Report
+
+
+def _named(incomplete: str) -> list[str]:
+    """The declared pipelines whose name begins so, for the shell's completion. A file that is wrong completes nothing."""
+    from onlyonce.declare import loading as declarations
+
+    with suppress(OnlyonceError):
+        return [name for name in declarations.load() if name.startswith(incomplete)]
+    return []
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+PipelineName = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A declared pipeline, like flights.", autocompletion=_named)
+]
+InstanceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.", autocompletion=_named
+    ),
+]
+PipelineFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--pipelines", metavar="FILE", help="A file with declarations, instead of ONLYONCE_PIPELINES."),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
+
+
+class PlatformGroup(TyperGroup):
+    """The group of all commands; turns an error of the platform into its three lines and its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Errors that are not the platform's keep their traceback: they are bugs."""
+        try:
+            return super().invoke(ctx)
+        except OnlyonceError as error:
+            tables.show_error(error, tables.console(stderr=True))
+            raise typer.Exit(error.exit_code) from error
+
+
+def give(value: Report | Sequence[tables.Row], as_json: bool, *, empty: str = "no rows") -> None:
+    """Print a report or rows on standard output."""
+    if as_json:
+        typer.echo(tables.as_json(value))
+    elif isinstance(value, Report):
+        tables.show_report(value, tables.console())
+    else:
+        tables.show_rows(value, tables.console(), empty=empty)
+
+
+def note(text: str) -> None:
+    """Print a remark on standard error, where it disturbs no pipe."""
+    tables.console(stderr=True).print(text, style="dim", markup=False)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error while something takes long, and what changes it; in a pipe each new text once."""
+    out = tables.console(stderr=True)
+    if out.is_terminal:
+        with out.status(escape(text)) as status:
+            yield lambda now: status.update(escape(now))
+        return
+    said = {text}
+
+    def say(now: str) -> None:
+        if now not in said:
+            said.add(now)
+            note(now)
+
+    yield say
+
+
+def options(master: str | None = None, pipelines: list[Path] | None = None) -> list[str]:
+    """The arguments of a job for what most commands take: --master, and --pipelines for each file."""
+    files = [part for file in pipelines or [] for part in ("--pipelines", str(file.resolve()))]
+    return (["--master", master] if master else []) + files
+
+
+def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
+    """The rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
+
+    One attempt: a person who waits wants to know at once that the database is away. Raises Retryable then,
+    Refused when the platform was never started or the statement is wrong.
+    """
+    from sqlalchemy.exc import DBAPIError
+
+    from onlyonce import settings
+    from onlyonce.commitlog.connect import Database, transaction
+
+    url = there(settings.reader_url)
+    try:
+        with transaction(Database(url, "onlyonce-reader")) as connection:
+            return work(connection)
+    except DBAPIError as error:
+        raise _refused_by_database(error) from error
+
+
+def there(url: Callable[[], str]) -> str:
+    """A database's URL. Raises Refused when there is no platform under the home folder yet."""
+    from onlyonce import settings
+
+    try:
+        return url()
+    except FileNotFoundError as error:
+        raise Refused(
+            f"there is no platform under {settings.home()} yet",
+            data="nothing was read or written",
+            hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
+        ) from error
+
+
+def rows_of(instance: str, query: str, **parameters: Any) -> list[tables.Row]:
+    """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
+    from onlyonce.commitlog import views
+
+    found = read(lambda conn: views.rows(conn, query, instance=instance, **parameters))
+    return found or _none_of(instance)
+
+
+def _none_of(instance: str) -> list[tables.Row]:
+    declared(instance)
+    return []
+
+
+def declared(instance: str, files: list[Path] | None = None) -> Pipeline:
+    """The declaration behind a pipeline's name or a bounded run's (flights@1). Raises Refused with a guess."""
+    from onlyonce.declare import loading as declarations
+
+    known = declarations.load(files)
+    name = instance.partition("@")[0]
+    if name not in known:
+        raise unknown("pipeline", name, sorted(known))
+    return known[name]
+
+
+def _refused_by_database(error: Any) -> Refused:
+    cause = str(error.orig).strip().splitlines()
+    return Refused(
+        f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
+        data="nothing was changed; this role only reads",
+        hint="the views are onlyonce.batches, commits, conservation, windows, late, invalid, remnant, lineages, closes",
+    )

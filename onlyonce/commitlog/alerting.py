@@ -1,0 +1,36 @@
+"""Which causes of alerts are raised, and which were told: kept in the log, so that each is told once until it clears.
+
+Who calls it: `onlyonce.operate.alerts`. Errors: none of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import ask, do, do_many
+from onlyonce.model.alerting import Cause
+
+
+def keep(connection: Connection, seen: list[Cause]) -> list[Cause]:
+    """Raise what is new, clear what is not seen any more; gives what has cleared."""
+    do_many(connection, "alerts", "raise", [vars(cause) for cause in seen])
+    kinds, subjects = [cause.kind for cause in seen], [cause.subject for cause in seen]
+    return [Cause(*tuple(row)) for row in ask(connection, "alerts", "clear", kinds=kinds, subjects=subjects)]
+
+
+def raised(connection: Connection) -> list[dict[str, Any]]:
+    """All that are raised."""
+    return [dict(row._mapping) for row in ask(connection, "alerts", "raised")]
+
+
+def untold(connection: Connection, after: tuple[str, str]) -> Cause | None:
+    """The next that nobody was told of, held until the transaction ends."""
+    rows = ask(connection, "alerts", "untold", kind=after[0], subject=after[1])
+    return Cause(*tuple(rows[0])) if rows else None
+
+
+def told(connection: Connection, cause: Cause) -> None:
+    """The hook has taken it."""
+    do(connection, "alerts", "told", kind=cause.kind, subject=cause.subject)

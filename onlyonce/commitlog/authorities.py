@@ -1,0 +1,190 @@
+"""The databases in which a lineage may have units: the platform's own, and those of its Postgres sinks elsewhere. PROTOCOL.md, 1 and 2.
+
+The log remembers each for each lineage before the first epoch is told there, also when a later declaration has it no more.
+Whatever decides by "is there a unit?" asks all of them here. The asker's epoch is raised in each first, so no older driver
+can change the answer.
+
+Who calls it: the Postgres sink, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the doctor.
+Errors: what can't be asked is no "no". Refused where a variable is not set, or has another database than it had;
+DatabaseAway where one does not answer; Superseded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from onlyonce import settings
+from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.connect import Database, ask, do, run, transaction
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A database in which a lineage may have units: the variable that names it, and which one it was, where that is known."""
+
+    lineage: str
+    authority: str
+    database_id: UUID | None
+
+
+def url_of(variable: str | None) -> str:
+    """The URL of a Postgres sink: the platform's own database, or what an environment variable holds. Raises Refused."""
+    if variable is None:
+        return settings.database_url()
+    if not os.environ.get(variable):
+        raise Refused(
+            f"the environment variable {variable} of a Postgres sink is not set",
+            data="nothing was read or written",
+            hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
+        )
+    return os.environ[variable]
+
+
+def adopt(platform: Database, driver: Driver, authority: str) -> None:
+    """Make a sink's own database one in which this driver may commit: remembered in the log, then told the epoch there."""
+    there, which = _opened(authority)
+
+    def remember(connection: Connection) -> UUID | None:
+        lineages.check_epoch(connection, driver.lineage, driver.epoch)
+        _remember(connection, Elsewhere(driver.lineage, authority, which))
+        return identity(connection)
+
+    ours = run(platform, remember)
+    run(there, lambda conn: _tell(conn, driver, authority, ours))
+
+
+def remembered(connection: Connection, names: list[str]) -> list[Elsewhere]:
+    """Where units of some lineages may be beside the platform's own database."""
+    return [Elsewhere(*tuple(row)) for row in ask(connection, "authorities", "remembered", lineages=names)]
+
+
+def fence(connection: Connection, driver: Driver) -> None:
+    """Raise the driver's epoch wherever its lineage may have units: no older driver commits anything any more.
+
+    The caller holds the epoch in the platform's database, or has just bumped it.
+    """
+    for one in remembered(connection, [driver.lineage]):
+        with _told(one):
+            there, which = _opened(one.authority)
+            _remember(connection, replace(one, database_id=which))
+            ours = identity(connection)
+            run(there, partial(_tell, driver=driver, authority=one.authority, ours=ours))
+
+
+def units_elsewhere(connection: Connection, driver: Driver, batch_id: int) -> list[Any]:
+    """The units of a batch that other databases alone have, as rows of the query `of_batch`. Fences first, so the answer stays."""
+    fence(connection, driver)
+    return look(connection, driver.lineage, batch_id)
+
+
+def look(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
+    """The same at this moment, without a fence: an older driver may be about to commit more. For who only looks."""
+    logged = {row.unique_id for row in units.of_batch(connection, lineage, batch_id)}
+    found = []
+    for one in remembered(connection, [lineage]):
+        with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
+            _check(one, identity(there))
+            found += units.of_batch(there, lineage, batch_id) if is_there(there, "units") else []
+    return [row for row in found if row.unique_id not in logged]
+
+
+def refuse_forgotten(connection: Connection, driver: Driver) -> None:
+    """A log restored from an older backup than a sink's own database: a new life would write again what is there."""
+    begun = lineages.last_batches(connection, driver.lineage)[0]
+    for one in remembered(connection, [driver.lineage]):
+        with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
+            _check(one, identity(there))
+            rows = ask(there, "authorities", "newest", lineage=one.lineage) if is_there(there, "units") else []
+        newest = rows[0].batch_id if rows else None
+        if newest is not None and newest > (-1 if begun is None else begun):
+            raise Refused(
+                f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows none after {begun}",
+                data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches again",
+                hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from one moment",
+            )
+
+
+def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
+    """Remove units of batches up to one from a sink's own database, some at a time; gives their number. Again until 0."""
+    with _told(one), transaction(Database(url_of(one.authority), "onlyonce-collect")) as there:
+        _check(one, identity(there))
+        return do(there, "authorities", "remove_units", lineage=one.lineage, upto=upto, at_once=at_once)
+
+
+def settled(connection: Connection) -> list[tuple[Elsewhere, int]]:
+    """Where units may be that nobody asks for any more, each with the last batch of which that is so."""
+    rows = ask(connection, "authorities", "settled")
+    return [(Elsewhere(row.lineage, row.authority, row.database_id), row.upto) for row in rows]
+
+
+def _opened(authority: str) -> tuple[Database, UUID | None]:
+    """A sink's own database, with the tables for epochs and units, and which one it is."""
+    there = Database(url_of(authority))
+    migrate_authority(there.url)
+    return there, run(there, identity)
+
+
+def _tell(there: Connection, driver: Driver, authority: str, ours: UUID | None) -> None:
+    """Tell the epoch, if the lineage is this platform's there. Raises Refused, Superseded."""
+    if ask(there, "authorities", "own", lineage=driver.lineage, platform=ours)[0].platform != ours:
+        raise Refused(
+            f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
+            data="nothing was written; the units and rows there are the other platform's",
+            hint="give the pipeline another name or its sink another database. If that platform is gone: its rows, and what "
+            "onlyonce_private has of the lineage there, must go first",
+        )
+    lineages.adopt(there, driver)
+
+
+def _remember(connection: Connection, one: Elsewhere) -> None:
+    kept = ask(connection, "authorities", "remember", **vars(one))[0].database_id
+    _check(replace(one, database_id=kept), one.database_id)
+
+
+def identity(connection: Connection) -> UUID | None:
+    """Which database this is; None where the migration has not come yet."""
+    if not is_there(connection, "this_database"):
+        return None
+    found: UUID = ask(connection, "authorities", "identity")[0].id
+    return found
+
+
+def is_there(connection: Connection, table: str) -> bool:
+    """Whether a database has one of our tables."""
+    found = connection.execute(text("SELECT to_regclass(:name)"), {"name": f"onlyonce_private.{table}"})
+    return found.scalar() is not None
+
+
+def _check(one: Elsewhere, there: UUID | None) -> None:
+    if one.database_id in (None, there):
+        return
+    raise Refused(
+        f"{one.authority} names another database than the one in which lineage {one.lineage} may have units",
+        data="nothing was decided or written; what the lineage has written is in the database of before",
+        hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another connection "
+        "in the declaration, which onlyonce plan judges",
+    )
+
+
+@contextmanager
+def _told(one: Elsewhere) -> Iterator[None]:
+    """Whose database it is that does not answer."""
+    try:
+        yield
+    except (DatabaseAway, CommitStateUnknown) as error:
+        raise DatabaseAway(
+            f"the database of {one.authority} may hold units of lineage {one.lineage}, and can't be asked: {error.what}",
+            data="nothing was decided; what is there stays as it is",
+            hint=f"run the same command again when the database of {one.authority} answers",
+        ) from error

@@ -1,0 +1,240 @@
+"""Begin and end of a batch, and the frontier. Protocol steps 2 and 5; the closes between batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.connect import ask, do, do_many
+from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.model.batch import (
+    EXACTLY_ONCE,
+    Batch,
+    Outcome,
+    Plan,
+    check_declaration,
+    check_files,
+    check_receive,
+    check_replay,
+    is_other,
+    to_micros,
+    to_time,
+)
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import Counts
+
+FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
+
+
+def frontier(connection: Connection, instance: str) -> Frontier:
+    """What the committed batches and closes of an instance have told of event time."""
+    row = ask(connection, "batches", "frontier", instance=instance)[0]
+    return Frontier(to_micros(row.tide), to_micros(row.ended), to_micros(row.silent_tide), to_micros(row.silent_clock))
+
+
+def begin(
+    connection: Connection,
+    driver: Driver,
+    instance: str,
+    plan: Plan,
+    known: Frontier | None,
+    landed: Callable[[], bool] = lambda: False,
+) -> Batch:
+    """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
+
+    `known` is the frontier to stamp; None takes the committed one. `landed` is asked only of a batch
+    without units: whether it has written anything. Raises Superseded, or Refused when the replay
+    reads other data, or the declaration or an input file has changed under what is committed, in whatever
+    database; DatabaseAway where one that may hold a unit can't be asked.
+    """
+    check_epoch(connection, driver.lineage, driver.epoch)
+    there = _find(connection, plan)
+    if there is None:
+        return _insert(connection, driver, instance, plan, known)
+    check_replay(there.plan, plan)
+    if there.committed:
+        return there
+    committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
+    if there.without_catalog and not committed_units:
+        committed_units = int(landed())
+    if not committed_units and is_other(there.plan, plan):
+        committed_units = len(authorities.units_elsewhere(connection, driver, plan.batch_id))
+    anew = check_declaration(there.plan, plan, committed_units)
+    if check_files(there.plan, plan, committed_units) or anew:
+        do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
+        return _insert(connection, driver, instance, plan, known)
+    do(
+        connection, "batches", "taken_over",
+        lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
+    )  # fmt: skip
+    return there
+
+
+def end(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+    """Mark the batch as committed, with what came of it. The caller has checked that it is conserved."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(
+        connection, "batches", "end",
+        lineage=batch.plan.lineage, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
+    )  # fmt: skip
+
+
+def fated(connection: Connection, plan: Plan) -> int:
+    """How many records of a receive batch have a fate, by its units."""
+    there = units.of_batch(connection, plan.lineage, plan.batch_id)
+    return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
+
+
+def end_receive(
+    connection: Connection, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
+) -> dict[str, int]:
+    """Add up the units of a receive batch whose rows are in `events`, see that they are conserved, and end it.
+
+    Gives the counts by fate. Raises InvariantBroken when units are missing or the counts don't add up.
+    """
+    plan = batch.plan
+    there = units.of_batch(connection, plan.lineage, plan.batch_id)
+    units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
+    total = {name: sum(getattr(u, name) for u in there) for name in FATES}
+    tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
+    tide = max(tides) if tides and not bounded else None
+    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
+    return total
+
+
+def end_counted(
+    connection: Connection,
+    driver: Driver,
+    batch: Batch,
+    read: int,
+    delta_version: int,
+    counts: Counts,
+    *,
+    bounded: bool,
+) -> dict[str, int]:
+    """The same for a receive batch without units, by what was counted in its commit to `events`."""
+    total = {name: getattr(counts, name) for name in FATES}
+    tide = None if bounded else to_time(batch.frontier.after_batch(to_micros(counts.largest)).tide)
+    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
+    return total
+
+
+def _end_received(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
+    check_receive(f"{batch.plan.lineage}/{batch.plan.batch_id}", outcome)
+    end(connection, driver, batch, outcome)
+
+
+def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
+    """A batch that is in the log, without a plan to compare it with."""
+    row = ask(connection, "batches", "find", lineage=lineage, batch_id=batch_id)[0]
+    return _from_row(row)
+
+
+def count_windows(connection: Connection, batch: Batch, output: str, counts: list[dict[str, Any]]) -> None:
+    """Store in time and late by window, in the transaction that ends the batch."""
+    same: dict[str, Any] = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "output": output}
+    same |= {"late_from": None, "late_to": None}  # only of sessions
+    do_many(connection, "batches", "count_window", [same | row for row in counts])
+
+
+def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
+    """Store which windows were written, in the transaction that ends the batch."""
+    same = {
+        "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
+    }  # fmt: skip
+    do_many(connection, "batches", "add_pane", [same | row for row in panes])
+
+
+def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:
+    """The committed receive batches with versions of `events` in (after, upto]."""
+    return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
+
+
+def final_windows(connection: Connection, instance: str, output: str, lineage: str) -> list[Any]:
+    """The windows that earlier lives of an output have closed."""
+    return ask(connection, "relive", "final_windows", instance=instance, output=output, lineage=lineage)
+
+
+def last_arrival(connection: Connection, instance: str) -> datetime | None:
+    """When the last committed input of an instance was first seen."""
+    seen_at: datetime | None = ask(connection, "batches", "last_arrival", instance=instance)[0].seen_at
+    return seen_at
+
+
+def last_taken_in(connection: Connection, instance: str) -> int | None:
+    """The number in the registry of the last batch that receive has committed; None before the first."""
+    rows = ask(connection, "batches", "last_taken_in", instance=instance)
+    return rows[0].batch_no if rows else None
+
+
+def ended_versions(connection: Connection, instance: str, after: int, upto: int) -> set[int]:
+    """The versions of `events` in (after, upto] whose receive batch or close is committed."""
+    rows = ask(connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
+    return {row.delta_version for row in rows}
+
+
+def begin_close(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
+    """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    left = ask(connection, "batches", "open_close", lineage=driver.lineage)
+    if left:
+        row = left[0]
+        times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
+        return row.close_no, row.kind, Frontier(*[to_micros(t) for t in times])
+    number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
+    do(
+        connection, "batches", "begin_close",
+        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id, **_times(after),
+    )  # fmt: skip
+    return number, kind, after
+
+
+def open_close(connection: Connection, driver: Driver) -> bool:
+    """Whether an earlier driver began a close and did not commit it."""
+    return bool(ask(connection, "batches", "open_close", lineage=driver.lineage))
+
+
+def end_close(connection: Connection, driver: Driver, number: int, delta_version: int) -> None:
+    """The control row is in `events`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(connection, "batches", "end_close", lineage=driver.lineage, close_no=number, delta_version=delta_version)
+
+
+def _find(connection: Connection, plan: Plan) -> Batch | None:
+    rows = ask(connection, "batches", "find", lineage=plan.lineage, batch_id=plan.batch_id)
+    if not rows:
+        return None
+    return _from_row(rows[0])
+
+
+def _from_row(row: Any) -> Batch:
+    fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
+    times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
+    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)
+
+
+def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
+    if plan.mode == EXACTLY_ONCE:
+        floor = catalog.ensure_bucket(connection, instance, plan.bucket)
+    else:
+        floor = catalog.floor(connection, instance)
+    stamped = frontier(connection, instance) if known is None else known
+    values = asdict(plan)
+    for name in ("source_from", "source_to", "settings", "facts"):
+        values[name] = json.dumps(values[name])
+    do(
+        connection, "batches", "begin",
+        epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **_times(stamped), **values,
+    )  # fmt: skip
+    return Batch(plan, stamped, floor, "begun", replayed=False)
+
+
+def _times(known: Frontier) -> dict[str, Any]:
+    return {name: to_time(value) for name, value in asdict(known).items()}

@@ -1,0 +1,97 @@
+"""What each query has run under: declarations in readable parts, kept once for each fingerprint.
+
+Who calls it: a starting driver (`onlyonce.session.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
+`onlyonce/model/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import ask, do
+from onlyonce.commitlog.lineages import Lineage
+from onlyonce.model import plan
+from onlyonce.model.steps import Made
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a query is declared as now."""
+
+    instance: str
+    query: str
+    hash: str
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A query that has run: its live lineage, and under what. `parts` is None when that was not kept."""
+
+    query: str
+    lineage: str
+    hash: str
+    parts: dict[str, Any] | None
+    stateless: bool
+
+
+def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:
+    """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+    check(connection, lineage, now)
+    keep(connection, now)
+
+
+def check(connection: Connection, lineage: Lineage, now: Declared) -> None:
+    """Raise Refused when a lineage can't go on under a declaration. A run asks for all its queries before it reads.
+
+    A bounded run has no state from one batch to the next, so any declaration can finish it.
+    """
+    last = ask(connection, "plan", "ran_under", lineage=lineage.lineage)
+    if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
+        found = plan.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
+        plan.check_goes_on(now.query, lineage.lineage, found)
+
+
+def keep(connection: Connection, now: Declared) -> None:
+    """Keep a declaration, once for each fingerprint. A backfill does it too: it makes windows under it."""
+    do(
+        connection, "plan", "keep",
+        instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
+    )  # fmt: skip
+
+
+def all_that_ran(connection: Connection, instance: str) -> list[Ran]:
+    """The queries of an instance with a committed or begun batch in their live lineage, receive first."""
+    found = []
+    for row in ask(connection, "plan", "queries", instance=instance):
+        for last in ask(connection, "plan", "ran_under", lineage=row.lineage):
+            found.append(Ran(row.query, row.lineage, last.declaration_hash, _parts(row.query, last), last.stateless))
+    return found
+
+
+def lives(connection: Connection, instance: str) -> dict[str, dict[str, Any]]:
+    """The queries of an instance that have a live lineage, run or not, each with what that life begins with."""
+    return {row.query: row.start_from or {} for row in ask(connection, "plan", "queries", instance=instance)}
+
+
+def made(connection: Connection, instance: str, output: str, query: str) -> list[Made]:
+    """The final windows of an output by the declaration that made them; `query` is the output that reads `events`."""
+    rows = ask(connection, "plan", "made_under", instance=instance, output=output, query=query)
+    return [Made(*tuple(row)) for row in rows]
+
+
+def last_final(connection: Connection, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
+    """(start of the newest window that has closed, end of the last one with rows) of an output; None before the first."""
+    row = ask(connection, "plan", "last_final", instance=instance, output=output)[0]
+    return row.last_start, row.last_end
+
+
+def _parts(query: str, last: Any) -> dict[str, Any] | None:
+    # The mode is no part of the fingerprint, since a batch ends in the mode in which it began: its row tells it.
+    parts: dict[str, Any] | None = last.parts
+    return parts | {"mode": last.mode} if query == "receive" and parts else parts

@@ -1,0 +1,85 @@
+"""Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop. Protocol step 13."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import ask, do
+from onlyonce.model.errors import Superseded
+from onlyonce.model.long_run import LongRun, lost_after, refuse_beside
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The place of a driver that runs long: it is its own as long as `attempt` is the last."""
+
+    instance: str
+    attempt: int
+
+
+def look(connection: Connection, instance: str) -> LongRun | None:
+    """The last long run of a pipeline; None before the first."""
+    rows = ask(connection, "long_runs", "look", instance=instance)
+    return LongRun(*tuple(rows[0])) if rows and rows[0].attempt else None
+
+
+def take(
+    connection: Connection, instance: str, run_id: str, driver: str, *, every: timedelta, beat: timedelta
+) -> Taken:
+    """Become the one that drives the pipeline. Of two that start at the same instant one does.
+
+    `driver` is this driver's name and nobody else's, so that it knows its own row after a lost answer. Raises
+    Superseded when another is alive; one whose heartbeat has ended is superseded.
+    """
+    do(connection, "long_runs", "add", instance=instance)
+    known = LongRun(*tuple(ask(connection, "long_runs", "look_and_lock", instance=instance)[0]))
+    if known.driver == driver:
+        return Taken(instance, known.attempt)
+    refuse_beside(known)
+    row = ask(
+        connection, "long_runs", "take", instance=instance, run_id=run_id, driver=driver, every=every,
+        lost_after=lost_after(beat),
+    )[0]  # fmt: skip
+    return Taken(instance, row.attempt)
+
+
+def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
+    """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells whether a stop was asked for. Raises Superseded."""
+    rows = ask(
+        connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns,
+        down=json.dumps(dict(down or {})),
+    )  # fmt: skip
+    if not rows:
+        raise Superseded(
+            f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the long run",
+            data="what this driver had committed stays, and a batch that it was at is gone on with by the other one",
+            hint="nothing to do; its heartbeat had ended for too long (was the machine asleep, or the database away?)",
+        )
+    return bool(rows[0].stop_asked)
+
+
+def ask_stop(connection: Connection, instance: str, supervisor: str | None = None) -> bool:
+    """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it again.
+
+    A supervisor that was killed asks in its own name, and is not heard where another watches by now.
+    """
+    return bool(ask(connection, "long_runs", "ask_stop", instance=instance, supervisor=supervisor))
+
+
+def watch(connection: Connection, instance: str, supervisor: str) -> LongRun | None:
+    """The same as `look`, by a supervisor that watches from now on."""
+    do(connection, "long_runs", "watch", instance=instance, supervisor=supervisor)
+    return look(connection, instance)
+
+
+def end(connection: Connection, taken: Taken, turns: int, exit_code: int, why: str | None) -> None:
+    """Say how a driver ended. Nothing happens when another has taken its place."""
+    do(
+        connection, "long_runs", "end", instance=taken.instance, attempt=taken.attempt, turns=turns,
+        exit_code=exit_code, why=why,
+    )  # fmt: skip

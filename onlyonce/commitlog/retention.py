@@ -1,0 +1,70 @@
+"""What the log keeps, and for how long: the units of long committed batches go; the batch keeps their sums.
+
+| what                              | kept                                          | why                                        |
+|-----------------------------------|-----------------------------------------------|--------------------------------------------|
+| `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
+| `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
+| `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
+| `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
+| `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/collecting.py`                 |
+
+Who calls it: `onlyonce.operate.collect`. The clock that decides here is the database's; nothing that must be right depends on it.
+Not promised: that the units in a Postgres sink's own database go at once. They go after the log's, when that database answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.connect import Database, ask, do, run
+from onlyonce.model.errors import OnlyonceError
+
+AT_ONCE = 500
+"""Batches for each transaction: short locks, also on a log that was never cleaned."""
+ROWS_AT_ONCE = 5000
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Up to which batch all of a lineage was committed so long ago."""
+
+    instance: str
+    output: str
+    lineage: str
+    upto: int
+
+
+def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:
+    """Remove the units of the oldest such batches, `AT_ONCE` at most; gives (batches, units). Again until 0 batches.
+
+    Beside another collector each batch is done by one of them. Raises nothing of its own.
+    """
+    rows = ask(connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
+    return len(rows), sum(row.units_removed for row in rows)
+
+
+def remove_elsewhere(database: Database) -> tuple[int, list[str]]:
+    """Remove from sinks' own databases the units that `remove_units` has removed from the log; gives their number, and
+    what is left for the next time because its database can't be asked."""
+    removed, left = 0, []
+    for one, upto in run(database, authorities.settled):
+        try:
+            while units := authorities.remove_units(one, upto, ROWS_AT_ONCE):
+                removed += units
+        except OnlyonceError as error:
+            left.append(f"{error.what}. Its old units are left for the next time")
+    return removed, left
+
+
+def remove_delivered(connection: Connection, keep_days: int) -> int:
+    """Remove rows of the outbox that were delivered so long ago, some at a time; gives their number. Again until 0."""
+    return do(connection, "collect", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
+
+
+def settled(connection: Connection, keep_days: int) -> list[Settled]:
+    """For each output's lineage the batch up to which all are committed since `keep_days`; a later one may need its rows."""
+    return [Settled(*tuple(row)) for row in ask(connection, "collect", "settled", keep_days=keep_days)]

@@ -1,0 +1,35 @@
+"""What people ask: the views, read as plain dictionaries for reports and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import ask
+
+
+def rows(connection: Connection, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
+    """The rows of a named query of `sql/views.sql`."""
+    return [dict(row._mapping) for row in ask(connection, "views", query, **parameters)]
+
+
+def free(connection: Connection, statement: str) -> list[dict[str, Any]]:
+    """The rows of somebody's own statement; the role that runs it decides what it may see."""
+    result = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+    if not result.returns_rows:
+        return []
+    names = _told_apart(list(result.keys()))
+    return [dict(zip(names, row, strict=True)) for row in result]
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """The names of columns, each once: `sum`, `sum_2`. A statement may give two the same, and both are shown."""
+    found: list[str] = []
+    for name in names:
+        number, own = 1, name
+        while own in found or (number > 1 and own in names):
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found

@@ -1,0 +1,58 @@
+"""What every declaration has: an unknown option or value is refused with the nearest that is known."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, dataclass_transform
+
+from onlyonce.model.errors import Refused
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def declaration(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
+    made: Any = dataclass(frozen=True, kw_only=True)(cls)
+    known = [f.name for f in fields(made)]
+    plain: Callable[..., None] = made.__init__
+
+    def checked(self: Any, **options: Any) -> None:
+        for option in options.keys() - set(known):
+            close = difflib.get_close_matches(option, known, n=1)
+            guess = f"did you mean {close[0]!r}? " if close else ""
+            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+        try:
+            plain(self, **options)
+        except TypeError as error:
+            raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
+
+    made.__init__ = checked
+    return made  # type: ignore[no-any-return]
+
+
+def unknown(kind: str, name: str, known: list[str]) -> Refused:
+    """The refusal of a name that is not there, with the nearest that is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return Refused(f"no {kind} {name!r}", hint=f"{guess}There is: {', '.join(known) or 'none'}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse what can't be a name in SQL, in a path and in a DAG's id."""
+    if not NAME.fullmatch(name):
+        raise Refused(
+            f"{kind} name {name!r}", hint="a word in lower case: letters, digits, _; at most 41; a letter first"
+        )
+
+
+def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a value that the option doesn't know, with the nearest that it knows."""
+    if value not in known:
+        close = difflib.get_close_matches(str(value), known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise Refused(f"{whose}: {option}={value!r}", hint=f"{guess}It can be: {', '.join(known)}")

@@ -1,0 +1,120 @@
+"""Loads the files with declarations, finds the transforms that they name, and fingerprints both."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.declare.named import named
+from onlyonce.declare.parts import output_parts, receive_parts
+from onlyonce.declare.pipeline import Output, Pipeline, unknown
+from onlyonce.model import record_size
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.sinks import target_identity
+
+
+def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
+    """The declared pipelines by name. Imports no Spark: DAG files call it too.
+
+    Raises Refused for a file that is missing or wrong, for two pipelines of one name, or two outputs of one target.
+    """
+    found: dict[str, Pipeline] = {}
+    for path in files or settings.pipeline_files():
+        for pipeline in _pipelines_of(path):
+            if pipeline.name in found:
+                raise Refused(f"{path}: a second pipeline is named {pipeline.name!r}", hint="rename one of them")
+            found[pipeline.name] = pipeline
+    target_identity.refuse_shared(found.values())
+    return found
+
+
+def one(name: str, files: list[Path] | None = None) -> Pipeline:
+    """The declared pipeline of that name; raises Refused with the nearest that is there."""
+    pipelines = load(files)
+    if name not in pipelines:
+        raise unknown("pipeline", name, sorted(pipelines))
+    return pipelines[name]
+
+
+def transform(output: Output) -> Callable[..., Any]:
+    """The function that an output names. Imports its module, so Spark too. Raises Refused."""
+    found: Callable[..., Any] = named(
+        output.transform, f"output {output.name}: the transform {output.transform!r}",
+        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
+    return found
+
+
+def fingerprint(pipeline: Pipeline, query: str) -> str:
+    """A short hash of what decides a query's results: its declaration and the source of its functions."""
+    if query == "receive":
+        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
+        parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
+        # Said only where it is another than the default, so that a pipeline from before it existed keeps its fingerprint.
+        most = pipeline.source.max_record_bytes
+        parts += [] if most == record_size.DEFAULT else [most]
+    else:
+        root = pipeline.output(query)
+        outputs = [root, *pipeline.made_from(root)]
+        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in outputs]]
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
+
+
+def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
+    """The same in readable parts, to be kept in the log and compared (`onlyonce.model.plan`)."""
+    if query == "receive":
+        return receive_parts(pipeline)
+    root = pipeline.output(query)
+    sources = {o.name: _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
+    return output_parts(pipeline, query, sources)
+
+
+def _pipelines_of(path: Path) -> list[Pipeline]:
+    if not path.is_file():
+        raise Refused(f"no file with declarations at {path}", hint="set ONLYONCE_PIPELINES or --pipelines")
+    found = getattr(_import(path), "PIPELINES", None)
+    if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
+        raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")
+    return list(found)
+
+
+def _import(path: Path) -> ModuleType:
+    # A user's transforms lie beside their declarations.
+    if str(path.parent) not in sys.path and path.parent != settings.ROOT / "jobs":
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"onlyonce_pipelines_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
+    module = importlib.util.module_from_spec(spec)
+    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it defines to
+    # the executors by that name, which they don't know.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except OnlyonceError as error:
+        raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
+    except Exception as error:
+        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint=_mend(error)) from error
+    finally:
+        sys.modules.pop(spec.name, None)
+    return module
+
+
+def _mend(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("jobs."):
+        return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
+    return "correct the file"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,94 @@
+"""A declaration in readable parts: text that the log keeps, and that two versions are compared by. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from onlyonce.declare.pipeline import FileSink, Kafka, Output, Pipeline, PubSub, split_ddl, target
+from onlyonce.model.batch import BY_POSITION
+
+DEFAULT = "the default"
+NONE = "none"
+PLACE = "file and position"
+SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
+
+
+def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
+    """What decides the fate of a record, in text."""
+    return {
+        "columns": dict(_column(part) for part in split_ddl(pipeline.schema)),
+        "record_id": ", ".join(pipeline.record_id) or PLACE,
+        "event_time": pipeline.event_time,
+        "max_ahead": str(pipeline.max_ahead),
+        "format": pipeline.source.layout(),
+        "max_record_bytes": str(pipeline.source.max_record_bytes),
+        "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
+        **_source_parts(pipeline),
+    }
+
+
+def _source_parts(pipeline: Pipeline) -> dict[str, str]:
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        # No inbox: kept as text all the same, since two versions are compared part by part.
+        beside = ", ".join(f"{name} of the {'key' if name == source.key else 'header'}" for name in source.beside)
+        return {
+            "inbox": NONE, "max_files_a_batch": NONE, "topic": source.topic, "beside": beside or NONE,
+            "isolation": source.isolation,
+        }  # fmt: skip
+    subscription = {"subscription": source.subscription} if isinstance(source, PubSub) else {}
+    return {"inbox": source.inbox or DEFAULT, "max_files_a_batch": str(source.max_files_a_batch), **subscription}
+
+
+def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the results of an output and of those made from it; `sources` has each one's function as text."""
+    root = pipeline.output(query)
+    return {"outputs": {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}}
+
+
+def _column(part: str) -> tuple[str, str]:
+    name, _, kind = part.strip().partition(" ")
+    plain = " ".join(kind.lower().split())
+    return name.strip("`"), SAME_TYPE.get(plain, plain)
+
+
+def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
+    sink = output.sink
+    return {
+        "transform": output.transform, "source": source, "window": described(output.window),
+        "lateness": str(output.lateness), "panes": output.panes, "from_output": output.from_output or "events",
+        "target": target(pipeline, output), "write": described(sink) if isinstance(sink, FileSink) else sink.write,
+        "keys": ", ".join(sink.keys),
+        "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
+    }  # fmt: skip
+
+
+def described(value: Any) -> str:
+    """A declared value without what it has by default, so that an option that is added later changes nothing."""
+    if value is None:
+        return "none"
+    told = []
+    for field in fields(value):
+        has = getattr(value, field.name)
+        if field.default is MISSING or has != field.default:
+            told.append(f"{field.name}={has}")
+    return f"{type(value).__name__}({', '.join(told)})"
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two functions differ in layout and comments at most."""
+    return one == other or _plain(one) == _plain(other)
+
+
+def _plain(source: str) -> str:
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:  # a method or lambda, cut out of its line
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)

@@ -1,0 +1,277 @@
+"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when made.
+
+A file with declarations has a name PIPELINES, a sequence of `Pipeline`. Every option has its meaning
+beside it. An unknown option, or a value that can't work, raises Refused with the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Literal
+
+from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
+from onlyonce.declare.ranges import Custom, Growing
+from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
+from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.windows import Session, Window
+from onlyonce.model.errors import Refused
+
+__all__ = [
+    "MODES",
+    "PREFIX",
+    "BigQuery",
+    "Custom",
+    "CustomSink",
+    "Delta",
+    "FileSink",
+    "Files",
+    "Growing",
+    "Kafka",
+    "KafkaSink",
+    "Output",
+    "Pipeline",
+    "Postgres",
+    "PubSub",
+    "Sent",
+    "Sink",
+    "UnitSink",
+    "Webhook",
+    "split_ddl",
+    "target",
+    "unknown",
+]
+
+PREFIX = "oo_"
+"""The prefix of the platform's own columns. A declared column can't begin with it."""
+MODES = ("exactly_once", "at_least_once")
+
+
+@declaration
+class Output:
+    """One result of a pipeline: a function over the kept records, by window, to one sink.
+
+    name          unique in the pipeline
+    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window
+    sink          where the rows go
+    window        Fixed, Sliding or Session; None: never late, never closes
+    lateness      how long, in event time, a window waits for stragglers after its end
+    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed)
+    from_output   make this output from the closed panes of that one, in the same batch
+    stable_input  stage the rows before they are written: for functions that are not deterministic
+    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+                  are computed anew, with them, as a backfill would
+    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
+                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
+                  added is kept in a table beside, and the difference added
+    """
+
+    name: str
+    transform: str
+    sink: Sink
+    window: Window | None = None
+    lateness: timedelta = timedelta(0)
+    panes: Literal["on_time", "early"] = "on_time"
+    from_output: str | None = None
+    stable_input: bool = False
+    late: Literal["keep", "recompute"] = "keep"
+    on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
+
+    def __post_init__(self) -> None:
+        check_name("output", self.name)
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
+            raise Refused(
+                f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
+                hint="'resend' is for an upsert and for what is sent; an append is replaced by itself, an increment can "
+                "'skip' or 'correct'",
+            )
+        if self.on_backfill == "correct" and (
+            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+        ):
+            raise Refused(
+                f"output {self.name}: only an increment whose windows add to one row can be corrected",
+                hint="leave on_backfill out: rows that say their window are replaced",
+            )
+        if self.late == "recompute" and (self.window is None or self.from_output):
+            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
+        if not re.fullmatch(r"[\w.]+:\w+", self.transform):
+            raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+        if self.lateness % timedelta(milliseconds=1):
+            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
+        if self.lateness < timedelta(0):
+            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
+        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
+            raise Refused(
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
+                hint="give the sink write='upsert' and keys",
+            )
+        if self.panes == "early" and isinstance(self.window, Session):
+            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+        if self.window is None and self.lateness:
+            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+
+@declaration
+class Pipeline:
+    """A source, the fate of each of its records, and the outputs made from those that are kept.
+
+    name           unique; a word in lower case
+    source         where records come from
+    schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
+    record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
+                   place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
+                   again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
+                   declared column of type string
+    event_time     the column (a timestamp) that says when it happened
+    outputs        what is made of it
+    idle_after     close windows when the source has been silent for this long; None: never by silence
+    max_ahead      an event time further ahead of the system time than this is invalid
+    partitions     in how many partitions receive cuts a batch; fixed by the batch row for its replay
+    dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
+                   silence of over an hour count as one hour. A day, because producers retry for minutes, an
+                   operator who sends a file again does so the same or the next working hours, and a day of ids
+                   (18 bytes each) is small; longer for sources that are replayed by hand
+    mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
+                   PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
+                   exactly once
+    """
+
+    name: str
+    source: Source
+    schema: str
+    record_id: tuple[str, ...]
+    event_time: str
+    outputs: tuple[Output, ...]
+    idle_after: timedelta | None = None
+    max_ahead: timedelta = timedelta(days=1)
+    partitions: int = 2
+    dedup_horizon: timedelta = timedelta(days=1)
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+
+    def __post_init__(self) -> None:
+        check_name("pipeline", self.name)
+        check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
+        columns = self.columns()
+        for column in (*self.record_id, self.event_time):
+            if column not in columns:
+                raise Refused(
+                    f"pipeline {self.name}: {column!r} is no declared column", hint=f"schema has: {', '.join(columns)}"
+                )
+        if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
+            raise Refused(
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is its place has no re-delivery",
+                hint="leave dedup_horizon out, or name the columns that identify a record",
+            )
+        if self.partitions < 1:
+            raise Refused(f"pipeline {self.name}: partitions must be at least 1")
+        if self.dedup_horizon <= timedelta(0):
+            raise Refused(
+                f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
+                hint="give a length of time; timedelta(days=1) is the default",
+            )
+        if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
+            raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
+        plain = [c.lower() for c in columns]
+        if twice := [c for n, c in enumerate(columns) if c.lower() in plain[:n]]:
+            raise Refused(
+                f"pipeline {self.name}: column {twice[0]!r} is declared twice",
+                hint="rename one of them; Spark takes capitals and small letters for the same",
+            )
+        self.source.check(self.name, self.record_id, split_ddl(self.schema))
+        _check_outputs(self)
+
+    @property
+    def by_position(self) -> bool:
+        """Whether a record is its place in the source, and not the values of columns."""
+        return not self.record_id
+
+    def columns(self) -> list[str]:
+        """The names of the declared columns, in order."""
+        return [part.strip().split()[0].strip("`") for part in split_ddl(self.schema)]
+
+    def output(self, name: str) -> Output:
+        """The output of that name; raises Refused."""
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        raise unknown("output", name, [o.name for o in self.outputs])
+
+    def roots(self) -> list[Output]:
+        """The outputs that read `events` themselves: one streaming query, one lineage each."""
+        return [o for o in self.outputs if o.from_output is None]
+
+    def queries(self) -> list[str]:
+        """The names of the pipeline's streaming queries, in the order in which a run drains them."""
+        return ["receive", *(root.name for root in self.roots())]
+
+    def made_from(self, root: Output) -> list[Output]:
+        """The outputs made from the closed panes of `root`."""
+        return [o for o in self.outputs if o.from_output == root.name]
+
+
+def split_ddl(schema: str) -> list[str]:
+    """The column definitions of a DDL string; commas inside <> and () don't separate."""
+    parts, depth, current = [], 0, ""
+    for sign in schema:
+        depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += sign
+    return [p for p in (*parts, current) if p.strip()]
+
+
+def _check_outputs(pipeline: Pipeline) -> None:
+    if not pipeline.outputs:
+        raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
+    names = [o.name for o in pipeline.outputs]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
+    if {"receive", "close"} & set(names):
+        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
+    for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
+            "twice would be added twice",
+            hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
+        )
+    for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is written "
+            "twice would be sent twice, under two keys",
+            hint="mode='exactly_once'",
+        )
+    for made in (o for o in pipeline.outputs if o.from_output):
+        _check_made_from(pipeline, made)
+    targets = [target(pipeline, o) for o in pipeline.outputs]
+    if shared := sorted({t for t in targets if targets.count(t) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
+
+
+def _check_made_from(pipeline: Pipeline, made: Output) -> None:
+    root = pipeline.output(str(made.from_output))
+    where = f"output {made.name} (from_output={root.name})"
+    if root.from_output:
+        raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
+    if root.panes == "early" or made.panes == "early":
+        raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
+    if root.window is None or isinstance(root.window, Session):
+        raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
+    if made.window not in (None, root.window):
+        raise Refused(f"{where}: has the windows of {root.name}", hint="leave window and lateness out here")
+    if made.lateness:
+        raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+
+
+def target(pipeline: Pipeline, output: Output) -> str:
+    """Where an output's rows go, as text: the same text means the same place."""
+    return output.sink.target(f"{pipeline.name}/{output.name}")

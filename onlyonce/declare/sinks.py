@@ -1,0 +1,140 @@
+"""The sinks that an output can declare, and what each promises; those that are sent to are in `sent`. Pure data, checked when made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from onlyonce.declare.declaration import check_one_of, declaration
+from onlyonce.declare.sent import Sent
+from onlyonce.model import shards as model
+from onlyonce.model.errors import Refused
+from onlyonce.model.folders import check_folder
+
+
+@declaration
+class Delta:
+    """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
+
+    path    the folder; by default <pipeline>/<output>
+    write   'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
+            them, the row of the later window stays, whichever comes first
+    keys    what identifies a row of an upsert
+    """
+
+    path: str | None = None
+    write: Literal["append", "upsert"] = "append"
+    keys: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+        check_folder("Delta: path", self.path)
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text: the same text means the same place. `default` is <pipeline>/<output>."""
+        return f"delta:{self.path or default}"
+
+
+@declaration
+class Postgres:
+    """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
+
+    table       'schema.table'; made if it is missing
+    write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys; the
+                window's columns are left out unless they are keys
+    keys        what identifies a row of an upsert or increment
+    connection  the environment variable that holds the database's URL; by default the platform's database. A lineage that has
+                written by it is refused where it names another database later
+    """
+
+    table: str
+    write: Literal["append", "upsert", "increment"] = "append"
+    keys: tuple[str, ...] = ()
+    connection: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment"))
+        if self.table.count(".") != 1:
+            raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
+        if self.table.split(".")[0].startswith("onlyonce"):
+            raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"postgres:{self.connection or ''}:{self.table}"
+
+
+@declaration
+class FileSink:
+    """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
+
+    path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store (s3://bucket/folder)
+    format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
+                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
+                may be none
+    shards      how many files each window has
+    keys        rows of the same values are in the same shard; by default the hash of the whole row decides
+    naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}
+                and {ext}. It may have folders
+    prefix      what stands for {prefix}; by default the output's name
+    extension   what stands for {ext}; by default the format's own
+    skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
+    """
+
+    path: str | None = None
+    format: str = "jsonl"
+    shards: int = 10
+    keys: tuple[str, ...] = ()
+    naming: str = model.NAMING
+    prefix: str | None = None
+    extension: str | None = None
+    skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
+            raise Refused(f"FileSink: format {self.format!r} is no 'module:function'")
+        if ":" not in self.format:
+            check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
+        elif self.extension is None:
+            raise Refused("FileSink: a writer of your own needs an extension", hint="extension='bin', for example")
+        if not 1 <= self.shards <= model.MOST:
+            raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {model.MOST}; 10 is the default")
+        model.check_naming(self.naming, self.prefix, self.extension)
+        if "://" not in (self.path or "") or (self.path or "").startswith("file:"):
+            check_folder("FileSink: path", self.path)
+
+    @property
+    def write(self) -> Literal["files"]:
+        """How rows get there, as the other sinks say it: each pane is files of its own, and nothing is replaced."""
+        return "files"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"files:{self.path or default}"
+
+    def place(self, target: str, suffix: str) -> str:
+        """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
+        folder, mark, options = target.removeprefix("files:").partition("?")
+        return folder + suffix + mark + options
+
+    def name(self, output: str, shard: model.Shard) -> str:
+        """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
+        extension = self.extension or model.EXTENSIONS[self.format]
+        return model.name(self.naming, self.prefix or output, extension, shard)
+
+
+Sink = Delta | Postgres | FileSink | Sent
+
+
+def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:
+    """Whether rows of several windows are one row of the target: an upsert whose keys don't say the window."""
+    return write == "upsert" and "window_start" in columns and not {"window_start", "window_end"} & {*keys}
+
+
+def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:
+    check_one_of(kind, "write", write, known)
+    if (write == "append") == bool(keys):
+        raise Refused(
+            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, append has none"
+        )

@@ -1,0 +1,69 @@
+"""Named fail-points: where the tests and `onlyonce crashtest` kill the real processes. Off, and one dictionary look-up, unless asked.
+
+ONLYONCE_FAILPOINTS="name:nth:action,…" with ONLYONCE_FAILPOINT_DIR, a folder in which the passes are
+counted over all processes, so that a point strikes once and not again after the restart. Actions:
+`kill` the whole job (its session: start it in one of its own), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP), and
+`fail`: raise at this pass and at each later one, so that a task fails however often Spark tries it.
+The names are listed in jobs/PROTOCOL.md, step by step.
+ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name: what a run passes, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+_ASKED = os.environ.get("ONLYONCE_FAILPOINTS", "")
+_POINTS = {p.split(":")[0]: (int(p.split(":")[1]), p.split(":")[2]) for p in _ASKED.split(",") if p}
+
+RECORD = os.environ.get("ONLYONCE_FAILPOINT_RECORD", "")
+
+
+class FailPoint(RuntimeError):
+    """What the action `raise` raises."""
+
+
+def passing(name: str) -> None:
+    """Called at each numbered step of the protocol, before and after each effect."""
+    if RECORD:
+        with open(RECORD, "ab", buffering=0) as record:  # noqa: PTH123 - one write to it is whole, whoever else appends
+            record.write(f"{name}\n".encode())
+    if name not in _POINTS:
+        return
+    nth, action = _POINTS[name]
+    passed = _count(Path(os.environ["ONLYONCE_FAILPOINT_DIR"]), name)
+    if passed == nth or (passed > nth and action == "fail"):
+        _strike(name, action)
+
+
+def _count(folder: Path, name: str) -> int:
+    # One byte appended is atomic; the size after it is the number of the passes so far.
+    with open(folder / name, "ab", buffering=0) as file:  # noqa: PTH123 - one descriptor for write and tell
+        file.write(b".")
+        return file.tell()
+
+
+def _kill_session() -> None:
+    import psutil  # only a process that is about to die needs it
+
+    # Driver, JVM and Python workers are of one session, but not of one process group: Spark regroups its workers.
+    mine = os.getsid(0)
+    for pid in psutil.pids():
+        if pid != os.getpid():
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getsid(pid) == mine:
+                    os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _strike(name: str, action: str) -> None:
+    if action == "kill":
+        _kill_session()
+    elif action == "kill-process":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise FailPoint(f"fail-point {name}")

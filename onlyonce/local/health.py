@@ -1,0 +1,52 @@
+"""The health check of our containers: exit code 0 when the service that is named says itself that it is well.
+
+    python -m onlyonce.local.health api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
+
+Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is well when the
+api-server has its heartbeat; a worker when a master has taken it in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+AIRFLOW = "http://airflow-api-server:8080/api/v2/monitor/health"
+
+
+def _part(name: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda answer: bool((answer.get(name) or {}).get("status") == "healthy")
+
+
+# service: where it is asked, and what a good answer is
+CHECKS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
+    "api-server": ("http://127.0.0.1:8080/api/v2/monitor/health", _part("metadatabase")),
+    "scheduler": (AIRFLOW, _part("scheduler")),
+    "dag-processor": (AIRFLOW, _part("dag_processor")),
+    "triggerer": (AIRFLOW, _part("triggerer")),
+    "spark-master": ("http://127.0.0.1:8080/json/", lambda answer: answer.get("status") == "ALIVE"),
+    "spark-worker": ("http://127.0.0.1:8081/json/", lambda answer: bool(answer.get("masterurl"))),
+}
+
+
+def answer(url: str) -> dict[str, Any]:
+    """What the service says. Raises OSError when nobody answers, or with an error's status."""
+    # A proxy from the environment knows nothing of the containers' network.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=5) as response:
+        return dict(json.load(response))
+
+
+def main(service: str) -> int:
+    """Ask once; 0 when it is well. What `answer` raises ends the process, which the engine counts as ill."""
+    url, is_well = CHECKS[service]
+    found = answer(url)
+    print(json.dumps(found)[:500])
+    return 0 if is_well(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,106 @@
+"""The whole embedded platform: up, down, and where its UI is.
+
+    up    prerequisites, ports, PostgreSQL, migrations, Airflow
+    down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
+
+Who calls it: `onlyonce.cli`, the demo, and the tests. Errors: Refused for what the user must mend, Retryable
+for what another try may mend; both name the next step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from onlyonce import settings
+from onlyonce.local import accounts, airflow, airflow_environment, postgres, prerequisites, processes
+from onlyonce.model.errors import Refused
+
+# Starting may include a long recovery of PostgreSQL: who comes second waits that long.
+_LOCK_PATIENCE = 900
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where the Airflow UI is, and who may log in."""
+
+    url: str
+    user: str
+    password: str
+
+
+def up(console: Console | None = None) -> Login:
+    """Start everything that does not run; quick when all of it does. Returns the way to the UI."""
+    home = settings.home()
+    accounts.make_enterable(home)
+    with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
+        if not (postgres.is_running() and airflow.is_running()):
+            _require_machine()
+        # All ports first: nothing is started when one of them is taken.
+        postgres.require_port()
+        airflow.require_port()
+        progress("PostgreSQL starts")
+        postgres.start(progress)
+        progress("the platform's tables are brought up to date")
+        _migrate()
+        airflow.start(progress)
+    return login()
+
+
+def down(console: Console | None = None) -> None:
+    """Stop everything; does nothing when nothing runs. Raises Retryable when a process will not end."""
+    home = settings.home()
+    if not home.exists():
+        return
+    with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
+        airflow.stop(progress)
+        progress("PostgreSQL stops")
+        postgres.stop()
+        postgres.last_resort_kill()
+
+
+def is_up() -> bool:
+    """Whether all processes of the platform live."""
+    return postgres.is_running() and airflow.is_running()
+
+
+def login() -> Login:
+    """The address of the Airflow UI and its only user."""
+    url = f"http://127.0.0.1:{settings.airflow_port()}"
+    return Login(url, airflow_environment.USER, airflow_environment.password())
+
+
+def _require_machine() -> None:
+    home = str(settings.home())
+    problems = [prerequisites.java_problem(), prerequisites.disk_problem(home, prerequisites.DISK_TO_RUN)]
+    for problem in filter(None, problems):
+        what, _, hint = problem.partition(" Get it: ")
+        raise Refused(what, data="nothing was started", hint=hint or "mend it, then run the same command again")
+
+
+def _migrate() -> None:
+    from onlyonce.commitlog.migrate import migrate  # only `up` needs SQLAlchemy's weight
+
+    migrate(settings.database_url())
+
+
+@contextlib.contextmanager
+def _shown(console: Console | None) -> Iterator[Callable[[str], None]]:
+    """A line that says what is going on; on a terminal it is alive, in a log each step is one line."""
+    console = console or Console(stderr=True)
+    last = ""
+
+    def plain(text: str) -> None:
+        nonlocal last
+        if text != last:
+            console.print(text, style="dim", highlight=False)
+        last = text
+
+    if not console.is_terminal:
+        yield plain
+        return
+    with console.status("onlyonce") as status:
+        yield status.update

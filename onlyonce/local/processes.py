@@ -1,0 +1,234 @@
+"""Processes that we own: started in a session of their own, found again later, stopped without a rest.
+
+Each process carries the folder of its platform in its environment (`MARK`), and so does everything that
+it starts. This, and not a list of process ids, says whom `stop` may end: ids are used again after a
+reboot, and Airflow's tasks leave their parent's process group.
+
+Who calls it: `onlyonce.local.airflow`, `onlyonce.local.platform`, and the tests.
+Not promised: a process that cleans its own environment cannot be found by the mark (PostgreSQL does; its
+module finds it by its data folder). Processes of other users are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+
+from onlyonce.model.errors import Refused, Retryable
+
+MARK = "ONLYONCE_PLATFORM"
+
+_LARGE_LOG = 20_000_000
+# A title written over the environment would hide the mark; setproctitle leaves it alone when told so.
+_KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
+
+
+def marked(environment: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The environment with the mark of the platform at `home`."""
+    return {**environment, **_KEEP_ENVIRONMENT, MARK: str(home)}
+
+
+def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: Path) -> psutil.Process:
+    """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    with open_log(home, name) as log:
+        started = subprocess.Popen(
+            list(argv),
+            env=marked(environment, home),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=home,
+        )
+    process = psutil.Process(started.pid)
+    record = {"pid": process.pid, "create_time": process.create_time()}
+    _pid_file(name, home).write_text(json.dumps(record))
+    return process
+
+
+def open_log(home: Path, name: str) -> BinaryIO:
+    """`<home>/logs/<name>.log`, to be appended to; one that has grown large is put aside first."""
+    path = home / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LARGE_LOG:
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("ab")
+
+
+def last_line(log: Path) -> str:
+    """The last line that a process wrote, for a message."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1][:300] if lines else f"no word in {log}"
+
+
+def find(name: str, home: Path) -> psutil.Process | None:
+    """The living process that `spawn` started under this name, or None."""
+    try:
+        record = json.loads(_pid_file(name, home).read_text())
+        process = psutil.Process(record["pid"])
+        same = abs(process.create_time() - record["create_time"]) < 2
+        return process if same and is_alive(process) else None
+    except (OSError, ValueError, KeyError, psutil.Error):
+        return None
+
+
+def has_ended(name: str, home: Path) -> bool:
+    """Whether a process was started under this name and lives no more."""
+    return _pid_file(name, home).exists() and find(name, home) is None
+
+
+def forget(name: str, home: Path) -> None:
+    """Remove the pid file."""
+    _pid_file(name, home).unlink(missing_ok=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether the process runs; a zombie, which only waits for its parent to look, does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def ours(home: Path) -> list[psutil.Process]:
+    """Every living process that carries the mark of this platform, but this one."""
+    return [process for process in _visible() if process.pid != os.getpid() and _carries(process, home)]
+
+
+def drivers(home: Path) -> list[psutil.Process]:
+    """The Spark drivers (JVMs of spark-submit) among ours."""
+    return [process for process in ours(home) if _is_driver(process)]
+
+
+@contextlib.contextmanager
+def sigterm_like_ctrl_c() -> Iterator[None]:
+    """End what was started here on SIGTERM as on Ctrl-C. Without this it would go on alone."""
+    # Raised here, not sent on as SIGINT: a job in the background of a script ignores that one.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def ask(processes: Iterable[psutil.Process]) -> None:
+    """Ask the processes to end, and do not wait."""
+    _signal(processes, signal.SIGTERM)
+
+
+def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Process]:
+    """Ask the processes to end, and after `patience` seconds make them. Returns what still lives."""
+    living = list(processes)
+    for which, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10)):
+        _signal(living, which)
+        living = _still_alive_after(seconds, living)
+    return living
+
+
+def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    # Not psutil.wait_procs: it takes a zombie for alive, and in a container nobody may collect zombies.
+    end = time.monotonic() + seconds
+    while (living := [process for process in processes if is_alive(process)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return living
+
+
+def require_free_port(port: int, purpose: str, variable: str, host: str = "127.0.0.1") -> None:
+    """Raises Refused, naming the owner where it can be seen, when the port is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            taken = error.errno == errno.EADDRINUSE
+            why = f"is taken by {_owner(port)}" if taken else "needs more rights than this user has"
+            raise Refused(
+                f"Port {port} on {host}, wanted for {purpose}, {why}.",
+                data="nothing was started and nothing was changed",
+                hint=f"stop the other program, or choose another port: {variable}=<port>",
+            ) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, patience: float = 120) -> Iterator[None]:
+    """Hold the lock of a file, so that two commands do not start or stop the same thing at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        wait_until(lambda: _try_lock(handle.fileno()), patience, f"the lock {path}")
+        yield
+
+
+def wait_until(condition: Callable[[], bool], patience: float, what: str) -> None:
+    """Poll until the condition holds. Raises Retryable after `patience` seconds."""
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise Retryable(
+                f"Waited {patience:.0f} s for {what}, in vain.",
+                data="nothing is half done",
+                hint="look for another onlyonce command at work, then run the same command again",
+            )
+        time.sleep(0.1)
+
+
+def _pid_file(name: str, home: Path) -> Path:
+    return home / "run" / f"{name}.pid"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _visible() -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if is_alive(process):
+            yield process
+
+
+def _carries(process: psutil.Process, home: Path) -> bool:
+    try:
+        return process.environ().get(MARK) == str(home)
+    except (psutil.Error, OSError):
+        return False
+
+
+def _is_driver(process: psutil.Process) -> bool:
+    try:
+        return any("org.apache.spark.deploy.SparkSubmit" in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _signal(processes: Iterable[psutil.Process], which: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(which)
+
+
+def _owner(port: int) -> str:
+    """Who listens on the port, as far as this user may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+            if listens and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+    return "another program (its owner cannot be seen by this user)"

@@ -1,0 +1,59 @@
+"""Log lines of the jobs: one line of key=value each, with pipeline, run and attempt; a query's lines have its
+lineage and epoch too, a unit's the unit. Logs show work, not commits: they repeat, and they get lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import structlog
+
+from onlyonce.model.report import Report
+
+
+def configure(**always: str) -> None:
+    """Send log lines to standard error, each with these values. ONLYONCE_LOG=json makes them JSON.
+
+    The attempt is Airflow's try of the task; at the shell it is 1. Values are the process's and not the
+    thread's: Spark calls batch functions on threads of its own.
+    """
+    values = {**always, "attempt": os.environ.get("AIRFLOW_CTX_TRY_NUMBER", "1")}
+
+    def add_always(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**event, **{key: value for key, value in values.items() if key not in event}}
+
+    last = structlog.processors.JSONRenderer() if os.environ.get("ONLYONCE_LOG") == "json" else _lines()
+    structlog.configure(
+        processors=[
+            add_always,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            last,
+        ],
+        # Standard error as it is when a line is written: what it was at this moment may be closed by then.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def tell(report: Report) -> None:
+    """Write a report to the log, as the end of a task: what is committed, read from the log."""
+    log = structlog.get_logger()
+    log.info("report", title=report.title, **{k.replace(" ", "_"): v for k, v in report.facts.items()})
+    for name, rows in report.tables.items():
+        for row in rows:
+            log.info(name, **{("of" if k == "event" else k): _plain(v) for k, v in row.items() if v is not None})
+    for warning in report.warnings:
+        log.warning(warning)
+
+
+def _lines() -> structlog.typing.Processor:
+    return structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"], drop_missing=True)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | bool) else json.loads(json.dumps(value, default=str))

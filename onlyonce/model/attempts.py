@@ -1,0 +1,38 @@
+"""The folders of attempts below the platform's own tables: whose they are, by their names alone. Pure.
+
+A data file counts when a commit names it. One that none names by the time that the transaction of its attempt is in the table
+never will: whoever tries again finds the transaction, and adds nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a commit: the life of receive, what is committed (`events`, `close`, `files`), and the transaction's number."""
+
+    life: int
+    kind: str
+    version: int
+
+    def app_id(self, instance: str) -> str:
+        """The transaction id under which it commits."""
+        return f"{instance}/receive/{self.life}/{self.kind}"
+
+
+def folder(app_id: str, version: int, random: str) -> str:
+    """The name of an attempt's folder."""
+    *_, life, kind = ("", *app_id.split("/"))
+    named = f"{life}-{kind}-{version}-{random}"
+    return named if _FOLDER.fullmatch(named) else random
+
+
+def read(name: str) -> Attempt | None:
+    """Whose folder it is; None for one that is no attempt's, or of an older version, of which nothing is known."""
+    found = _FOLDER.fullmatch(name)
+    return Attempt(int(found[1]), found[2], int(found[3])) if found else None

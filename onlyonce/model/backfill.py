@@ -1,0 +1,174 @@
+"""Which windows a backfill recomputes, which rows it reads for that, and when it must not. Pure.
+
+A backfill of [from, to) recomputes the windows that *start* there, so that neighbouring intervals share none,
+whatever the windows' size. Times are whole microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from onlyonce.declare.pipeline import Output, Sent
+from onlyonce.declare.windows import Fixed, Micros, Session, micros
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.errors import Refused, Retryable
+
+
+class OpenWindows(Retryable):
+    """An open window is a matter of time: the same backfill passes once the stream has closed it."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The windows that start in [start, stop)."""
+
+    start: Micros
+    stop: Micros
+
+    @classmethod
+    def of(cls, start: datetime, stop: datetime) -> Span:
+        """The span between two times. Raises Refused for one without a zone, or an empty span."""
+        if start.tzinfo is None or stop.tzinfo is None:
+            raise Refused(f"backfill of {start} to {stop}: a time without a zone", hint="write it as 2013-01-01T00:00Z")
+        if start >= stop:
+            raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
+        return cls(_micros(start), _micros(stop))
+
+    @property
+    def times(self) -> tuple[datetime, datetime]:
+        """Both ends as times in UTC."""
+        return _time(self.start), _time(self.stop)
+
+    def __str__(self) -> str:
+        return "--".join(f"{time:%Y-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
+
+    def holds(self, start: Micros) -> bool:
+        """Whether a window that starts there is recomputed."""
+        return self.start <= start < self.stop
+
+    def hull(self, windows: Iterable[tuple[Micros, Micros]]) -> Span:
+        """The span widened to the starts of those windows that reach into it, or into such a window, and so on."""
+        known, touching = list(windows), list[tuple[Micros, Micros]]()
+        low, high, count = self.start, self.stop, -1
+        while len(touching) != count:
+            count = len(touching)
+            touching = [(start, end) for start, end in known if start < high and end > low]
+            low, high = min([low, *(w[0] for w in touching)]), max([high, *(w[1] for w in touching)])
+        return Span(low, max([self.stop, *(start + 1 for start, _ in touching)]))
+
+
+def rows_of(output: Output, span: Span) -> tuple[Micros, Micros]:
+    """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
+    some that are in windows outside only, of sessions a first guess on both sides.
+    """
+    if isinstance(output.window, Session):
+        margin = 8 * micros(output.window.gap)
+        return span.start - margin, span.stop + margin
+    assert output.window is not None
+    # Of fixed windows one ends where the next begins.
+    low = output.window.last_end(span.start - 1) if isinstance(output.window, Fixed) else span.start
+    return low, output.window.last_end(span.stop - 1)
+
+
+def closed_part(output: Output, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
+    """The part of a span whose windows the stream has closed and written. Raises OpenWindows when there is none, or
+    when the rest has rows: half of what was asked for would look like all of it.
+
+    An open window without rows is left to the stream in silence: there is nothing to recompute. A session may begin
+    anywhere, so here only its start is judged; its end is when it is computed.
+    """
+    window = output.window
+    assert window is not None
+    if closed_until is None:
+        raise still_open(output.name, span, span.stop, None)
+    first_open = closed_until if isinstance(window, Session) else window.assign(closed_until)[0][0]
+    if span.stop <= first_open:
+        return span
+    if open_rows or span.start >= first_open:
+        raise still_open(output.name, span, span.stop, closed_until)
+    return Span(span.start, first_open)
+
+
+def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None) -> Retryable:
+    """The error for windows that the stream may still change or has not written."""
+    closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_minute(closed_until)}"
+    return OpenWindows(
+        f"output {output}: windows of {span} (up to {_minute(end)}) are still open: {closed}",
+        data="nothing was written; open windows belong to the stream, which will write them once",
+        hint="choose an earlier --to, or let the stream run on first (onlyonce run PIPELINE; with --close when the "
+        "input has ended)",
+    )
+
+
+def what_to_do(output: Output) -> str:
+    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
+
+    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
+    the keys.
+    """
+    sink = output.sink
+    if isinstance(sink, Sent):
+        return _of_sent(output)
+    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
+    if carried.get(sink.write, "window_start" in sink.keys):
+        return "replace"
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
+            data="nothing was written",
+            hint="put window_start among the keys (of a new table), or declare what a backfill shall do: "
+            "on_backfill='skip' leaves this sink as it is"
+            + (
+                ", 'resend' upserts the new rows over the old"
+                if sink.write == "upsert"
+                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
+            ),
+        )
+    return output.on_backfill
+
+
+def _of_sent(output: Output) -> str:
+    """What was sent is out of reach."""
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            data="nothing was written or sent",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
+            "send the recomputed rows as well, as new ones",
+        )
+    return output.on_backfill
+
+
+def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
+    """Spans that hold the starts of these windows: one for each run of windows that touch."""
+    found: list[Span] = []
+    reach = None
+    for start, end in sorted(windows):
+        if reach is not None and start <= reach:
+            found[-1] = Span(found[-1].start, start + 1)
+        else:
+            found.append(Span(start, start + 1))
+        reach = end if reach is None else max(reach, end)
+    return found
+
+
+def _micros(time: datetime) -> Micros:
+    found = to_micros(time)
+    assert found is not None
+    return found
+
+
+def _time(value: Micros) -> datetime:
+    found = to_time(value)
+    assert found is not None
+    return found
+
+
+def _minute(value: Micros) -> str:
+    return f"{_time(value):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _fraction(time: datetime) -> str:
+    return f".{time.microsecond:06}" if time.microsecond else ""

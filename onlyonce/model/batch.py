@@ -1,0 +1,180 @@
+"""A batch: what the log fixes before any of it is written, and what a replay must repeat. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onlyonce.declare.pipeline import MODES
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.frontier import Frontier
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EXACTLY_ONCE, AT_LEAST_ONCE = MODES
+BY_POSITION = "by_position"
+"""The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a driver means to do in a batch, before it asks the log.
+
+    `settings` are the Spark settings that cut data; `facts` what was true of the source when the batch
+    began (files that could not be read). Both are taken from the log on a replay.
+    """
+
+    lineage: str
+    batch_id: int
+    source_from: dict[str, Any] | None
+    source_to: dict[str, Any]
+    offsets_hash: str
+    partitions: int
+    system_time: datetime
+    bucket: int
+    settings: dict[str, str]
+    mode: str
+    declaration_hash: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as the log has it: the same for every attempt."""
+
+    plan: Plan
+    frontier: Frontier
+    gc_floor: int
+    state: str
+    replayed: bool
+
+    @property
+    def at_least_once(self) -> bool:
+        """Whether it began without catalog and claims; then it ends so too, whatever is declared by now."""
+        return self.plan.mode == AT_LEAST_ONCE
+
+    @property
+    def without_catalog(self) -> bool:
+        """Whether receive has no ids to look up or to keep: each record is kept or invalid by itself, without units."""
+        return self.plan.mode != EXACTLY_ONCE
+
+    @property
+    def committed(self) -> bool:
+        """Whether an earlier attempt has ended it."""
+        return self.state == "committed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a batch: counts, and whether they add up."""
+
+    read: int | None = None
+    kept: int | None = None
+    invalid: int | None = None
+    remnant: int | None = None
+    duplicate: int | None = None
+    unknown_fields: int | None = None
+    in_time: int | None = None
+    late: int | None = None
+    tide_after: datetime | None = None
+    delta_version: int | None = None
+    written_again: int | None = None
+
+
+def check_replay(there: Plan, meant: Plan) -> None:
+    """Refuse a replay that reads something else than the log says. The hash covers the whole offsets file."""
+    if there.offsets_hash == meant.offsets_hash:
+        return
+    raise Refused(
+        f"batch {meant.lineage}/{meant.batch_id} began with the offsets {there.source_to}, but the checkpoint now has "
+        f"{meant.source_to} (or other settings) for it",
+        data="nothing was written; the log is right about what was committed",
+        hint="the checkpoint was restored from an older copy or edited. Put the right one back, or start a new life: "
+        f"onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
+    )
+
+
+def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
+    """Whether a begun batch must begin anew because the declaration has changed since.
+
+    True when it has changed and no unit has committed; raises Refused when one has.
+    """
+    if there.declaration_hash == meant.declaration_hash:
+        return False
+    if units == 0:
+        return True
+    raise Refused(
+        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed under declaration {there.declaration_hash}, "
+        f"but the declaration now is {meant.declaration_hash}",
+        data="the committed units stay; the batch is not finished",
+        hint="run once with the declaration (and transform) as it was, so that the batch ends; then change it",
+    )
+
+
+def check_files(there: Plan, meant: Plan, units: int) -> bool:
+    """Whether a begun batch must begin anew because files of it can't be read any more that could when it began.
+
+    True when no unit has committed; raises Refused when one has: without the files the replay is not the same.
+    """
+    gone = sorted(meant.facts.keys() - there.facts.keys())
+    if not gone or units == 0:
+        return bool(gone)
+    told = meant.facts[gone[0]]
+    raise Refused(
+        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
+        f"can't be read any more: {told['reason'] if isinstance(told, dict) else told}",
+        data="the committed units stay; the batch is not finished, and no output reads on past it",
+        hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
+        f"there: onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
+    )
+
+
+def is_other(there: Plan, meant: Plan) -> bool:
+    """Whether a begun batch would begin anew, had no unit of it committed."""
+    return check_declaration(there, meant, 0) or check_files(there, meant, 0)
+
+
+def check_receive(unique: str, outcome: Outcome) -> None:
+    """Conservation of receive: read = kept + invalid + remnant + duplicate. Raises InvariantBroken."""
+    parts = (outcome.kept, outcome.invalid, outcome.remnant, outcome.duplicate)
+    if outcome.read == sum(part or 0 for part in parts):
+        return
+    raise InvariantBroken(
+        f"batch {unique}: {outcome.read} records were in the input, but {parts} (kept, invalid, remnant, duplicate) "
+        "have a fate",
+        data="the batch is not marked as committed, and no output will read on past it",
+        hint="an input file may have changed while it was read; compare onlyonce.batches with the files of the batch",
+    )
+
+
+def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
+    """Conservation of an output: kept = in time + late, in (record, window) pairs. Raises InvariantBroken."""
+    if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0):
+        return
+    raise InvariantBroken(
+        f"batch {unique}: {kept_pairs} (record, window) pairs were kept by receive, but {outcome.in_time} are in time "
+        f"and {outcome.late} late",
+        data="the batch is not marked as committed",
+        hint="compare onlyonce.batches of receive with the rows of the table `events` for those batches",
+    )
+
+
+def read_upto(offset: dict[str, Any] | None) -> int:
+    """The last version of a Delta table that an offset of Spark's has read whole; -1 for none.
+
+    An offset names the next version with a negative index, or the last file taken of a version.
+    """
+    if offset is None:
+        return -1
+    version = int(offset["reservoirVersion"])
+    return version if int(offset.get("index", 0)) >= 0 else version - 1
+
+
+def to_micros(time: datetime | None) -> int | None:
+    """Whole microseconds since 1970."""
+    return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
+
+
+def to_time(micros: int | None) -> datetime | None:
+    """The aware UTC time of whole microseconds since 1970."""
+    return None if micros is None else EPOCH + timedelta(microseconds=micros)

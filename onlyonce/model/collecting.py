@@ -1,0 +1,110 @@
+"""Garbage collection: up to which bucket of system time the catalog's ids may go. Pure, and without a clock.
+
+SYSTEMS.md, 2: behind the oldest record that is not committed, less the dedup horizon; never back; it stands
+still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring
+buckets with committed batches at most `PAUSE` counts, however long the outage, the silence of the source or
+the step of a clock between them was. After an outage of horizon + 1 hour the ids from before it are still
+there, also for the tenth batch of the backlog; and an hour's worth of ids is what a clock that leaps by a
+year can cost.
+
+What stays is merged (`to_merge`): a look-up costs a probe for each chunk, so many small ones become few large ones.
+
+Who calls it: `onlyonce.operate.collect`. Errors: none. Not promised: that ids go as soon as they may. A source that sends
+once a day keeps (horizon / PAUSE) deliveries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby, pairwise
+
+BUCKET = timedelta(minutes=10)
+"""System time is cut into buckets of this length."""
+PAUSE = 6
+"""The most buckets (an hour) that a gap between two buckets with committed batches counts towards the horizon."""
+
+FULL = 1_000_000
+"""The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
+CROWD = 8
+"""So many small chunks are merged in a bucket that still grows; in a closed one, two."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the log says of one instance, in buckets.
+
+    floor        the floor as it is stored
+    committed    the buckets of committed receive batches; those below the floor may be left out
+    uncommitted  the buckets of begun receive batches
+    begun_with   the floors that begun receive batches were given
+    unacknowledged   the buckets in which messages were landed that may be delivered again
+    """
+
+    floor: int = 0
+    committed: Iterable[int] = field(default_factory=tuple)
+    uncommitted: Iterable[int] = field(default_factory=tuple)
+    begun_with: Iterable[int] = field(default_factory=tuple)
+    unacknowledged: Iterable[int] = field(default_factory=tuple)
+
+
+def horizon_buckets(horizon: timedelta) -> int:
+    """The horizon in whole buckets, rounded up."""
+    return -(-horizon // BUCKET)
+
+
+def edge_buckets(horizon: timedelta) -> int:
+    """The oldest tenth of the horizon, in whole buckets: a duplicate caught there came nearly too late to be told."""
+    return -(-horizon_buckets(horizon) // 10)
+
+
+def floor(known: Known, horizon: int) -> int:
+    """The new floor: buckets below it may go. Never below the stored one."""
+    lived = _behind(sorted(set(known.committed), reverse=True), horizon)
+    bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
+    wanted = known.floor if lived is None else min([lived, *bounds])
+    return max(known.floor, wanted)
+
+
+def _behind(committed: list[int], horizon: int) -> int | None:
+    """The bucket whose age, in lived time, is the horizon; from the newest bucket backwards."""
+    if not committed:
+        return None
+    age = 0
+    for newer, older in pairwise(committed):
+        step = min(newer - older, PAUSE)
+        if age + step > horizon:
+            return newer - (horizon - age)
+        age += step
+    return committed[-1] - (horizon - age)
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """A chunk of a committed batch. Parts of one lineage, layout and partition hold ids of one remainder."""
+
+    lineage: str
+    partitions: int
+    partition: int
+    batch_id: int
+    ids: int
+
+
+def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
+    """The parts of one bucket that become one chunk next, in the order of their batches; none when all is well.
+
+    The chunk takes the number of the last of them, and all are of committed batches. So each batch that can
+    still look up comes after all of them, and sees either the parts or the chunk; and no chunk ever holds the
+    ids of a batch that can still be replayed, which would take its own records for duplicates.
+    """
+    small = sorted(part for part in parts if part.ids <= FULL // 2)
+    for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
+        some: list[Part] = []
+        for part in layout:
+            if sum(p.ids for p in some) + part.ids > FULL:
+                return some
+            some.append(part)
+        if len(some) >= (2 if closed else CROWD):
+            return some
+    return []

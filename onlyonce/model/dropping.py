@@ -1,0 +1,77 @@
+"""What a dropped pipeline or output leaves beside the log, as places in text. Pure.
+
+| place                        | what is there                                           | of a drop            |
+|------------------------------|---------------------------------------------------------|----------------------|
+| data:shop                    | the folder <home>/data/shop, or a folder below it       | goes                 |
+| units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | go                   |
+| delta:shop/per_shop          | a Delta table below <home>/tables                       | left, or --tables    |
+| postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | left, or --tables    |
+| files:shop/counts            | a folder below <home>/files, or an object store's URL   | left, or --tables    |
+
+What was sent outside, to a webhook or BigQuery, is no place of ours.
+
+Who calls it: `onlyonce.operate.drop`, and a starting driver, which writes to none of these. Errors: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onlyonce.declare.pipeline import Pipeline, target
+
+Kind = Literal["data", "units", "delta", "postgres", "files"]
+TABLES = ("delta", "postgres", "files")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of them. `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours."""
+
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """data, units, delta, postgres or files."""
+        return self.text.split(":", 1)[0]
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable of the sink's connection."""
+        return self.text.split(":", 2)[1] or None if self.kind in ("units", "postgres") else None
+
+    @property
+    def where(self) -> str:
+        """The folder, table or lineages."""
+        return self.text.split(":", 2 if self.kind in ("units", "postgres") else 1)[-1]
+
+
+def targets(pipeline: Pipeline, instance: str) -> list[str]:
+    """The places that the outputs of an instance write to as they are declared now."""
+    return [target(pipeline, output) + _suffix(instance) for output in pipeline.outputs]
+
+
+def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The places that an instance's outputs have written to, by all declarations that they ran under."""
+    found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
+    ours = [text for text in found if Place(text).kind in TABLES]
+    return list(dict.fromkeys(text + _suffix(instance) for text in ours))
+
+
+def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:
+    """The folders of an instance, or of one query of it with the outputs that it wrote."""
+    if query is None:
+        return [f"data:{instance}"]
+    return [f"data:{instance}/checkpoints/{query}", *(f"data:{instance}/staged/{name}" for name in outputs)]
+
+
+def other_databases(instance: str, query: str | None, places: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Where units of an instance are beside the platform's own database: by its places, and by what the log remembers."""
+    variables = {*known, *(Place(text).variable for text in places if text.startswith("postgres:"))} - {None}
+    return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
+
+
+def _suffix(instance: str) -> str:
+    _, at, number = instance.partition("@")
+    return at + number

@@ -1,0 +1,31 @@
+"""Folders that are named by people: none of them is a URL, and an inbox is the same for whoever runs its pipeline. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from onlyonce.model.errors import Refused
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def check_folder(whose: str, named: str | None) -> None:
+    """Refuse a URL, of which a local folder with that name would become."""
+    if named and URL.match(named):
+        raise Refused(
+            f"{whose} is {named!r}, a URL: it would become a local folder of that name",
+            data="nothing was read or written",
+            hint="name a folder that is mounted wherever the pipeline runs, without file://. Of all places only "
+            "FileSink(path='s3://bucket/folder') may be in an object store",
+        )
+
+
+def check_inbox(whose: str, named: str | None) -> None:
+    """Refuse what is another folder for another user, or from another folder."""
+    check_folder(f"{whose}: inbox", named)
+    if named is not None and not named.startswith("/"):
+        raise Refused(
+            f"{whose}: inbox {named!r} is another folder for whoever runs it elsewhere, or as somebody else",
+            data="nothing was read or written",
+            hint="write the whole path, from / on; or leave it out: <home>/inbox/<pipeline>",
+        )

@@ -1,0 +1,80 @@
+"""The frontier: what was known of event time before a batch, and what it says about a window. Pure.
+
+`closed_until` is the one rule of lateness. The stream, the view `late` and a backfill all use it, in
+this module or as the same expression on Spark (`onlyonce/outputs/windowing.py`; a test holds them equal).
+Times are whole microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from onlyonce.declare.windows import Micros, Session, Window
+
+MILLI: Micros = 1000
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What the committed batches and closes have told of event time. None of it ever moves back.
+
+    tide          the largest event time kept by committed batches
+    ended         the tide when the input was last declared ended
+    silent_tide   the tide at the last close by silence
+    silent_clock  its bound: the clock then, less the idle time
+    """
+
+    tide: Micros | None = None
+    ended: Micros | None = None
+    silent_tide: Micros | None = None
+    silent_clock: Micros | None = None
+
+    def after_batch(self, largest: Micros | None) -> Frontier:
+        """The frontier once a batch with this largest kept event time is committed."""
+        return replace(self, tide=_later(self.tide, largest))
+
+    def declared_ended(self) -> Frontier:
+        """The frontier once the input is said to have ended."""
+        return replace(self, ended=_later(self.ended, self.tide))
+
+    def fallen_silent(self, clock: Micros, idle: Micros) -> Frontier:
+        """The frontier once the source has been silent for `idle` at the time `clock`."""
+        return replace(self, silent_tide=self.tide, silent_clock=_later(self.silent_clock, clock - idle))
+
+
+def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros | None:
+    """Up to where the windows of an output are closed; None while nothing is.
+
+    The largest of: the tide less the lateness; the end of the last window with data when the input
+    ended; the same at a close by silence, but never past that close's clock bound. Whole milliseconds,
+    since Spark's watermark has no more: an end is rounded up, so that the window that it ends (a session
+    may end at any microsecond) does close; a bound is rounded down.
+    """
+    bounds: list[Micros] = []
+    if frontier.tide is not None:
+        bounds.append(_down(frontier.tide - lateness))
+    if frontier.ended is not None:
+        bounds.append(_up(window.last_end(frontier.ended)))
+    if frontier.silent_tide is not None and frontier.silent_clock is not None:
+        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock)))
+    return max(bounds, default=None)
+
+
+def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
+    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time."""
+    closed = closed_until(frontier, window, lateness)
+    return closed is not None and (time if isinstance(window, Session) else end) <= closed
+
+
+def _down(time: Micros) -> Micros:
+    return time // MILLI * MILLI
+
+
+def _up(time: Micros) -> Micros:
+    return -(-time // MILLI) * MILLI
+
+
+def _later(one: Micros | None, other: Micros | None) -> Micros | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)

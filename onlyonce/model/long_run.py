@@ -1,0 +1,126 @@
+"""A long run: one driver that takes in what comes until it is asked to stop. Pure.
+
+The log has one row for each pipeline, the last long run of it, and a clock of its own: how long a heartbeat is ago is
+told by the database, so machines need not agree on the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from onlyonce.model.errors import EXIT_CODES, InvariantBroken, Refused, Superseded
+
+BEATS = 6
+"""After how many heartbeats in a row that did not come a driver counts as dead."""
+
+
+class Stopped(Exception):
+    """The driver was asked to stop, and is between two batches: raised where the next one would begin."""
+
+
+def first_cause(failures: Sequence[BaseException]) -> BaseException:
+    """Of all that ended a run, in the order in which it was found, what it ends with: the first that is more than the
+    request to stop, since a failure asks the other queries to."""
+    return next((one for one in failures if not isinstance(one, Stopped)), failures[0])
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """The last long run of a pipeline as the log has it. `attempt` counts the drivers that took the row."""
+
+    instance: str
+    attempt: int
+    run_id: str
+    driver: str
+    quiet: timedelta
+    lost_after: timedelta
+    turns: int
+    stop_asked: bool
+    exit_code: int | None
+    why: str | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its driver is at work, by its heartbeat."""
+        return self.exit_code is None and self.quiet < self.lost_after
+
+    @property
+    def lost(self) -> bool:
+        """Whether its heartbeat ended without a word."""
+        return self.exit_code is None and not self.alive
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is at its end because somebody asked for it: nobody starts it again."""
+        return not self.alive and (self.stop_asked or self.exit_code == 0)
+
+
+def lost_after(beat: timedelta) -> timedelta:
+    """How long a driver with this heartbeat may be silent before another takes its place."""
+    return beat * BEATS
+
+
+def refuse_with(**asked: bool) -> None:
+    """A long run goes alone: raises Refused for what can't be asked of it."""
+    if others := [name for name, on in asked.items() if on]:
+        raise Refused(
+            f"a long run can't be asked for together with {' and '.join(others)}",
+            data="nothing was read or written",
+            hint="it closes windows by idle_after only; to declare the input ended: onlyonce stop, then a run with close",
+        )
+
+
+def refuse_beside(known: LongRun | None) -> None:
+    """Nothing else may drive a pipeline whose long run is alive. Raises Superseded.
+
+    Asked by a driver that starts, long run or drain. Two that start at the same instant are decided by the row's lock;
+    whatever slips through, the epoch fences.
+    """
+    if known is not None and known.alive:
+        raise Superseded(
+            f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, on {known.driver})",
+            data="nothing was started; what is in the inbox, and what comes, is taken in by that one",
+            hint=f"nothing to do; to run it otherwise, first: onlyonce stop {known.instance}",
+        )
+
+
+Start = Literal["start", "attach", "wait"]
+Watch = Literal["watch", "start", "done", "retry", "fail"]
+
+
+def on_start(known: LongRun | None) -> Start:
+    """What a supervisor does that is asked for a long run: start a driver, attach to the living one, or, where that was
+    asked to stop, wait for its end and then start. So a cleared run really runs again, and never beside another."""
+    if known is None or not known.alive:
+        return "start"
+    return "wait" if known.stop_asked else "attach"
+
+
+def on_watch(known: LongRun | None) -> Watch:
+    """What a supervisor does with the run that it watches.
+
+    A driver that ended by itself or was lost is started again. One that did not get through a single turn ends the try
+    of the task (retry): Airflow's retries bound such a loop, and then a person hears of it. Where no repeat helps, it
+    fails for good.
+    """
+    if known is None:
+        return "start"  # the log is another one than before
+    if known.alive:
+        return "watch"
+    if known.stopped:
+        return "done"
+    if known.exit_code is not None and EXIT_CODES.get(known.exit_code) in (Refused, InvariantBroken):
+        return "fail"
+    return "start" if known.turns else "retry"
+
+
+def ending(known: LongRun) -> str:
+    """How a long run ended, for a message."""
+    if known.lost:
+        return (
+            f"the heartbeat of attempt {known.attempt} on {known.driver} ended {known.quiet.total_seconds():.0f} s ago"
+        )
+    return f"attempt {known.attempt} on {known.driver} ended with exit code {known.exit_code}: {known.why or 'no word'}"

@@ -1,0 +1,179 @@
+"""Files of a sharded sink: their final and temporary names, and which temporaries may go. Pure.
+
+A final name says window, pane and shard; a temporary one says unit, epoch and attempt. So a temporary tells by its name
+who may still want it.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from onlyonce.model.errors import Refused
+
+NAMING = "{prefix}-{window_start}-{window_end}-pane-{pane}-{shard}-of-{shards}.{ext}"
+NEEDED = ("window_start", "window_end", "pane", "shard")
+KNOWN = (*NEEDED, "shards", "prefix", "ext")
+PANE = "{pane}"
+"""Stands in a name until the end of the batch numbers the pane."""
+EXTENSIONS = {"jsonl": "jsonl", "csv": "csv", "text": "txt", "parquet": "parquet", "avro": "avro"}
+MOST = 10_000
+NO_WINDOW = "global"
+
+_LITERAL = re.compile(r"[\w.=+/-]*", re.ASCII)
+_TEMPORARY = re.compile(
+    r"(?P<lineage_no>\d+)-(?P<batch_id>\d+)-(?P<output>[a-z][a-z0-9_]*)-(?P<partition>\d+)"
+    r"\.epoch-(?P<epoch>\d+)\.(?P<attempt>[0-9a-f]{32})-(?P<number>\d+)\..+"
+)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of the files of one window. An output without windows has none."""
+
+    window_start: datetime | None
+    window_end: datetime | None
+    shard: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that an attempt has written under a temporary name. `name` is its final one, but for the pane."""
+
+    window_start: datetime | None
+    window_end: datetime | None
+    shard: int
+    temporary: str
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A file that counts, with its pane."""
+
+    file_no: int
+    instance: str
+    output: str
+    window_start: datetime | None
+    window_end: datetime | None
+    generation: int
+    pane: int
+    shard: int
+    shards: int
+    place: str
+    temporary: str
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+    finalized_at: datetime | None
+
+    @property
+    def of_pane(self) -> tuple[Any, ...]:
+        """What the files of one pane have in common."""
+        return self.instance, self.output, self.window_start, self.window_end, self.pane
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """What a temporary name says: the unit, the epoch of its driver, the task's random attempt, and which file of it."""
+
+    lineage_no: int
+    batch_id: int
+    output: str
+    partition: int
+    epoch: int
+    attempt: str
+
+    def file(self, number: int, extension: str) -> str:
+        """The name of a file of this attempt."""
+        unit = f"{self.lineage_no}-{self.batch_id}-{self.output}-{self.partition}"
+        return f"{unit}.epoch-{self.epoch}.{self.attempt}-{number}.{extension}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the log says of a temporary, in one look that came after the file was seen.
+
+    winner     it is recorded as the one that counts, and its batch is begun or committed
+    settled    its unit or batch is committed, so that no other attempt can win any more
+    epoch      the highest epoch of its lineage; None for a lineage that this log does not know
+    """
+
+    winner: bool
+    settled: bool
+    epoch: int | None
+
+
+def may_go(temporary: Temporary, standing: Standing) -> bool:
+    """Whether nobody can want a temporary any more, whatever still runs.
+
+    Time does not decide: a task that was stopped for a day may still commit, as long as its epoch is the highest and
+    its unit is open. Of a lineage that is not known nothing is said, so its files stay.
+    """
+    if standing.winner or standing.epoch is None:
+        return False
+    return standing.settled or temporary.epoch < standing.epoch
+
+
+def read_temporary(name: str) -> Temporary | None:
+    """What a name says; None for one that is not ours."""
+    found = _TEMPORARY.fullmatch(name)
+    if found is None:
+        return None
+    part = found.groupdict()
+    return Temporary(
+        int(part["lineage_no"]), int(part["batch_id"]), part["output"], int(part["partition"]), int(part["epoch"]),
+        part["attempt"],
+    )  # fmt: skip
+
+
+def check_naming(naming: str, prefix: str | None, extension: str | None) -> None:
+    """Raise Refused for a naming under which two files could have one name, or one that readers would not find."""
+    try:
+        parts = list(string.Formatter().parse(naming))
+    except ValueError as error:
+        raise Refused(f"FileSink: naming {naming!r}: {error}", hint=f"the default is {NAMING!r}") from error
+    fields = [field for _, field, _, _ in parts if field is not None]
+    if unknown := [field for field in fields if field not in KNOWN]:
+        raise Refused(f"FileSink: naming {naming!r} has {unknown[0]!r}", hint=f"it can have: {', '.join(KNOWN)}")
+    if any(how or conversion for _, _, how, conversion in parts):
+        raise Refused(f"FileSink: naming {naming!r} has a format", hint="write the names in braces alone: {shard}")
+    if missing := [field for field in NEEDED if field not in fields]:
+        raise Refused(
+            f"FileSink: naming {naming!r} lacks {', '.join(missing)}: two files would have one name",
+            hint=f"the default is {NAMING!r}",
+        )
+    example = naming.format_map(dict.fromkeys(KNOWN, "x") | {"prefix": prefix or "x", "ext": extension or "x"})
+    if not _LITERAL.fullmatch(example) or not all(_plain(part) for part in example.split("/")):
+        raise Refused(
+            f"FileSink: names like {example!r}",
+            hint="letters, digits and . _ = + - , folders by '/'; no part may begin with '.' or '_', which readers skip",
+        )
+
+
+def name(naming: str, prefix: str, extension: str, shard: Shard) -> str:
+    """The final name of a shard, but for its pane."""
+    return naming.format(
+        prefix=prefix, ext=extension, pane=PANE, shard=f"{shard.shard:05}", shards=f"{shard.shards:05}",
+        window_start=_time(shard.window_start), window_end=_time(shard.window_end),
+    )  # fmt: skip
+
+
+def _plain(part: str) -> bool:
+    return bool(part) and part[0] not in "._"
+
+
+def _time(time: datetime | None) -> str:
+    # No colon: a file with one in its name can't be read through Hadoop.
+    if time is None:
+        return NO_WINDOW
+    fraction = f".{time.microsecond:06}" if time.microsecond else ""
+    return f"{time:%Y%m%dT%H%M%S}{fraction}Z"

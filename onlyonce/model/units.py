@@ -1,0 +1,81 @@
+"""The unit: what commits as one. Its identity, its content, and what to do when it is already there. Pure.
+
+Identity is computed, never observed: `flights/per_carrier/1/17/per_carrier/0` is lineage, batch, sink
+and partition. An attempt that finds the unit in the log compares what it meant to write with what is
+there (`compare`), because a replay may not be the same data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isclose
+
+from onlyonce.model.errors import InvariantBroken
+
+FLOAT_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class UnitId:
+    """(lineage, batch, sink, partition). As text it is readable and unique for ever."""
+
+    lineage: str
+    batch_id: int
+    sink: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.lineage}/{self.batch_id}/{self.sink}/{self.partition}"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a unit holds, free of order: how many rows, a hash over the exact columns, sums of the floats.
+
+    Floats are apart because a sum of doubles differs in its last digits with the order of its terms
+    (experiments, A6); they are compared with a relative tolerance, the rest exactly.
+    """
+
+    rows: int
+    exact: str
+    floats: dict[str, float] = field(default_factory=dict)
+
+    def same_as(self, other: Content) -> bool:
+        """Whether both are the same data, floats within the tolerance."""
+        if (self.rows, self.exact, self.floats.keys()) != (other.rows, other.exact, other.floats.keys()):
+            return False
+        return all(_close(value, other.floats[name]) for name, value in self.floats.items())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The fates of the records that one receive unit saw, and the largest event time that it kept."""
+
+    kept: int = 0
+    invalid: int = 0
+    remnant: int = 0
+    duplicate: int = 0
+    unknown_fields: int = 0
+    largest: datetime | None = None
+
+
+def compare(unit: UnitId, there: Content, meant: Content) -> None:
+    """Let a replay pass that means the same data as the unit which is there; stop the job otherwise.
+
+    Called by every unit that finds itself in the log. Raises InvariantBroken.
+    """
+    if there.same_as(meant):
+        return
+    raise InvariantBroken(
+        f"unit {unit} is committed with {there.rows} rows (hash {there.exact}), but its replay gives "
+        f"{meant.rows} rows (hash {meant.exact})",
+        data="what was committed stays as it is; nothing of the replay was written",
+        hint="the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "
+        "changed). Declare stable_input=True on the output, then the rows are staged and a replay reads those; "
+        "for this batch put the code or the input back to what it was and run again",
+    )
+
+
+def _close(one: float, other: float) -> bool:
+    return one == other or (one != one and other != other) or isclose(one, other, rel_tol=FLOAT_TOLERANCE)

@@ -1,0 +1,115 @@
+"""Entry point: tell somebody of what is wrong, each cause once until it clears. No Spark. `onlyonce alerts`, the DAG `audit`.
+
+The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.alerting`), or the URL of a webhook,
+which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only kept and shown.
+
+Errors: Refused for a hook that is none, Retryable when it fails: then all others were told, and the next look tells it again.
+Not promised: that nobody is told twice. A kill after the hook and before its note in the log does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import structlog
+
+from onlyonce import settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import alerting, views
+from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.named import named
+from onlyonce.failpoints import passing
+from onlyonce.model.alerting import Cause, causes
+from onlyonce.model.errors import Retryable
+from onlyonce.model.report import Report
+from onlyonce.operate import audit
+
+log = structlog.get_logger()
+Hook = Callable[[dict[str, str]], Any]
+PATIENCE_SECONDS = 10.0
+
+
+def main(argv: list[str]) -> Report:
+    """Look, keep, tell; the report has what is raised. Raises Refused, and Retryable when the hook failed."""
+    asked = arguments(argv)
+    tell = hook(settings.alert_hook())
+    database = Database(settings.database_url(), "onlyonce-alerts")
+    migrate(database.url)
+    seen = run(database, lambda conn: _look(conn, asked.lag_minutes * 60))
+    cleared = run(database, lambda conn: alerting.keep(conn, seen))
+    told, failed = _tell_all(database, tell) if tell else (0, [])
+    raised = run(database, alerting.raised)
+    if failed:
+        raise Retryable(
+            f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
+            data="nothing of the data is concerned; the others were told",
+            hint="`onlyonce alerts` tries again, as the next look does; ONLYONCE_ALERT_HOOK names the hook",
+        )
+    facts = {"raised": len(raised), "told now": told, "cleared": len(cleared), "hook": "set" if tell else "none"}
+    title = f"alerts: {len(raised)} raised" if raised else "alerts: none"
+    shown = {"alerts": raised, "cleared": [vars(cause) for cause in cleared]}
+    return Report(title, f"alerts__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What is looked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.alerts", description=__doc__)
+    parser.add_argument("--lag-minutes", type=float, default=settings.alert_lag_minutes())
+    return parser.parse_args(argv)
+
+
+def hook(asked: str | None) -> Hook | None:
+    """The hook of that name. Raises Refused."""
+    if asked is None:
+        return None
+    if asked.startswith(("http://", "https://")):
+        return lambda message: _post(asked, message)
+    found: Hook = named(
+        asked, f"the alert hook {asked!r}",
+        data="nobody was told of anything",
+        hint="ONLYONCE_ALERT_HOOK is 'module:function', importable where the audit runs, or a URL of http or https",
+    )  # fmt: skip
+    return found
+
+
+def _post(url: str, message: dict[str, str]) -> None:
+    try:
+        httpx.post(url, json=message, timeout=PATIENCE_SECONDS).raise_for_status()
+    except httpx.HTTPStatusError as error:
+        # Not its own text: a webhook's URL is a secret.
+        raise Retryable(f"the webhook answered {error.response.status_code}") from None
+    except httpx.HTTPError as error:
+        raise Retryable(f"the webhook did not answer: {type(error).__name__}") from None
+
+
+def _look(connection: Any, lag_seconds: float) -> list[Cause]:
+    seen = audit.gather(connection)
+    lag, near = views.rows(connection, "lag"), collector.near_horizon(connection)
+    return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
+
+
+def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
+    """How many were told, and why others were not. Each in a transaction of its own: what was told is noted at once."""
+    told, at = 0, ("", "")
+    failed: list[str] = []
+    while True:
+        with transaction(database) as connection:
+            cause = alerting.untold(connection, at)
+            if cause is None:
+                return told, failed
+            at = (cause.kind, cause.subject)
+            try:
+                tell(cause.message())
+            except Exception as error:  # it is somebody else's code: the other causes are told all the same
+                failed.append(str(error) or type(error).__name__)
+                log.error("alert hook", cause=cause.what, problem=failed[-1])
+                continue
+            passing("alerts-after-hook")
+            alerting.told(connection, cause)
+            told += 1

@@ -1,0 +1,206 @@
+"""Entry point: check the commit log against itself. No Spark. What the DAG `audit` and `onlyonce audit` do.
+
+Five questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
+output read all that receive committed; is what an output read, in (record, window) pairs, what receive
+kept; has each committed file got its final name. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
+given no sign of life for a while (`--grace`).
+
+With `--data` the tables are counted too (`onlyonce.operate.audit_data`): slower, since it reads a few columns of every row.
+
+Not promised: without it, that the tables hold what the log says. Within the grace time a
+run that was killed looks like one that works. The records of an output's later lives are not counted up:
+these begin in the middle of `events`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from onlyonce import entry, logs, settings, tables
+from onlyonce.catalog import collector
+from onlyonce.commitlog import views
+from onlyonce.commitlog.connect import Database, run, snapshot
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.report import Report
+
+log = structlog.get_logger()
+Row = Mapping[str, Any]
+
+GRACE_MINUTES = 15
+FILES_WAIT_SECONDS = 3600
+"""The DAG `finalize` runs twice an hour."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the views say; each list holds the rows of the query of that name in `sql/views.sql`."""
+
+    not_conserved: list[dict[str, Any]]
+    begun_batches: list[dict[str, Any]]
+    outputs_and_receive: list[dict[str, Any]]
+    signs_of_life: list[dict[str, Any]]
+    files_waiting: list[dict[str, Any]] = field(default_factory=list)
+
+
+def main(argv: list[str]) -> Report:
+    """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
+    asked = arguments(argv)
+    report = examine(asked.grace, data=asked.data)
+    # Logs are not configured here: in Airflow's process that would take away Airflow's own.
+    for finding in report.warnings:
+        log.error("audit", finding=finding)
+    if report.warnings:
+        raise broken(report)
+    return report
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What an audit is asked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.audit", description=__doc__)
+    parser.add_argument("--grace", type=int, default=GRACE_MINUTES, help="minutes without a sign of life")
+    parser.add_argument("--data", action="store_true", help="count the rows of the tables themselves too")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def examine(grace: int = GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
+    """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`; `watch` is told how far it is."""
+    database = Database(settings.database_url())
+    seen, summary, near = run(
+        database, lambda conn: (gather(conn), views.rows(conn, "fates"), collector.near_horizon(conn))
+    )
+    declared = declarations.load()
+    found = list(findings(seen, declared, grace))
+    left_out: list[str] = []
+    if data:
+        from onlyonce.operate import audit_data  # with it come Delta and Arrow
+
+        wrong, left_out = audit_data.examine(database, declared, watch)
+        found += wrong
+    facts = {
+        "batches": sum(row["batches"] for row in summary),
+        "under way": len(seen.begun_batches),
+        "found": len(found),
+    }
+    shown = {"conservation": summary}
+    if seen.begun_batches:
+        shown["begun and not committed"] = seen.begun_batches
+    if near:
+        # No finding: all of them were told. But the next ones may come too late for that.
+        shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = near
+    if left_out:
+        shown["tables that were not compared"] = [{"why": why} for why in left_out]
+    title = "audit: every record has one fate" if not found else f"audit: {len(found)} finding(s)"
+    return Report(title, f"audit__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, found)
+
+
+def gather(connection: Any) -> Evidence:
+    """Ask the views, in one transaction."""
+    # One snapshot: otherwise a batch that commits between two questions would look like a disagreement.
+    snapshot(connection)
+    return Evidence(*(views.rows(connection, name) for name in Evidence.__dataclass_fields__))
+
+
+def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:
+    """Each disagreement as one line that names the view to look at. Pure."""
+    at_rest = {row["instance"] for row in seen.signs_of_life if row["quiet_seconds"] >= grace * 60}
+    yield from map(_not_conserved, seen.not_conserved)
+    for batch in seen.begun_batches:
+        if batch["instance"] in at_rest:
+            yield (
+                f"{batch['lineage']}/{batch['batch']} began at {tables.plain(batch['begun_at'])} and is not committed "
+                f"(run {batch['run_id']}): onlyonce.batches"
+            )
+    for output in seen.outputs_and_receive:
+        if output["batches_behind"] and output["instance"] in at_rest and _is_owed(output, declared):
+            yield (
+                f"{output['instance']}: output {output['output']} has not read {output['batches_behind']} receive batches "
+                f"({output['records_behind']} records) that are committed: onlyonce.batches"
+            )
+        yield from _pairs(output, declared)
+    for instance in seen.signs_of_life:
+        if instance["instance"] in at_rest:
+            yield from _never_ran(instance, declared)
+    for waiting in seen.files_waiting:
+        if waiting["seconds"] >= FILES_WAIT_SECONDS:
+            yield (
+                f"{waiting['instance']}: {waiting['files']} files of output {waiting['output']} are committed since "
+                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.files"
+            )
+
+
+def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
+    """(lineage, finding) of what does not add up, whoever is at work. Called by `onlyonce.operate.alerts`. Pure."""
+    for batch in seen.not_conserved:
+        yield batch["lineage"], _not_conserved(batch)
+    for output in seen.outputs_and_receive:
+        for finding in _pairs(output, declared):
+            yield output["lineage"], finding
+
+
+def broken(report: Report) -> InvariantBroken:
+    """The error that the findings amount to."""
+    more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
+    return InvariantBroken(
+        f"the audit found: {report.warnings[0]}{more}",
+        data="nothing was changed; what is committed stays as it is",
+        hint="work that was left behind is done by a run of that pipeline. For anything else look at "
+        "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
+    )
+
+
+def _not_conserved(row: Row) -> str:
+    names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late")
+    counts = ", ".join(f"{name} {row[name]}" for name in names)
+    return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
+
+
+def _is_owed(output: Row, declared: Mapping[str, Pipeline]) -> bool:
+    """An output that was taken out of its pipeline's declaration reads no more."""
+    pipeline = declared.get(output["pipeline"])
+    return pipeline is None or any(root.name == output["output"] for root in pipeline.roots())
+
+
+def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+    """What receive kept = in time + late, over all that the output has read under one declaration."""
+    pipeline = declared.get(output["pipeline"])
+    root = next((o for o in pipeline.roots() if o.name == output["output"]), None) if pipeline else None
+    if root is None or output["life"] != 1 or output["declarations"] != 1:
+        return
+    expected = output["kept_read"] * (root.window.per_record if root.window else 1)
+    if expected != output["pairs"]:
+        yield (
+            f"{output['instance']}: output {output['output']} has a fate for {output['pairs']} (record, window) pairs, "
+            f"but receive kept {expected}: onlyonce.conservation"
+        )
+
+
+def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+    """A declared output without a lineage has read nothing. Bounded runs that ended owe nothing to a newer declaration."""
+    pipeline = declared.get(instance["pipeline"])
+    if pipeline is None or instance["closed"] or not instance["received"]:
+        return
+    for root in pipeline.roots():
+        if root.name not in (instance["outputs"] or []):
+            yield (
+                f"{instance['instance']}: output {root.name} has never run, but receive has committed "
+                f"{instance['received']} batches: onlyonce.lineages"
+            )
+
+
+def cli() -> None:
+    """`python -m onlyonce.operate.audit`."""
+    logs.configure(job="audit")
+    entry.run(main)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,222 @@
+"""The audit of the data itself: what the tables hold, against what the log says. Without a JVM. `onlyonce audit --data`.
+
+| compared                          | with                                                    |
+|-----------------------------------|---------------------------------------------------------|
+| rows of `events` by batch and fate | the batches of receive, also those that it does not know |
+| rows of each output's table by window | the windows that the log says a reader must see      |
+| all rows of an append without windows | the sum of its units                                 |
+| files with final names, by size; the last ones by checksum | what their units have recorded |
+| ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
+
+Tables are read file by file, only the columns that are counted: memory grows with the number of batches and windows, not of
+rows. A disagreement counts when a second look has it too, since the stream goes on meanwhile.
+
+Who calls it: `onlyonce.operate.audit`. Errors: Retryable when a database is away. Not promised, and named in the report: tables that hold
+less than the log can say (an increment, an upsert without its window, a target that was changed, work under way), and what
+was sent outside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onlyonce import settings
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import collector, packed, record_id
+from onlyonce.commitlog import files, views
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.declare.pipeline import Output, Pipeline, target
+from onlyonce.declare.sent import Sent
+from onlyonce.declare.sinks import FileSink
+from onlyonce.model.dropping import Place, written
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.shards import Winner
+from onlyonce.operate.sink_rows import Windows, in_delta, in_postgres
+from onlyonce.sinks.files import final_files
+from onlyonce.storage import event_rows
+
+SECOND_LOOK_SECONDS = 2.0
+SAMPLE = 3
+"""Batches whose ids are compared one by one."""
+SAMPLED_ROWS = 1000
+"""Rows of each of them whose id is computed again from their columns."""
+
+Watch = Callable[[str], None]
+
+
+def examine(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
+    """(disagreements that two looks have found, what could not be compared and why)."""
+    left_out: list[str] = []
+    first = list(_look(database, declared, watch, left_out))
+    if not first:
+        return [], left_out
+    time.sleep(SECOND_LOOK_SECONDS)
+    again = set(_look(database, declared, watch, []))
+    return [finding for finding in first if finding in again], left_out
+
+
+def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
+    for instance, name in run(database, collector.instances):
+        events = settings.data_dir(instance) / "events"
+        if (events / "_delta_log").is_dir():
+            watch(f"{instance}: events")
+            yield from _events(database, instance, events)
+            watch(f"{instance}: a sample of ids")
+            yield from _sample(database, instance, events, declared.get(name))
+        pipeline = declared.get(name)
+        if pipeline is None:
+            left_out.append(f"{instance}: no pipeline {name!r} is declared, so its tables are not known")
+            continue
+        for output in pipeline.outputs:
+            watch(f"{instance}: {output.name}")
+            yield from _output(database, instance, pipeline, output, left_out)
+
+
+def _events(database: Database, instance: str, events: Path) -> Iterator[str]:
+    """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
+    there: Counter[tuple[str, int, str]] = Counter()
+    rows = event_rows.dataset(events)
+    columns = ["oo_lineage", "oo_batch", "oo_kind"]
+    for part in rows.to_batches(columns=columns, filter=pc.field("oo_kind") != "control"):
+        for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
+            there[group["oo_lineage"], group["oo_batch"], group["oo_kind"]] += group["count_all"]
+    known = run(database, lambda conn: views.rows(conn, "received", instance=instance))
+    for batch in known:
+        for fate in ("kept", "invalid", "remnant"):
+            found = there.pop((batch["lineage"], batch["batch"], fate), 0)
+            if batch["state"] == "committed" and found != (batch[fate] or 0):
+                yield f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}, `events` has {found} ({events})"
+    for (lineage, number, fate), count in sorted(there.items()):
+        yield f"{lineage}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
+
+
+def _output(
+    database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
+) -> Iterator[str]:
+    """The rows of each window in the output's table."""
+    root = output.from_output or output.name
+    asked = {"instance": instance, "query": root, "output": output.name}
+    [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
+    if why := _incomparable(output, state):
+        left_out.append(f"{instance}: {output.name}: {why}")
+        return
+    windowed = output.window is not None or output.from_output is not None
+    meant = _meant(database, instance, output, windowed)
+    if meant is None:
+        left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
+        return
+    place = target(pipeline, output)
+    if isinstance(output.sink, FileSink):
+        winners = run(database, lambda conn: files.current(conn, instance, output.name))
+        yield from (f"{instance}: {output.name}: {what}" for what in final_files.disagreements(winners))
+        there = _recorded(winners)
+    else:
+        [place] = written(instance, [{"outputs": {output.name: {"target": place}}}])
+        try:
+            there = _count(Place(place), windowed)
+        except Refused as error:
+            left_out.append(f"{instance}: {output.name}: {error.what}")
+            return
+    for window in sorted(meant.keys() | there.keys(), key=str):
+        if meant[window] != there[window]:
+            of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
+            yield f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has {there[window]} ({place})"
+
+
+def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
+    """The rows that a reader must see, by window; None where a backfill was not to change them."""
+    if not windowed:
+        asked = {"instance": instance, "query": output.from_output or output.name, "output": output.name}
+        [row] = run(database, lambda conn: views.rows(conn, "written_in_all", **asked))
+        return Counter({(None, None): row["rows"]})
+    rows = run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name))
+    if output.on_backfill in ("skip", "resend") and any(row["generation"] for row in rows):
+        return None
+    return Counter({(row["window_start"], row["window_end"]): row["rows"] for row in rows})
+
+
+def _incomparable(output: Output, state: Mapping[str, Any]) -> str | None:
+    """Why a table can't be compared with the log, if it can't. Pure."""
+    windowed = output.window is not None or output.from_output is not None
+    if isinstance(output.sink, Sent):
+        return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
+    if state["begun"]:
+        return "a batch or backfill is under way"
+    if state["written_again"]:
+        return "at least once: rows were written again, as the log says"
+    if state["targets"] > 1:
+        return "it was written to more than one target"
+    if output.sink.write == "increment" and "window_start" not in output.sink.keys:
+        return "an increment adds to rows that don't say their window"
+    if output.sink.write == "upsert" and (
+        state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
+    ):
+        return "an upsert puts rows over those of other windows or batches"
+    if output.sink.write == "upsert" and output.panes == "early":
+        return "of an early pane the log knows only the rows that have changed last"
+    return None
+
+
+def _count(place: Place, windowed: bool) -> Windows:
+    if place.kind == "delta":
+        return in_delta(settings.tables_dir() / place.where, windowed)
+    return in_postgres(place, windowed)
+
+
+def _recorded(winners: list[Winner]) -> Windows:
+    """The rows of the files that a reader must take, by window."""
+    found: Windows = Counter()
+    for winner in winners:
+        found[winner.window_start, winner.window_end] += winner.rows
+    return found
+
+
+def _sample(database: Database, instance: str, events: Path, pipeline: Pipeline | None) -> Iterator[str]:
+    """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
+    rows = event_rows.dataset(events)
+    for batch in run(database, lambda conn: views.rows(conn, "sample", instance=instance, n=SAMPLE)):
+        name = f"{batch['lineage']}/{batch['batch']}"
+        chosen = (
+            (pc.field("oo_kind") == "kept")
+            & (pc.field("oo_lineage") == batch["lineage"])
+            & (pc.field("oo_batch") == batch["batch"])
+        )
+        table = rows.to_table(columns=["oo_high", "oo_low"], filter=chosen)
+        ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in ("oo_high", "oo_low"))
+        known = np.zeros(table.num_rows, dtype=bool)
+        for chunk in run(database, lambda conn, b=batch: catalog.in_bucket(conn, instance, b["lineage"], b["bucket"])):  # type: ignore[misc]
+            known |= packed.member(packed.unpack(chunk), (ids[0], ids[1]))
+        if not known.all():
+            yield f"{name}: {int((~known).sum())} ids of rows in `events` are not in the catalog ({events})"
+        if pipeline is not None and (wrong := _wrong_ids(pipeline, rows, chosen)):
+            yield f"{name}: {wrong} of its rows have other values than their id says ({events})"
+
+
+def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
+    """How many of the first rows have an id that their columns don't give; 0 where only Spark knows the text of a column."""
+    columns = list(pipeline.record_id)
+    if not set(columns) <= set(rows.schema.names):
+        return 0
+    wrong = 0
+    for row in rows.scanner(columns=[*columns, "oo_high", "oo_low"], filter=chosen).head(SAMPLED_ROWS).to_pylist():
+        values = {name: _text(row[name]) for name in columns}
+        try:
+            wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])
+        except OnlyonceError:
+            return 0
+    return wrong
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)

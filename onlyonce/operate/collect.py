@@ -1,0 +1,202 @@
+"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
+
+For each pipeline and bounded run: raise its floor (`onlyonce.model.collecting` decides, without a clock), drop the
+buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
+that is asked for, and sweep orphans of sharded files (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
+and run again.
+
+Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
+every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from onlyonce import entry, logs, settings
+from onlyonce.catalog import collector, merging
+from onlyonce.commitlog import retention
+from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline, unknown
+from onlyonce.failpoints import passing
+from onlyonce.model.collecting import BUCKET, horizon_buckets
+from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.report import Report
+from onlyonce.operate import staged_rows
+from onlyonce.sinks.files import sweep
+from onlyonce.storage import archive, attempt_files
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 1.0
+"""Between two attempts at a drop the readers that queued behind the first one have their turn."""
+
+
+def main(argv: list[str]) -> Report:
+    """Collect once, everything or one pipeline; the report says what went."""
+    only = arguments(argv).pipeline
+    database = Database(settings.database_url(), "onlyonce/collect")
+    declared = declarations.load()
+    if only is not None and only not in declared:
+        raise unknown("pipeline", only, sorted(declared))
+    known = run(database, collector.instances)
+    chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
+    warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
+    rows = [
+        collect_instance(database, instance, declared[pipeline], warnings)
+        for instance, pipeline in chosen
+        if pipeline in declared
+    ]
+    warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
+    kept = _retain(database, warnings)
+    archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
+    left = sum(attempt_files.sweep(instance, settings.keep_temporaries_hours(), warnings) for instance, _ in chosen)
+    swept = sweep.sweep(database, declared, settings.keep_temporaries_hours())
+    warnings += swept.warnings
+    temporaries = {"orphans of files": swept.facts["orphans"], "orphans removed": swept.facts["removed"]} | {
+        "data files of killed drivers removed": left
+    }
+    return _report(rows, warnings, kept | archived | temporaries, swept.tables["orphans"])
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a collection is asked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.collect", description=__doc__)
+    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, with its bounded runs; by default all")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
+    """One pipeline or bounded run; gives its row of the report, and adds to the warnings. Called by `main`."""
+    horizon = horizon_buckets(pipeline.dedup_horizon)
+    before, after = run(database, lambda conn: collector.raise_floor(conn, instance, horizon))
+    passing("collect-after-floor")
+    waiting = run(database, lambda conn: collector.below_floor(conn, instance))
+    gone, left = _drop_all(database, instance, waiting)
+    if left:
+        warnings.append(f"{instance}: {len(waiting) - len(gone)} bucket(s) are left for the next time: {left}")
+    merged, made = _merge_all(database, instance)
+    return {
+        "pipeline": instance, "horizon": str(pipeline.dedup_horizon), "floor": _time(after), "moved": after - before,
+        "buckets": len(gone), "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone),
+        "bytes": sum(d.bytes for d in gone), "merged": merged, "into": made,
+    }  # fmt: skip
+
+
+def _drop_all(
+    database: Database, instance: str, waiting: list[collector.Bucket]
+) -> tuple[list[collector.Dropped], str | None]:
+    """What was dropped, and what stopped it: who reads one bucket for long holds the others of the pipeline too."""
+    gone: list[collector.Dropped] = []
+    for bucket in waiting:
+        try:
+            dropped = _drop(database, instance, bucket)
+        except (Retryable, CommitStateUnknown) as error:
+            return gone, error.what
+        if dropped:
+            gone.append(dropped)
+        passing("collect-after-drop")
+    return gone, None
+
+
+def _drop(database: Database, instance: str, bucket: collector.Bucket) -> collector.Dropped | None:
+    """One bucket, in a transaction of its own, tried a few times. Raises Retryable when a reader does not end."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with transaction(database) as connection:
+                return collector.drop(connection, instance, bucket)
+        except (Retryable, CommitStateUnknown):
+            # A drop whose answer was lost is tried again too: what is gone is then found to be gone.
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _merge_all(database: Database, instance: str) -> tuple[int, int]:
+    """How many chunks became how many, in all live buckets; the room of what was merged is given back."""
+    merged = made = 0
+    for crowd in run(database, lambda conn: merging.crowded(conn, instance)):
+        while parts := run(database, lambda conn, crowd=crowd: merging.merge_next(conn, instance, crowd)):  # type: ignore[misc]
+            passing("merge-after-commit")
+            merged, made = merged + parts, made + 1
+    for waste in run(database, lambda conn: merging.wasteful(conn, instance)):
+        # Somebody may read the bucket for long: then it is written anew the next time, or goes as it is.
+        with suppress(Retryable, CommitStateUnknown), transaction(database) as connection:
+            merging.compact(connection, instance, waste)
+        passing("merge-after-compact")
+    return merged, made
+
+
+def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
+    """Units and staged rows that are kept long enough; of all pipelines, declared or not."""
+    days, units, delivered = settings.keep_units_days(), 0, 0
+    while True:
+        batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
+        passing("retention-after-units")
+        units += removed
+        if not batches:
+            break
+    elsewhere, left = retention.remove_elsewhere(database)
+    warnings += left
+    while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
+        delivered += rows
+    files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
+    return {
+        "units kept (days)": days, "units removed": units, "units removed elsewhere": elsewhere,
+        "delivered rows removed": delivered,
+        "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
+    }  # fmt: skip
+
+
+def _archive(
+    database: Database, declared: Mapping[str, Pipeline], chosen: set[str], warnings: list[str]
+) -> dict[str, Any]:
+    folder, files = settings.archive(), 0
+    for name in sorted(chosen & declared.keys()) if folder else []:
+        assert folder is not None
+        moved, stayed = archive.archive(database, declared, declared[name], folder)
+        files += moved
+        warnings += stayed
+    return {"archive": str(folder) if folder else "off", "files archived": files}
+
+
+def _too_near(row: dict[str, Any]) -> str:
+    return (
+        f"{row['pipeline']}: {row['near_the_edge']} of {row['duplicate']} duplicates of the last horizon were caught in its "
+        "oldest tenth. Lengthen dedup_horizon, or the next ones will be taken for new records"
+    )
+
+
+def _report(
+    rows: list[dict[str, Any]], warnings: list[str], more: dict[str, Any], orphans: list[dict[str, Any]]
+) -> Report:
+    names = ("buckets", "chunks", "ids", "bytes", "merged", "into")
+    facts: dict[str, Any] = {name: sum(row[name] for row in rows) for name in names} | more
+    title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
+    shown = {"by pipeline": rows} | ({"orphans of files": orphans} if orphans else {})
+    return Report(title, f"collect__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
+
+
+def _undeclared(instance: str, pipeline: str) -> str:
+    return f"{instance}: no pipeline {pipeline!r} is declared any more, so its horizon is unknown and its ids stay"
+
+
+def _time(floor: int) -> datetime | None:
+    return datetime.fromtimestamp(floor * BUCKET.total_seconds(), UTC) if floor > 0 else None
+
+
+def cli() -> None:
+    """`python -m onlyonce.operate.collect`."""
+    logs.configure(job="collect")
+    entry.run(main)
+
+
+if __name__ == "__main__":
+    cli()

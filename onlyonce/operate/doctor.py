@@ -1,0 +1,263 @@
+"""Entry point: find what is stuck, say what it means and how it is repaired, and repair what can be. No Spark to look.
+
+Asks the log, the checkpoints and the Delta tables; `onlyonce.model.diagnosis` decides. A finding counts when a second look
+a moment later has it too, so that work under way is none. Each repair is the command that the finding names, carried out
+by the same entry point, and is noted in <home>/logs/doctor.log.
+
+Who calls it: `onlyonce doctor`, the DAG `audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
+version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
+questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from onlyonce import logs, settings
+from onlyonce.catalog import catalog_rebuild, collector
+from onlyonce.commitlog import declared, dropping, health, lineages
+from onlyonce.commitlog.connect import Database, run, snapshot, transaction
+from onlyonce.commitlog.migrate import migrate, missing
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.diagnosis import Evidence, findings
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.finding import Finding, half_dropped, not_migrated
+from onlyonce.model.report import Report
+from onlyonce.operate import on_disk
+
+log = structlog.get_logger()
+
+GRACE_MINUTES = 2.0
+SECOND_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What is looked at."""
+
+    database: Database
+    pipelines: dict[str, Pipeline]
+    grace_seconds: float
+
+
+def main(argv: list[str]) -> Report:
+    """Look, repair what is asked for, look again; the findings that are left are in the report's table `findings`."""
+    logs.configure(job="doctor")
+    return visit(argv)
+
+
+def visit(argv: list[str]) -> Report:
+    """The same where logs are configured already, as in Airflow. What is left is in the view `findings` too."""
+    asked = arguments(argv)
+    pipelines = declarations.load(asked.pipelines)
+    platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
+    found = examine(platform)
+    repairs: list[dict[str, Any]] = []
+    if asked.fix and any(_may(finding, asked.yes) for finding in found):
+        # One run may be the way out of several findings.
+        due = {(finding.repair.by, finding.repair.arguments): finding for finding in reversed(found)}
+        repairs = [
+            _repaired(platform, finding, asked)
+            for finding in found
+            if finding in due.values() and _may(finding, asked.yes)
+        ]
+        found = examine(platform)
+    rows = [finding.row() for finding in found]
+    warnings = _keep(platform, rows)
+    facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in repairs)}
+    shown = {"findings": rows, "repairs": repairs}
+    title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
+    return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What the doctor is asked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.doctor", description=__doc__)
+    parser.add_argument("--fix", action="store_true", help="carry out the repairs that give nothing up")
+    parser.add_argument("--yes", action="store_true", help="those too that can't be taken back")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE_MINUTES, help="minutes without a sign of life after which a driver is dead"
+    )
+    parser.add_argument("--master", help="Spark's master, for repairs that need it")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    return parser.parse_args(argv)
+
+
+def examine(platform: Platform) -> list[Finding]:
+    """What two looks in a row have found."""
+    first = _look(platform)
+    if not first:
+        return []
+    time.sleep(SECOND_LOOK_SECONDS)
+    again = {finding.key for finding in _look(platform)}
+    return [finding for finding in first if finding.key in again]
+
+
+def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
+    """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
+    try:
+        with transaction(platform.database) as connection:
+            # A database that lacks a migration has no place for it, and the finding says so.
+            if not missing(connection):
+                health.note(connection, rows)
+    except (OnlyonceError, DBAPIError) as error:
+        reason = str(getattr(error, "orig", error)).partition("\n")[0]
+        return [f'this look could not be noted ({reason}): the page "Exactly once" shows the one before']
+    return []
+
+
+def _look(platform: Platform) -> list[Finding]:
+    versions = on_disk.versions()
+    with transaction(platform.database) as connection:
+        lacking = missing(connection)
+        drops = [] if lacking else dropping.begun(connection)
+    if lacking:
+        return [not_migrated(lacking), *versions]
+    half = [half_dropped(*drop) for drop in drops]
+    return [*versions, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
+
+
+def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
+    """Ask everything. The tables come before the log: what has landed was begun in the log before."""
+    database, pipelines = platform.database, platform.pipelines
+    with transaction(database) as connection:
+        known, instances = health.queries(connection), dict(collector.instances(connection))
+    tables = on_disk.Tables()
+    landed = tables.landed(known, pipelines)
+    forgotten = on_disk.forgotten([*instances, *dropped], known)
+    with transaction(database) as connection:
+        snapshot(connection)
+        queries, begun = health.queries(connection), health.begun(connection)
+        orphans, uneven, vouched = health.orphans(connection), health.uneven(connection), health.vouched(connection)
+        away = health.units_elsewhere(connection, begun["batches"])
+        changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
+    return Evidence(
+        frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
+        on_disk.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
+        frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
+        {instance: on_disk.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+        waits,
+    )  # fmt: skip
+
+
+def _changed(
+    connection: Any, pipelines: dict[str, Pipeline], queries: list[Any]
+) -> Iterator[tuple[str, OnlyonceError]]:
+    """The lineages that can't go on as they are declared now, each with the refusal that its next run would get."""
+    for query in queries:
+        pipeline = pipelines.get(query["pipeline"])
+        names = pipeline.queries() if pipeline else []
+        if pipeline is None or query["begun"] is None or query["query"] not in names:
+            continue
+        try:
+            live = lineages.live(connection, query["instance"], query["query"])
+            if live:
+                declared.check(connection, live, _declared(pipeline, query["instance"], query["query"]))
+        except OnlyonceError as error:
+            yield query["lineage"], error
+
+
+def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:
+    mark, parts = declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query)
+    return declared.Declared(instance, query, mark, parts)
+
+
+def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[Any]) -> Iterator[str]:
+    """The lineages with a begun batch that has units, under another declaration than the one of now."""
+    known = {query["lineage"]: query for query in queries}
+    for batch in begun:
+        query = known.get(batch["lineage"])
+        pipeline = pipelines.get(query["pipeline"]) if query else None
+        if query is None or pipeline is None or not batch["units"]:
+            continue
+        now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in pipeline.queries() else None
+        if now != batch["declaration_hash"]:
+            yield batch["lineage"]
+
+
+def _may(finding: Finding, yes: bool) -> bool:
+    return finding.repair.by != "person" and (yes or not finding.repair.for_good)
+
+
+def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
+    """Carry out one repair, and note what came of it."""
+    try:
+        _repair(platform, finding, asked)
+        outcome = "done"
+    except OnlyonceError as error:
+        outcome = f"failed: {error}"
+    except OSError as error:
+        outcome = f"failed: {error.strerror}"
+    noted = {"finding": finding.kind, "where": finding.where, "repair": finding.repair.command, "outcome": outcome}
+    log.info("repair", **noted)
+    journal = settings.home() / "logs" / "doctor.log"
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.open("a") as lines:
+        lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **noted}) + "\n")
+    return noted
+
+
+def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> None:
+    by, arguments, database = finding.repair.by, finding.repair.arguments, platform.database
+    if by in ("run", "backfill", "release"):
+        _entry(by)([*arguments, *_common(asked)])
+    elif by == "lineage":
+        from onlyonce.run import lineage
+
+        lineage.new(arguments[0], yes=True)
+    elif by == "drop":
+        from onlyonce.operate import drop
+
+        drop.main([*arguments, *_files(asked)])
+    elif by == "finalize":
+        from onlyonce.sinks.files import finalize
+
+        finalize.main([*arguments, *_files(asked)])
+    elif by == "deliver":
+        from onlyonce.sinks.outbox import deliver
+
+        deliver.main([*arguments, *_files(asked)])
+    elif by == "migrate":
+        migrate(database.url)
+    elif by == "ids":
+        instance, of, bucket = arguments
+        catalog_rebuild.again(database, instance, settings.data_dir(instance) / "events", of, bucket)
+    elif by == "filter":
+        instance, *keys = arguments
+        for key in keys:
+            run(database, lambda conn, key=key: health.mend(conn, instance, key))  # type: ignore[misc]
+    else:
+        assert by == "files", by
+        for file in arguments:
+            Path(file).unlink(missing_ok=True)
+
+
+def _entry(by: str) -> Callable[[list[str]], Report]:
+    """The entry points that start Spark, which only a repair needs."""
+    from onlyonce.outputs import backfill, release
+    from onlyonce.run import stream
+
+    entries: dict[str, Callable[[list[str]], Report]] = {
+        "run": stream.main, "backfill": backfill.main, "release": release.main,
+    }  # fmt: skip
+    return entries[by]
+
+
+def _common(asked: argparse.Namespace) -> list[str]:
+    master = ["--master", asked.master] if asked.master else []
+    return [*master, *_files(asked)]
+
+
+def _files(asked: argparse.Namespace) -> list[str]:
+    return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]

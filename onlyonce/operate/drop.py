@@ -1,0 +1,215 @@
+"""Entry point: remove a pipeline, a bounded run, or one output of a pipeline. What `onlyonce drop` does. No Spark.
+
+Its rows in the log and its own folder go: `events`, registry, checkpoints, staged rows. What people may need stays: input,
+archive, and the tables of its sinks, but with `--tables`. First it says what goes and what stays; `--yes` does it. It may be
+killed at any point: the same command goes on (jobs/PROTOCOL.md, 14).
+
+Errors: Refused while it is declared, and where the variable of a sink's database is not set; Retryable while a driver of it
+has a session. A name that nobody knows is nothing to drop, as it is after a drop. Not promised: that a driver without a session, which is alive, leaves no file;
+it can commit nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from onlyonce import logs, settings
+from onlyonce.commitlog import authorities, dropping
+from onlyonce.commitlog import targets as log_of_targets
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.dropping import Dropped, Left
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.dropping import TABLES, Place, folders, other_databases, targets, written
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.report import Report
+
+log = structlog.get_logger()
+GONE = ".dropped-"
+"""What a folder is named while it is removed: nobody takes half of it for the whole."""
+
+
+ROOTS = {"data": lambda: settings.home() / "data", "delta": settings.tables_dir, "files": settings.files_dir}
+"""Where the folders of places are."""
+
+
+def main(argv: list[str]) -> Report:
+    """Say what goes and what stays, and with `--yes` do it. The same again does nothing more."""
+    asked = arguments(argv)
+    logs.configure(job="drop")
+    database = Database(settings.database_url(), "onlyonce-drop")
+    migrate(database.url)
+    declared = declarations.load(asked.pipelines)
+    _refuse_declared(declared, asked)
+    found, before = run(
+        database,
+        lambda conn: (dropping.look(conn, asked.name, asked.output), dropping.left(conn, asked.name, asked.output)),
+    )
+    _refuse(found, asked)
+    in_use = run(
+        database, lambda conn: log_of_targets.of_others(conn, [*found.instances, *(left.instance for left in before)])
+    )
+    in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
+    leaves = list(_leaves(found, before, in_use, tables=asked.tables))
+    for place in (Place(left.place) for left in leaves if left.state == "going"):
+        _url(place)  # a variable that is not set is refused before anything goes
+    if asked.yes:
+        run(database, lambda conn: _forget(conn, asked, leaves))
+        passing("drop-after-log")
+        for left in leaves:
+            _settle(database, left)
+    return _report(asked, found, leaves, run(database, dropping.known))
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What is to be dropped; the same words as `onlyonce drop`."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.drop", description=__doc__)
+    parser.add_argument("name", help="a pipeline with its bounded runs, or one of these")
+    parser.add_argument("--output", help="only this output, with those made from it")
+    parser.add_argument("--tables", action="store_true", help="the tables of its sinks too")
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    return parser.parse_args(argv)
+
+
+def _refuse_declared(declared: dict[str, Pipeline], asked: argparse.Namespace) -> None:
+    pipeline = declared.get(asked.name)
+    if pipeline is None or (asked.output and asked.output not in [output.name for output in pipeline.outputs]):
+        return
+    what = f"output {asked.output} of {asked.name}" if asked.output else f"pipeline {asked.name}"
+    raise Refused(
+        f"{what} is declared: its next run would begin it anew",
+        data="nothing was removed",
+        hint="take it out of the file with the declarations first, then run the same command again",
+    )
+
+
+def _refuse(found: Dropped, asked: argparse.Namespace) -> None:
+    if asked.output == "receive":
+        raise Refused("receive is no output; it goes with its pipeline", hint=f"onlyonce drop {asked.name}")
+    if found.at_work:
+        raise Retryable(
+            f"a driver of {found.at_work[0]} is at work",
+            data="nothing was removed",
+            hint=f"onlyonce stop {asked.name.partition('@')[0]} waits for its end; then run the same command again",
+        )
+
+
+def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: bool) -> Iterator[Left]:
+    """Each place beside the log with what becomes of it; tables that another pipeline writes to are left out."""
+    state = "going" if tables else "left"
+    for instance in found.instances:
+        mine = [row.parts for row in found.parts if row.instance == instance]
+        places = [place for place in written(instance, mine) if place not in in_use]
+        known = [one.authority for one in found.elsewhere if found.lineages[one.lineage] == instance]
+        outputs = [name for part in mine for name in part.get("outputs", {})]
+        for place in (
+            *other_databases(instance, found.query, places, known),
+            *places,
+            *folders(instance, found.query, dict.fromkeys(outputs)),
+        ):
+            becomes = state if Place(place).kind in TABLES else "going"
+            yield Left(place, instance, found.query, found.of(instance), becomes)
+    for left in before:
+        going = left.state == "going" or (tables and left.place not in in_use)
+        yield Left(left.place, left.instance, left.query, left.lineages, "going" if going else "left")
+
+
+def _forget(connection: Any, asked: argparse.Namespace, leaves: list[Left]) -> None:
+    # Looked at again: a driver may have come between.
+    found = dropping.look(connection, asked.name, asked.output)
+    if found.at_work:
+        raise Retryable(f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first")
+    passing("drop-before-log")
+    dropping.forget(connection, found, leaves)
+
+
+def _settle(database: Database, left: Left) -> None:
+    """Remove what is at a place, then its note. Each part may be done already."""
+    place = Place(left.place)
+    if left.state == "left":
+        return
+    if place.kind == "units":
+        ours = run(database, authorities.identity)
+        run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.forget_units(conn, left.lineages, ours))
+    elif place.kind == "postgres":
+        run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.drop_table(conn, place.where))
+    else:
+        _remove(_folder(place))
+    passing("drop-after-place")
+    run(database, lambda conn: dropping.settle(conn, left))
+    log.info("dropped", place=left.place)
+
+
+def _folder(place: Place) -> Path:
+    if "://" in place.where:
+        raise Refused(
+            f"{place.text} is in an object store",
+            data="what is there was not removed",
+            hint="remove it with the store's own tools, then run the same command again without --tables",
+        )
+    root = ROOTS[place.kind]()
+    folder = root / place.where
+    if folder.resolve() in (root.resolve(), *root.resolve().parents):
+        raise Refused(f"{place.text} is no folder of its own", data="it was not removed", hint="remove it by hand")
+    return folder
+
+
+def _remove(folder: Path) -> None:
+    gone = folder.parent / f"{GONE}{folder.name}"
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        passing("drop-after-rename")
+        shutil.rmtree(gone)
+
+
+def _url(place: Place) -> str:
+    if place.variable is None:
+        return settings.database_url()
+    if not os.environ.get(place.variable):
+        raise Refused(
+            f"the environment variable {place.variable} of a Postgres sink is not set",
+            data="nothing was removed",
+            hint=f"set {place.variable} to the URL of the database that {place.text} is in",
+        )
+    return os.environ[place.variable]
+
+
+def _report(asked: argparse.Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
+    name = f"{asked.name}/{asked.output}" if asked.output else asked.name
+    goes = [{"what": "rows of the log", "where": ", ".join(found.lineages)}] if found.lineages else []
+    goes += [_told(left) for left in leaves if left.state == "going"]
+    stays = [_told(left) for left in leaves if left.state == "left"]
+    stays += [{"what": "input", "where": str(settings.inbox(asked.name))}] if not asked.output else []
+    title = f"{name}: dropped" if asked.yes else f"{name}: what a drop would take (add --yes)"
+    warnings = []
+    if not goes:
+        title = f"{name}: nothing is left to drop"
+        warnings = [f"the log has {', '.join(known) or 'no pipeline'}"]
+    if any(left.state == "left" for left in leaves):
+        warnings.append("tables that stay keep their rows: no run may write there, until `onlyonce drop` with --tables")
+    facts = {"lineages": len(found.lineages), **found.rows, "done": bool(asked.yes)}
+    return Report(
+        title, f"drop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"goes": goes, "stays": stays}, warnings
+    )
+
+
+def _told(left: Left) -> dict[str, Any]:
+    place = Place(left.place)
+    if place.kind in ("data", "delta"):
+        return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
+    if place.kind == "files":
+        return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
+    what = "units in its database" if place.kind == "units" else "PostgreSQL table"
+    return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

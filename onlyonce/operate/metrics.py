@@ -1,0 +1,209 @@
+"""The figures of the views as OpenTelemetry metrics: read at each collection, in one snapshot, by the role that only reads.
+
+Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused where the exporter is not installed or
+the port is taken; a log that is away makes `onlyonce.up` 0 and leaves the other metrics out. Not promised: totals that
+never fall. What is dropped, or is another life, is not counted any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.resources import Resource
+from sqlalchemy.exc import DBAPIError
+
+from onlyonce.commitlog.connect import Database, ask, transaction
+from onlyonce.model.errors import OnlyonceError, Refused
+
+log = structlog.get_logger()
+COMPARED = 100
+"""How many of the last batches of each stage are compared with their units. The DAG `audit` compares all."""
+FRESH_SECONDS = 2.0
+"""All instruments of one collection tell of one snapshot."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One instrument: which columns of which query of `sql/metrics.sql` it tells. Each row's labels are its attributes.
+
+    columns    column → the attributes that it has beside the row's own
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    unit: str
+    query: str
+    columns: Mapping[str, Mapping[str, str]]
+    description: str
+
+    @property
+    def prometheus(self) -> str:
+        """Its name as Prometheus has it: with the unit, and `_total` where it counts."""
+        unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
+        return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
+
+
+def _one(column: str) -> dict[str, dict[str, str]]:
+    return {column: {}}
+
+
+FATES = {fate: {"fate": fate} for fate in ("kept", "duplicate", "invalid", "remnant", "in_time", "late")}
+METRICS = [
+    Metric("onlyonce.records.read", "counter", "", "records", _one("in"), "Records in the input of committed batches"),
+    Metric("onlyonce.records", "counter", "", "records", FATES, "Records by fate; of an output (record, window) pairs"),
+    Metric("onlyonce.batches", "counter", "", "records", _one("batches"), "Committed batches"),
+    Metric("onlyonce.rows.written_again", "counter", "", "records", _one("written_again"), "At least once: rows written once more"),
+    Metric("onlyonce.state", "gauge", "", "stages", _one("state"), "1 with the state of the life: live, damaged"),
+    Metric("onlyonce.epoch", "gauge", "", "stages", _one("epoch"), "The driver that may commit; counts the starts"),
+    Metric("onlyonce.last_batch", "gauge", "", "stages", _one("last_batch"), "The highest committed batch id"),
+    Metric("onlyonce.last_commit.time", "gauge", "s", "stages", _one("last_commit"), "When it was committed, since 1970"),
+    Metric("onlyonce.tide.time", "gauge", "s", "stages", _one("tide"), "The largest event time of what is committed"),
+    Metric("onlyonce.watermark.time", "gauge", "s", "stages", _one("watermark"), "The tide less the output's allowed lateness"),
+    Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the tide"),
+    Metric("onlyonce.system_lag", "gauge", "s", "stages", _one("system_lag"), "The age of the oldest input that waits"),
+    Metric("onlyonce.batches.waiting", "gauge", "", "stages", _one("batches_waiting"), "Batches that wait for this stage"),
+    Metric("onlyonce.records.waiting", "gauge", "", "stages", _one("records_waiting"), "The records in them"),
+    Metric("onlyonce.batches.begun", "gauge", "", "stages", _one("batches_begun"), "Batches begun and not committed"),
+    Metric("onlyonce.batches.not_conserved", "gauge", "", "not_conserved", _one("not_conserved"), f"Of the last {COMPARED}: must be 0"),
+    Metric("onlyonce.duplicates.near_horizon", "gauge", "", "look_ups", _one("near_horizon"), f"Of the last {COMPARED} batches: lengthen dedup_horizon"),
+    Metric("onlyonce.lookups.spared", "gauge", "", "look_ups", _one("lookups_spared"), f"Of the last {COMPARED} batches: (id, chunk) pairs that a Bloom filter ruled out"),
+    Metric("onlyonce.lookups.false_positives", "gauge", "", "look_ups", _one("false_positives"), f"Of the last {COMPARED} batches: pairs that it did not, in vain"),
+    Metric("onlyonce.catalog.ids", "gauge", "", "catalog", _one("ids"), "Record ids in the catalog"),
+    Metric("onlyonce.catalog.chunks", "gauge", "", "catalog", _one("chunks"), "In how many chunks, each with a filter"),
+    Metric("onlyonce.catalog.size", "gauge", "By", "catalog", _one("bytes"), "Ids and filters"),
+    Metric("onlyonce.catalog.filters.size", "gauge", "By", "catalog", _one("filter_bytes"), "Of these the Bloom filters"),
+    Metric("onlyonce.alerts", "gauge", "", "alerts", _one("alerts"), "Causes of alerts that have not cleared"),
+]  # fmt: skip
+UP = "onlyonce.up"
+LABELS = ("pipeline", "stage", "kind")
+
+
+class Figures:
+    """What the views say, asked again when it is no longer fresh. Raises nothing: `up` says whether they answered."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._turn = database, threading.Lock()
+        self._rows: dict[str, list[Row]] = {}
+        self._asked_at = float("-inf")
+
+    def rows(self, query: str) -> list[Row]:
+        """The rows of one query; none when the log is away."""
+        with self._turn:
+            if time.monotonic() - self._asked_at > FRESH_SECONDS:
+                self._rows, self._asked_at = self._ask(), time.monotonic()
+            return self._rows.get(query, [])
+
+    def up(self) -> bool:
+        """Whether the log answered the last time."""
+        self.rows("stages")
+        return bool(self._rows)
+
+    def _ask(self) -> dict[str, list[Row]]:
+        try:
+            return read(self._database)
+        except (OnlyonceError, DBAPIError) as error:
+            log.warning("the log did not answer", problem=str(error).splitlines()[0])
+            return {}
+
+
+def read(database: Database) -> dict[str, list[Row]]:
+    """All figures in one snapshot, by query. Raises Retryable."""
+    with transaction(database) as connection:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return {
+            "stages": _rows(ask(connection, "metrics", "stages")),
+            "records": _rows(ask(connection, "metrics", "records")),
+            "not_conserved": _rows(ask(connection, "metrics", "not_conserved", n=COMPARED)),
+            "look_ups": _rows(ask(connection, "metrics", "look_ups", n=COMPARED)),
+            "catalog": _rows(ask(connection, "metrics", "catalog")),
+            "alerts": _rows(ask(connection, "metrics", "alerts")),
+        }
+
+
+def table(figures: Figures) -> list[dict[str, Any]]:
+    """All metrics with their values now, named as Prometheus has them. For `onlyonce metrics`."""
+    empty = dict.fromkeys((*LABELS, "fate", "state"))
+    found: list[dict[str, Any]] = [{"metric": UP.replace(".", "_"), "value": int(figures.up()), **empty}]
+    for metric in METRICS:
+        for value, of in samples(metric, figures.rows(metric.query)):
+            found.append({"metric": metric.prometheus, "value": value, **empty, **of})
+    return found
+
+
+def samples(metric: Metric, rows: Iterable[Row]) -> Iterator[tuple[float, dict[str, str]]]:
+    """(value, attributes) of each row that has one. A text is told as an attribute, with 1. Pure."""
+    for row in rows:
+        of = {label: str(row[label]) for label in LABELS if label in row}
+        for column, more in metric.columns.items():
+            value = row[column]
+            if isinstance(value, str):
+                yield 1, {**of, **more, column: value}
+            elif value is not None:
+                yield value, {**of, **more}
+
+
+def provider(figures: Figures, reader: MetricReader) -> MeterProvider:
+    """Instruments that ask the log whenever `reader` collects."""
+    made = MeterProvider([reader], Resource.create({"service.name": "onlyonce"}))
+    meter = made.get_meter("onlyonce")
+    meter.create_observable_gauge(
+        UP, [lambda _: [Observation(int(figures.up()))]], description="Whether the log answers"
+    )
+    for metric in METRICS:
+        make = meter.create_observable_gauge if metric.kind == "gauge" else meter.create_observable_counter
+        make(metric.name, [_callback(figures, metric)], unit=metric.unit, description=metric.description)
+    return made
+
+
+def serve(figures: Figures, host: str, port: int) -> Callable[[], None]:
+    """Serve Prometheus' format at http://host:port/metrics; gives what ends it. Raises Refused."""
+    try:
+        import prometheus_client
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    except ImportError as error:
+        raise Refused(
+            f"metrics can't be served: {error.name} is not installed",
+            hint="pip install 'onlyonce-pipelines[prometheus]'; `--push` needs no more than what is there",
+        ) from error
+    made = provider(figures, PrometheusMetricReader())
+    try:
+        server, _ = prometheus_client.start_http_server(port, host)
+    except OSError as error:
+        made.shutdown()
+        raise Refused(f"{host}:{port} can't be listened on: {error.strerror}", hint="choose another port") from error
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        made.shutdown()
+
+    return end
+
+
+def push(figures: Figures, every_seconds: float) -> MeterProvider:
+    """Send to an OpenTelemetry collector by OTLP/HTTP, again and again until its `shutdown`, which sends a last time.
+
+    The collector is named by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and the like).
+    """
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    return provider(figures, PeriodicExportingMetricReader(OTLPMetricExporter(), every_seconds * 1000))
+
+
+def _callback(figures: Figures, metric: Metric) -> Callable[[CallbackOptions], list[Observation]]:
+    return lambda _: [Observation(value, of) for value, of in samples(metric, figures.rows(metric.query))]
+
+
+def _rows(found: list[Any]) -> list[Row]:
+    return [dict(row._mapping) for row in found]

@@ -1,0 +1,186 @@
+"""Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
+
+Reads the log, no data and no Spark; the declared functions are imported for their source. With `apply` it does what
+is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again, and
+a plan made afterwards says what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from onlyonce import logs, settings
+from onlyonce.commitlog import declared
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.declared import Ran
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import steps
+from onlyonce.model.batch import to_micros
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.plan import CONSEQUENCES, Change, Need, changes
+from onlyonce.model.report import Report
+from onlyonce.model.steps import Step
+from onlyonce.outputs import backfill
+from onlyonce.run import lineage, stream
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What has changed in a pipeline, what is to be done, and what can't be told."""
+
+    pipeline: str
+    found: list[Change]
+    todo: list[Step]
+    unknown: list[str]
+
+
+def main(argv: list[str]) -> Report:
+    """Plan one pipeline or all; with --apply --yes do what one needs. Raises the platform's errors."""
+    asked = arguments(argv)
+    known = declarations.load(asked.pipelines)
+    chosen = [declarations.one(asked.pipeline, asked.pipelines)] if asked.pipeline else list(known.values())
+    database = Database(settings.database_url())
+    migrate(database.url)
+    plans = [made(database, pipeline) for pipeline in chosen]
+    if not asked.apply:
+        return report(plans)
+    if not asked.pipeline:
+        raise Refused("--apply is for one pipeline", hint="name it: onlyonce plan PIPELINE --apply --yes")
+    if not asked.yes:
+        return report(plans, ["nothing was done yet: add --yes"] if plans[0].todo else [])
+    return apply(database, chosen[0], plans[0], asked)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a plan is asked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.operate.plan", description=__doc__)
+    parser.add_argument("pipeline", nargs="?", help="a declared pipeline; by default all")
+    parser.add_argument("--apply", action="store_true", help="do what the changes need")
+    parser.add_argument("--yes", action="store_true", help="really")
+    parser.add_argument("--master", help="Spark's master")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    return parser.parse_args(argv)
+
+
+def made(database: Database, pipeline: Pipeline) -> Plan:
+    """The plan of a pipeline, by the log."""
+    ran = {r.query: r for r in run(database, lambda conn: declared.all_that_ran(conn, pipeline.name))}
+    found: list[Change] = []
+    unknown: list[str] = []
+    for last in ran.values():
+        found += _changes(pipeline, last, unknown)
+    lives = run(database, lambda conn: declared.lives(conn, pipeline.name))
+    if "receive" in ran:
+        new = [root.name for root in pipeline.roots() if root.name not in lives]
+        found += [Change(n, f"output {n}", None, n, *CONSEQUENCES["output added"]) for n in new]
+    waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
+    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown)
+
+
+def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: argparse.Namespace) -> Report:
+    """Do the steps of a plan; what a later run must do is a warning. Raises Refused for what needs another name."""
+    if names := [change for change in plan.found if change.need is Need.NAME]:
+        raise Refused(
+            f"{names[0].part} of {pipeline.name} can't change under this name",
+            data="nothing was done",
+            hint=f"{names[0].why}. Put it back, or declare the new one beside it",
+        )
+    logs.configure(pipeline=pipeline.name, run_id=asked.run_id)
+    common = ["--run-id", asked.run_id, *(["--master", asked.master] if asked.master else [])]
+    common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
+    done: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    for step in plan.todo:
+        try:
+            _do(step, common)
+            done.append({"done": step.command})
+        except OnlyonceError as error:
+            if step.kind != "backfill":
+                raise
+            warnings.append(f"{step.command}: {error.what}. {error.hint}")
+    left = made(database, pipeline)
+    tables = {"done": done, "left": _rows([left])["steps"]}
+    return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
+
+
+def report(plans: list[Plan], warnings: list[str] | None = None) -> Report:
+    """Changes and steps as tables."""
+    facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
+    facts["steps"] = sum(len(p.todo) for p in plans)
+    unknown = [text for plan in plans for text in plan.unknown]
+    return Report("what the changed declarations need", "plan", facts, _rows(plans), unknown + (warnings or []))
+
+
+def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
+    roots = [root.name for root in pipeline.roots()]
+    if last.query != "receive" and last.query not in roots:
+        kind = "from_output" if last.query in [o.name for o in pipeline.outputs] else "output removed"
+        return [Change(last.query, f"output {last.query}", last.query, None, *CONSEQUENCES[kind])]
+    if last.parts is None:
+        if last.hash != declarations.fingerprint(pipeline, last.query):
+            unknown.append(
+                f"{last.lineage} ran under declaration {last.hash}, which was not kept yet: it can't be compared"
+            )
+        return []
+    now = declarations.parts(pipeline, last.query)
+    return changes(last.query, last.parts, now, stateless=last.stateless)
+
+
+def _todo(
+    database: Database, pipeline: Pipeline, there: dict[str, dict[str, Any]], found: list[Change], waiting: list[str]
+) -> list[Step]:
+    lives: list[Step] = []
+    again: list[Step] = []
+    for root in pipeline.roots():
+        of_root = [change for change in found if change.query == root.name]
+        life = _life(database, pipeline, root, of_root)
+        lives += [life] if life else []
+        start = life.start if life else there.get(root.name, {})
+        again += _backfill(database, pipeline, root, start.get("first_window"))
+    added = [c for c in found if c.need is Need.NOTHING and c.part == f"output {c.query}" and c.after]
+    runs = [steps.run_of(pipeline.name)] if lives or waiting or added else []
+    return [*lives, *runs, *again]
+
+
+def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
+    start, end = run(database, lambda conn: declared.last_final(conn, pipeline.name, root.name))
+    return steps.new_life(pipeline.name, root, of_root, to_micros(start), to_micros(end))
+
+
+def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:
+    windows = run(database, lambda conn: declared.made(conn, pipeline.name, root.name, root.name))
+    if not windows:
+        return []
+    now, parts = declarations.fingerprint(pipeline, root.name), declarations.parts(pipeline, root.name)
+    step = steps.backfill(pipeline.name, root, now, parts, windows, first_window)
+    return [step] if step else []
+
+
+def _do(step: Step, common: list[str]) -> None:
+    if step.kind == "lineage":
+        lineage.new(step.arguments[0], yes=True, start=step.start)
+    elif step.kind == "run":
+        stream.main([*step.arguments, *common])
+    else:
+        backfill.main([*step.arguments, *common])
+
+
+def _rows(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "changes": [
+            {
+                "pipeline": plan.pipeline, "query": c.query, "what": c.part, "before": c.before, "after": c.after,
+                "needs": str(c.need), "why": c.why,
+            }
+            for plan in plans for c in plan.found
+        ],
+        "steps": [{"pipeline": plan.pipeline, "command": step.command} for plan in plans for step in plan.todo],
+    }  # fmt: skip

@@ -1,0 +1,83 @@
+"""How many rows a sink's table holds of each window, counted where they are. Without a JVM.
+
+Who calls it: `onlyonce.operate.audit_data`. Errors: Refused where the table can't be counted so, Retryable when its database is away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.model.dropping import Place
+from onlyonce.model.errors import Refused
+from onlyonce.storage import table_features
+
+WINDOW = ["window_start", "window_end"]
+Windows = Counter[tuple[datetime | None, datetime | None]]
+
+
+def in_delta(path: Path, windowed: bool) -> Windows:
+    """Those of a Delta table, file by file; none of one that is not there."""
+    found: Windows = Counter()
+    if not (path / "_delta_log").is_dir():
+        return found
+    table = DeltaTable(str(path))
+    if on := table_features.unreadable(table):
+        raise Refused(
+            f"{path} has {', '.join(on)}: only Spark can count its rows; "
+            f"compare by hand with onlyonce.windows, or switch it off there"
+        )
+    rows = table.to_pyarrow_dataset()
+    if not windowed:
+        found[None, None] = rows.count_rows()
+        return found
+    _check(rows.schema.names, str(path))
+    for part in rows.to_batches(columns=WINDOW):
+        for group in pa.Table.from_batches([part]).group_by(WINDOW).aggregate([([], "count_all")]).to_pylist():
+            found[_utc(group["window_start"]), _utc(group["window_end"])] += group["count_all"]
+    return found
+
+
+def in_postgres(place: Place, windowed: bool) -> Windows:
+    """Those of a PostgreSQL table; none of one that is not there."""
+    url = settings.database_url() if place.variable is None else os.environ.get(place.variable)
+    if not url:
+        raise Refused(f"the environment variable {place.variable} is not set")
+    return run(Database(url, "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
+
+
+def _counted(connection: Connection, table: str, windowed: bool) -> Windows:
+    schema, name = table.split(".")
+    cursor = connection.connection.cursor()
+    cursor.execute(
+        "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
+        (schema, name),
+    )
+    if not (columns := [column for (column,) in cursor.fetchall()]):
+        return Counter()
+    if windowed:
+        _check(columns, table)
+    by = identifiers.SQL(", ").join(map(identifiers.Identifier, WINDOW)) if windowed else identifiers.SQL("NULL, NULL")
+    count = identifiers.SQL("SELECT {by}, count(*) FROM {table} GROUP BY 1, 2")
+    cursor.execute(count.format(by=by, table=identifiers.Identifier(schema, name)))
+    return Counter({(_utc(start), _utc(end)): rows for start, end, rows in cursor.fetchall()})
+
+
+def _check(columns: list[str], table: str) -> None:
+    if missing := [name for name in WINDOW if name not in columns]:
+        raise Refused(f"{table} has no column {missing[0]}")
+
+
+def _utc(time: Any) -> datetime | None:
+    return time.astimezone(UTC) if time is not None else None

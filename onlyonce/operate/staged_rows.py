@@ -1,0 +1,38 @@
+"""Staged rows (stable input) of batches that are long committed are removed. Without a JVM.
+
+A replay reads the staged rows of its batch, and a committed batch is not replayed. The day in between is for people who
+look. The table's log keeps its transaction numbers; the files go when Delta's own week for old readers is over.
+
+Who calls it: `onlyonce.operate.collect`. Errors: none; a table that another writer holds is left for the next time.
+Not promised: that all is removed now.
+"""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from onlyonce import settings
+from onlyonce.commitlog.retention import Settled
+
+
+def remove(settled: list[Settled]) -> int:
+    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go."""
+    return sum(_remove(one) for one in settled)
+
+
+def _remove(one: Settled) -> int:
+    path = settings.data_dir(one.instance) / "staged" / one.output
+    if not (path / "_delta_log").is_dir():
+        return 0
+    table = DeltaTable(str(path))
+    there = [part for part in table.partitions() if part["oo_lineage"] == one.lineage]
+    if not any(int(part["oo_batch"]) <= one.upto for part in there):
+        return 0
+    lineage = one.lineage.replace("'", "''")
+    try:
+        done = table.delete(f"oo_lineage = '{lineage}' AND oo_batch <= {one.upto}")
+        table.vacuum(dry_run=False)
+    except DeltaError:
+        return 0
+    return int(done["num_removed_files"])

@@ -1,0 +1,191 @@
+"""Entry point: recompute closed windows. What the DAG `backfill_<pipeline>` and `onlyonce backfill` do.
+
+Each output with windows (or the one that is named) is computed anew from `events`, late rows folded in, by the same
+functions as in the stream, and takes the place of what is there as a new generation. The stream may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from onlyonce import logs, settings
+from onlyonce.commitlog import backfills, views
+from onlyonce.commitlog.connect import Database, ask, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import backfill as model
+from onlyonce.model.backfill import Span
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.report import Report
+
+log = structlog.get_logger()
+
+
+def main(argv: list[str]) -> Report:
+    """Backfill one pipeline once; gives the report of what is committed. Raises the platform's errors."""
+    asked = arguments(argv)
+    logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    span = Span.of(asked.start, asked.stop)
+    roots = chosen(pipeline, asked.output)
+    database = Database(settings.database_url())
+    migrate(database.url)
+    if asked.dry_run:
+        return dry_run(database, pipeline, roots, span)
+    # The sinks of all outputs first: what is refused for good must not wait for a window to close.
+    check_sinks(pipeline, roots)
+    for root in roots:
+        check(database, pipeline, root, span)
+    _recompute(database, pipeline, roots, span, asked)
+    return report(database, pipeline, span, asked.run_id)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a backfill is asked for; the same words as `onlyonce backfill` and the DAG's Params."""
+    parser = argparse.ArgumentParser(prog="onlyonce.outputs.backfill", description=__doc__)
+    parser.add_argument("pipeline")
+    parser.add_argument(
+        "--from", dest="start", type=moment, required=True, help="windows that start here or later (UTC)"
+    )
+    parser.add_argument("--to", dest="stop", type=moment, required=True, help="and before this (UTC)")
+    parser.add_argument("--output", help="only this output, with those made from it")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be recomputed; write nothing")
+    parser.add_argument("--master", help="Spark's master")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    return parser.parse_args(argv)
+
+
+def moment(text: str) -> datetime:
+    """A time as people and Airflow write it; without a zone it is UTC. Raises Refused."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise Refused(f"{text!r} is no time", hint="write it as 2013-01-31 or 2013-01-31T05:00Z") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
+    """The outputs that read `events` and have windows, or the one that is named. Raises Refused."""
+    if name is not None:
+        root = pipeline.output(name)
+        root = pipeline.output(root.from_output) if root.from_output else root
+        if root.window is None:
+            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+        return [root]
+    found = [root for root in pipeline.roots() if root.window is not None]
+    if not found:
+        raise Refused(f"pipeline {pipeline.name} has no output with windows", hint="there is nothing to backfill")
+    return found
+
+
+def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
+    """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink. Airflow asks too."""
+    check_sinks(pipeline, [root])
+    backfills.closed_reach(database, pipeline.name, root, span)
+
+
+def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
+    """Raise Refused for the first output whose sink can't take its rows back."""
+    for root in roots:
+        for output in [root, *pipeline.made_from(root)]:
+            model.what_to_do(output)
+
+
+def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:
+    """What would be recomputed, by the log: each window with its rows in time and late, and what each sink will do."""
+    names = [root.name for root in roots]
+    start, stop = span.times
+    windows = run(
+        database,
+        lambda conn: [
+            dict(row._mapping)
+            for row in ask(
+                conn,
+                "backfills",
+                "windows_in",
+                instance=pipeline.name,
+                outputs=names,
+                window_from=start,
+                window_to=stop,
+            )
+        ],
+    )
+    warnings = []
+    sinks = []
+    for root in roots:
+        try:
+            check(database, pipeline, root, span)
+        except OnlyonceError as error:
+            warnings.append(f"{error.what}. {error.hint}")
+        sinks += [_of_sink(output) for output in [root, *pipeline.made_from(root)]]
+    facts = {"from": start, "to": stop, "windows": len(windows), "late rows not in a result": _total(windows)}
+    tables = {"sinks": sinks, "windows": windows}
+    return Report(f"{pipeline.name}: a backfill would recompute", "dry run", facts, tables, warnings)
+
+
+def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> Report:
+    """What a run has recomputed and committed, from the log."""
+
+    def read(conn: Any) -> Report:
+        done = views.rows(conn, "run_backfills", run_id=run_id)
+        commits = views.rows(conn, "run_commits", run_id=run_id)
+        facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
+        return Report(
+            f"{pipeline.name}: recomputed by {run_id}", run_id, facts, {"backfills": done, "commits": commits}
+        )
+
+    return run(database, read)
+
+
+def _recompute(
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: argparse.Namespace
+) -> None:
+    from onlyonce.outputs import recompute as backfill
+    from onlyonce.session import session
+    from onlyonce.session.run_context import RunContext
+
+    spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
+    context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
+    for root in roots:
+        backfill.recompute(context, root, span)
+
+
+def _of_sink(output: Output) -> dict[str, Any]:
+    try:
+        does = model.what_to_do(output)
+    except Refused as error:
+        does = f"refused: {error.hint}"
+    return {
+        "output": output.name,
+        "sink": type(output.sink).__name__,
+        "write": output.sink.write,
+        "a backfill would": does,
+    }
+
+
+def _total(windows: list[dict[str, Any]]) -> int:
+    return sum(row["late_not_folded"] or 0 for row in windows)
+
+
+def cli() -> None:
+    """The application that spark-submit runs: prints the report, ends with the error's exit code."""
+    try:
+        found = main(sys.argv[1:])
+    except OnlyonceError as error:
+        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    logs.tell(found)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,50 @@
+"""Rows that Spark drops as late behind the platform's back.
+
+Spark counts them only after the fact, in the progress that it tells of a query: it detects, it can't prevent (experiments, A19).
+So the progress is looked at before each next batch, and a lineage that has lost rows writes no more.
+
+Who calls it: `outputs`, by `query`. Errors: InvariantBroken, at the first look that finds some.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.model.errors import InvariantBroken
+
+
+class Dropped:
+    """What was seen of a query's progress. Spark keeps the last of it only, so a query that stays up is looked at often."""
+
+    def __init__(self, database: Database, lineage: str) -> None:
+        self._database, self._lineage = database, lineage
+        self._seen = ""
+
+    def look(self, running: StreamingQuery) -> None:
+        """Look at the progress that has come since the last look. Raises InvariantBroken, and marks the lineage as damaged."""
+        new = self._new(running)
+        dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
+        if not dropped:
+            return
+        run(self._database, lambda conn: lineages.set_state(conn, self._lineage, "damaged"))
+        raise InvariantBroken(
+            f"lineage {self._lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
+            data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
+            hint="does the transform change oo_event_time or oo_window? Correct it, then: onlyonce lineage new "
+            + self._lineage.rsplit("/", 1)[0],
+        )
+
+    def _new(self, running: StreamingQuery) -> list[Any]:
+        # As the JVM has it, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
+        found: list[Any] = []
+        for progress in reversed(running._jsq.recentProgress()):
+            if progress.timestamp() <= self._seen:
+                break
+            found.append(progress)
+        if found:
+            self._seen = found[0].timestamp()
+        return found

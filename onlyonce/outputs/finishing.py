@@ -1,0 +1,128 @@
+"""An output's batch that began, wrote to some of its sinks, and lost its checkpoint: finished from `events`, without it. PROTOCOL.md, 8.
+
+What the stream would have written is computed once more by a bounded read: the log has the versions that the batch read, the
+declaration and the number of partitions, `events` has each row with the frontier that it met. It is written by the same writers
+under the same names, so a unit that is there is compared and skipped, and one that is missing is written.
+
+| the output                 | its rows of a batch that has read (after, upto] of `events`                              |
+|----------------------------|-------------------------------------------------------------------------------------------|
+| keeps no state             | the rows in time of these versions; files: of the windows that close with them            |
+| fixed and sliding windows  | those that the frontier of `after` closes and that are not final by the log               |
+| sessions                   | those that end between the frontier that the batch before wrote by, and that of `after`   |
+
+(Spark closes by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused where a batch can't be told from
+`events`; InvariantBroken where what is there is something else.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog import backfills, batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.windows import Session, micros
+from onlyonce.model.batch import Batch, read_upto
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import closed_until
+from onlyonce.outputs import new_life, outputs, raw_windows, results, windowing
+from onlyonce.outputs.outputs import Versions
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+
+ANY_LIFE = ""
+"""Stands for a lineage that is none, where the windows of all lives are asked for."""
+
+
+def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
+    """Write what is missing of a begun batch, and end it. The driver of `query` has the highest epoch wherever it may commit."""
+    batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
+    if context.declaration_hash(root.name) != batch.plan.declaration_hash:
+        raise Refused(
+            f"batch {query.lineage}/{number} is half written under another declaration than that of now",
+            data="what it has written stays; nothing was changed",
+            hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
+        )
+    before = _before(query, number)
+    plan = batch.plan
+    after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
+    versions = Versions(after, read_upto(plan.source_to))
+    frame = _rows(context, query, root, batch, versions, before)
+    steps = results.steps_of(context, query, root, frame)
+    with ExitStack() as held:
+        outputs.commit(context, query, steps, batch, versions, results.hold(held, frame), held)
+    query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
+
+
+def _before(query: Query, number: int) -> int:
+    """The version of `events` by whose frontier the batch before has written; -1 before the first."""
+    closed_by = int(query.start_from.get("closed_by", -1))
+    if number == 0:
+        return closed_by
+    earlier = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1))
+    return max(read_upto(earlier.plan.source_from), closed_by)
+
+
+def _rows(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, before: int) -> DataFrame:
+    """The rows of the batch, as its stream would have given them."""
+    if context.bounded:
+        return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
+    stateless = bool(batch.plan.facts.get("stateless"))
+    if raw_windows.are_of(context, root, stateless=stateless):
+        return outputs.closing(context, query, root, versions, batch.plan.batch_id)
+    if stateless:
+        return _as_read(context, query, root, versions)
+    if root.window is None or root.panes == "early":
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote hangs on the state of its stream",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    kept = _in_time(root, _events(context, versions.upto))
+    return _closing(context, query, root, kept, before, read_upto(batch.plan.source_from))
+
+
+def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    schema = "oo_lineage string, oo_batch bigint"
+    read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
+    rows = _events(context, versions.upto).join(F.broadcast(read), ["oo_lineage", "oo_batch"], "left_semi")
+    if root.window is not None:
+        rows = _in_time(root, rows)
+    if query.start_from:
+        rows = new_life.without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
+
+
+def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, before: int, now: int) -> DataFrame:
+    assert root.window is not None
+    opened, closed = (_closed(context, root, version) for version in (before, now))
+    end = F.unix_micros("oo_window.end")
+    if isinstance(root.window, Session):
+        result = results.applied(context, root, kept)
+        # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
+        inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
+        return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
+    kept = new_life.without(context, query, root, kept, ANY_LIFE)
+    return results.applied(context, root, kept.filter(end <= F.lit(closed)))
+
+
+def _closed(context: RunContext, root: Output, version: int) -> int | None:
+    assert root.window is not None
+    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    return closed_until(known, root.window, micros(root.lateness))
+
+
+def _in_time(root: Output, kept: DataFrame) -> DataFrame:
+    assert root.window is not None
+    if isinstance(root.window, Session):
+        return windowing.assign(kept.filter(~windowing.is_late(root.window, root.lateness)), root.window)
+    return windowing.assign(kept, root.window).filter(~windowing.is_late(root.window, root.lateness))
+
+
+def _events(context: RunContext, version: int) -> DataFrame:
+    rows = context.spark.read.format("delta").option("versionAsOf", version).load(str(context.events))
+    return rows.filter("oo_kind = 'kept'")

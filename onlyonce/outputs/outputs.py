@@ -1,0 +1,236 @@
+"""Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
+
+The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also when everything of it is
+already written: a stateful query whose plan is skipped dies at its next start (experiments, A4). What measures the rows
+of the root consumes it; where nothing is measured, or rows staged by an earlier attempt are, a count does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Output
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import Frontier
+from onlyonce.outputs import new_life, raw_windows, results, window_log, windowing
+from onlyonce.outputs.dropped import Dropped
+from onlyonce.session.query import Query, drain_query
+from onlyonce.session.run_context import RunContext
+from onlyonce.storage import checkpoint, delta, staging
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of `events` that a batch reads: (after, upto]."""
+
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What an output does around each batch where receive is at work beside it. Where receive has ended there is nothing to do.
+
+    before   until the rows of these versions are vouched for by the log
+    after    once the batch is ended
+    """
+
+    before: Callable[[Query, Versions], None] = lambda _, __: None
+    after: Callable[[], None] = lambda: None
+
+
+def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
+    """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.drain`."""
+    query = context.open_query(root.name)
+    result = _stream(context, query, root, int(query.start_from.get("version", 0)))
+    stateless = results.is_stateless(result)
+    if stateless and "rows_from" in query.start_from:
+        result = _stream(context, query, root, int(query.start_from["rows_from"]))
+    raw = raw_windows.are_of(context, root, stateless=stateless)
+    steps = results.steps_of(context, query, root, result)
+    mode = "update" if root.panes == "early" else "append"
+
+    def on_batch(frame: DataFrame, batch_id: int) -> None:
+        versions, plan = _plan(context, query, root, batch_id)
+        beside.before(query, versions)
+        plan = replace(plan, facts={"stateless": stateless})
+        if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
+            frame = closing(context, query, root, versions, batch_id)
+        _batch(context, query, steps, frame, plan, versions)
+        beside.after()
+
+    try:
+        drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
+    except AnalysisException as error:
+        raise _refusal(root, error) from error
+
+
+def drain_bounded(context: RunContext, root: Output) -> None:
+    """The same for a bounded run: one batch over all of `events`, where nothing is late."""
+    query = context.open_query(root.name)
+    upto = delta.latest(context.events)
+    rows = windowing.in_batch(context.spark.read.format("delta").load(str(context.events)), root)
+    result = results.applied(context, root, rows)
+    steps = results.steps_of(context, query, root, result)
+    plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
+    _batch(context, query, steps, result, plan, Versions(-1, upto))
+
+
+def _stream(context: RunContext, query: Query, root: Output, start: int) -> DataFrame:
+    """An output's rows, made of what `events` has from a version on."""
+    rows = windowing.in_stream(new_life.read_from(context, start), root)
+    if query.start_from:
+        rows = new_life.without_final(context, query, root, rows)
+    return new_life.not_written(context, query, root, results.applied(context, root, rows))
+
+
+def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
+    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
+    anew = bool(query.start_from) and batch_id == 0
+    rows = raw_windows.closed_by(context, root, None if anew else versions.after, versions.upto)
+    if query.start_from:
+        rows = new_life.without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
+
+
+def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tuple[Versions, Plan]:
+    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+    # A new life meets rows again that an earlier one has counted.
+    versions = Versions(
+        read_upto(before) if before else int(query.start_from.get("counted_upto", -1)), read_upto(offset)
+    )
+    return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
+
+
+def _plan_of(
+    context: RunContext,
+    query: Query,
+    root: Output,
+    batch_id: int,
+    before: Any,
+    offset: dict[str, Any],
+    offsets_hash: str,
+) -> Plan:
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to=offset,
+        offsets_hash=offsets_hash,
+        partitions=context.pipeline.partitions,
+        system_time=datetime.now(UTC),
+        bucket=0,
+        settings=context.settings(),
+        mode=context.mode,
+        declaration_hash=context.declaration_hash(root.name),
+    )
+
+
+def _batch(
+    context: RunContext, query: Query, steps: list[results.Step], frame: DataFrame, plan: Plan, versions: Versions
+) -> None:
+    passing("output-before-begin")
+    known = Frontier() if context.bounded else None
+
+    def landed() -> bool:
+        return any(step.writer.landed(plan) for step in steps)
+
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
+    passing("output-after-begin")
+    with ExitStack() as held:
+        rows = results.hold(held, frame)
+        if batch.committed:
+            rows.count()
+            passing("output-consumed")
+            return
+        commit(context, query, steps, batch, versions, rows, held)
+    passing("output-after-end")
+
+
+def commit(
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    rows: DataFrame,
+    held: ExitStack,
+) -> None:
+    """Write the rows of a begun batch to all its sinks, and end it. `rows` are held."""
+    if steps[0].output.stable_input:
+        rows.count()
+        rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
+    windows, again = _write(context, query, steps[0], batch, rows)
+    for step in steps[1:]:
+        made = results.hold(held, results.made(step.output, rows))
+        more_windows, more_again = _write(context, query, step, batch, made)
+        windows, again = windows + more_windows, again + more_again
+    _end(context, query, steps, batch, versions, windows, again)
+
+
+def _write(
+    context: RunContext, query: Query, step: results.Step, batch: Batch, rows: DataFrame
+) -> tuple[list[dict[str, Any]], int]:
+    """Write one output's rows; gives each window of theirs with its number of rows, and how many rows were written once
+    more than they should be."""
+    found = results.measured(rows, step.output.sink)
+    passing("output-consumed")
+    again = step.writer.write(batch, found.rows, found.content)
+    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+    query.log.info("written", unit=unit, rows=found.content.rows, again=again)
+    same = {"instance": context.instance, "output": step.output.name, "generation": 0}
+    return [same | window for window in found.windows], again
+
+
+def _end(
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    windows: list[dict[str, Any]],
+    again: int,
+) -> None:
+    root = steps[0].output
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    counts = window_log.counted(context, query, root, received)
+    in_time, late = (sum(c[fate] for c in counts) for fate in ("in_time", "late"))
+    outcome = Outcome(in_time=in_time, late=late, written_again=again if batch.at_least_once else None)
+    kept = sum(r.kept for r in received)
+    pairs = kept * (root.window.per_record if root.window else 1)
+    check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
+
+    def work(conn: Any) -> None:
+        for step in steps:
+            step.writer.end(conn, batch)
+        batches.count_windows(conn, batch, root.name, counts)
+        window_log.written(conn, context, [step.output for step in steps], batch, versions.upto, windows)
+        batches.end(conn, query.driver, batch, outcome)
+
+    passing("output-before-end")
+    run(query.database, work)
+    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}"
+    query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(windows))
+
+
+def _refusal(root: Output, error: AnalysisException) -> Exception:
+    if "watermark" not in str(error).lower():
+        return error
+    return Refused(
+        f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",
+        data="nothing was written",
+        hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
+        "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",
+    )

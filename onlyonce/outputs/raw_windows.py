@@ -1,0 +1,69 @@
+"""Files of an output that keeps no state: a window's records are written when it closes, read from `events`.
+
+Spark gives such rows in the batch that reads them, so a window's would be spread over the batches in which they came. Here
+the stream only tells how far it has come; the rows of a window are read, in one piece, by the batch with which it closes.
+They are fixed by the versions that the batch has read, so a replay reads the same.
+
+Who calls it: `outputs`. Errors: Refused for sessions, which a record alone doesn't have.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import FileSink, Output
+from onlyonce.declare.windows import Session, micros
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import closed_until
+from onlyonce.outputs import windowing
+from onlyonce.session.run_context import RunContext
+
+
+def as_they_come(root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts. (A bounded run
+    has one batch, and says nothing of state.)"""
+    return stateless and root.panes == "on_time" and not isinstance(root.sink, FileSink)
+
+
+def are_of(context: RunContext, root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
+    if not stateless or root.window is None or root.panes == "early":
+        return False
+    made = [output.name for output in context.pipeline.made_from(root) if isinstance(output.sink, FileSink)]
+    if made and not isinstance(root.sink, FileSink):
+        raise Refused(
+            f"output {made[0]}: {root.name} gives rows as they come, so a window has no time at which its files are whole",
+            data="nothing was written",
+            hint="declare it as an output of its own, without from_output: then its windows are written when they close",
+        )
+    if isinstance(root.sink, FileSink) and isinstance(root.window, Session):
+        raise Refused(
+            f"output {root.name}: records that are not aggregated have no session of their own",
+            data="nothing was written",
+            hint="aggregate by oo_window, or give the output fixed or sliding windows",
+        )
+    return isinstance(root.sink, FileSink)
+
+
+def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -> DataFrame:
+    """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
+    assert root.window is not None
+    before, now = (_closed(context, root, version) for version in (after, upto))
+    events = context.spark.read.format("delta").option("versionAsOf", upto).load(str(context.events))
+    kept = windowing.assign(events.filter("oo_kind = 'kept'"), root.window)
+    end = F.unix_micros("oo_window.end")
+    closing = F.lit(False) if now is None else end <= F.lit(now)
+    if before is not None:
+        closing = closing & (end > F.lit(before))
+    return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
+
+
+def _closed(context: RunContext, root: Output, version: int | None) -> int | None:
+    if version is None:
+        return None
+    assert root.window is not None
+    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    return closed_until(known, root.window, micros(root.lateness))

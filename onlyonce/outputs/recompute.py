@@ -1,0 +1,132 @@
+"""Recompute closed windows of an output from `events`, late rows folded in, and put them in place of the old ones.
+
+The same functions as the stream's (`results`, the sinks), over a bounded read of what the stream has read. The steps
+are numbered as in jobs/PROTOCOL.md, 10.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import functions as F
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.backfills import AskedBy, Reach, Request
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.windows import Session, Sliding
+from onlyonce.failpoints import passing
+from onlyonce.model import backfill as model
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.outputs import recompute_sessions, results, windowing
+from onlyonce.outputs.recomputed import Recomputed, between, starts_in
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks.sinks import SinkWriter
+from onlyonce.storage import staging
+
+
+def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:
+    """Make the next generation of the windows of an output that start in the span, and of those made from it.
+
+    Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
+    """
+    chain = [root, *context.pipeline.made_from(root)]
+    todo = {output.name: model.what_to_do(output) for output in chain}
+    asked = span
+    reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
+    request = Request(context.instance, root.name, span, asked_by, context.kept_declaration(root.name))
+    driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
+    query = Query(driver, context.folder, driver.session(context.database), {})
+    number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
+    passing("backfill-after-begin")
+    query.log.info("backfill begun", windows=str(span), events=reach.consumed)
+    with ExitStack() as held:
+        made = _computed(context, root, asked, span, reach)
+        if made.span != span:
+            run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
+        batch = _batch(context, query, number, request, reach)
+        panes, writers = _written(context, query, chain, todo, batch, made, held)
+        # The log counted each pair when the stream met it: to count again is to read all rows once more.
+        met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
+        counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
+        passing("backfill-before-end")
+
+        def end(conn: Connection) -> None:
+            for writer in writers:
+                writer.end(conn, batch)
+            backfills.end(conn, driver, request, number, made.span, panes, counts)
+
+        run(query.database, end)
+    query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
+    passing("backfill-after-end")
+
+
+def fold_late(context: RunContext, root: Output) -> None:
+    """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
+    for span in late_spans(context, root):
+        with suppress(model.OpenWindows):  # a late row may be of a session that is still open: the next run's
+            recompute(context, root, span, "late rows")
+
+
+def late_spans(context: RunContext, root: Output) -> list[Span]:
+    """The windows of an output with late rows not folded in yet, if it wants that."""
+    return model.spans(_late_windows(context, root)) if root.late == "recompute" else []
+
+
+def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
+    return run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
+
+
+def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
+    events = context.spark.read.format("delta").option("versionAsOf", reach.consumed).load(str(context.events))
+    kept = events.filter("oo_kind = 'kept'")
+    if isinstance(root.window, Session):
+        return recompute_sessions.computed(context, root, asked, span, reach, kept)
+    rows = windowing.assign(between(kept, *model.rows_of(root, span)), root.window)  # type: ignore[arg-type]
+    if isinstance(root.window, Sliding):
+        rows = rows.filter(starts_in(F.col("oo_window.start"), span))
+    return Recomputed(results.applied(context, root, rows), span)
+
+
+def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
+    """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
+    plan = Plan(
+        lineage=query.lineage, batch_id=number, source_from=None, source_to={"reservoirVersion": reach.consumed},
+        offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
+        declaration_hash=request.declaration_hash,
+    )  # fmt: skip
+    return Batch(plan, reach.frontier, 0, "begun", replayed=False)
+
+
+def _written(
+    context: RunContext,
+    query: Query,
+    chain: list[Output],
+    todo: dict[str, str],
+    batch: Batch,
+    made: Recomputed,
+    held: ExitStack,
+) -> tuple[dict[str, list[dict[str, Any]]], list[SinkWriter]]:
+    """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
+    rows = results.hold(held, made.rows)
+    if chain[0].stable_input:
+        rows = staging.staged(context, query, chain[0], batch, rows)
+    panes, writers = {}, []
+    for step in results.steps_of(context, query, chain[0], made.rows):
+        mine = rows if step.output is chain[0] else results.hold(held, results.made(step.output, rows))
+        found = results.measured(mine, step.output.sink)
+        if todo[step.output.name] in ("replace", "correct"):
+            step.writer.replace(batch, found.rows, found.content, made.span)
+        elif todo[step.output.name] == "resend":
+            step.writer.write(batch, found.rows, found.content)
+        if todo[step.output.name] != "skip":
+            writers.append(step.writer)
+        unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+        query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
+        panes[step.output.name] = found.windows if todo[step.output.name] != "skip" else []
+    return panes, writers

@@ -1,0 +1,185 @@
+"""What an output's rows become: the user's function applied, its outputs in a chain, and their panes.
+
+Used by the stream of an output (`outputs`), its bounded run, and its backfill (`backfill`), so that all three
+are one code.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as SparkWindow
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.sinks import Sink, later_window_wins
+from onlyonce.model.apart import first_line
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.units import Content
+from onlyonce.session.names import quoted
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import content, own_target
+from onlyonce.sinks.sinks import SinkWriter, writer_for
+
+WINDOW = ["window_start", "window_end"]
+CODE_ERRORS = (
+    AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
+"""What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One output of a query's chain: the root, or one made from it."""
+
+    output: Output
+    writer: SinkWriter
+
+
+def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
+    """The user's function over the columns that it may see."""
+    names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
+    if "oo_window" in rows.columns:
+        names.append("oo_window")
+    result = _of_function(output, rows.select(*[quoted(name) for name in names]))
+    _check_result(output, result, output.window is not None)
+    return result
+
+
+def _of_function(output: Output, rows: DataFrame) -> DataFrame:
+    function = declarations.transform(output)
+    try:
+        result: DataFrame = function(rows)
+    except CODE_ERRORS as error:
+        raise Refused(
+            f"output {output.name}: {output.transform} fails: {type(error).__name__}: {first_line(error)}",
+            data="nothing of it was written; what it owes stays in `events`",
+            hint="mend the function; a retry gives the same error",
+        ) from error
+    return result
+
+
+def _check_result(output: Output, result: Any, windowed: bool) -> None:
+    if not isinstance(result, DataFrame):
+        raise Refused(f"output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame")
+    if windowed and "oo_window" not in result.columns:
+        raise Refused(
+            f"output {output.name}: the result of {output.transform} has no column oo_window",
+            data="nothing was written",
+            hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
+        )
+
+
+def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
+    """The root and the outputs made from it, each with its sink made ready. Raises Refused."""
+    steps, schema = [], flat(result).schema
+    for output in [root, *context.pipeline.made_from(root)]:
+        if output is not root:
+            schema = flat(made(output, context.spark.createDataFrame([], result.schema))).schema
+        step = Step(output, writer_for(context, query, output))
+        with own_target.claimed(context, output):
+            step.writer.prepare(_nullable(schema))
+        steps.append(step)
+    return steps
+
+
+def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
+    """Keep a frame's rows until the stack ends, so that each reading gives the same ones."""
+    kept = frame.persist()
+    held.callback(kept.unpersist)
+    return kept
+
+
+def made(output: Output, rows: DataFrame) -> DataFrame:
+    """The rows of an output that is made from another one's."""
+    result = _of_function(output, rows)
+    _check_result(output, result, windowed=True)
+    return result
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rows of one output as its sink gets them, what they hold, and how many of them are in each window."""
+
+    rows: DataFrame
+    content: Content
+    windows: list[dict[str, Any]]
+
+
+def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
+    """Look once at an output's rows before they are written. The frame must be held: it is read again.
+
+    Where several windows have one row in the sink, twice: a window has closed also when a later one has its rows' place.
+    """
+    plain = flat(rows)
+    # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+    by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
+    groups = _groups(plain, by)
+    windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
+    if sink is not None and later_window_wins(sink.write, sink.keys, plain.columns):
+        plain = _latest(plain, sink.keys)
+        groups = _groups(plain, [])
+    return Measured(plain, content.of_groups(plain.schema, groups), windows)
+
+
+def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
+    return [row.asDict() for row in plain.groupBy(*by).agg(*content.aggregates(plain.schema)).collect()]
+
+
+def _latest(plain: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Of the rows with the same keys those of the latest window. Two of one window both stay: the sink refuses them."""
+    later = [F.col(name).desc() for name in reversed(WINDOW)]
+    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*later))
+    return plain.withColumn("oo_place", place).filter("oo_place = 1").drop("oo_place")
+
+
+def flat(rows: DataFrame) -> DataFrame:
+    """The rows with their window as two columns."""
+    if "oo_window" not in rows.columns:
+        return rows
+    rest = [F.col(quoted(name)) for name in rows.columns if name != "oo_window"]
+    window = [F.col("oo_window.start").alias("window_start"), F.col("oo_window.end").alias("window_end")]
+    return rows.select(*window, *rest)
+
+
+def _nullable(schema: StructType) -> StructType:
+    for field in schema.fields:
+        field.nullable = True
+    return schema
+
+
+STATELESS = {
+    "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
+    "StreamingRelationV2", "StreamingExecutionRelation", "Join", "MapInPandas", "PythonMapInArrow", "MapInArrow",
+    "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "MapElements", "MapPartitions", "SerializeFromObject",
+    "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
+    "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
+}  # fmt: skip
+"""The logical operators of Spark that keep no state of a stream: a join of one stream, with tables."""
+
+
+def is_stateless(result: DataFrame) -> bool:
+    """Whether a stream writes each row in the batch that reads it. An operator that is not known counts as one with state;
+    what tables beside the stream are made by does not count."""
+    return _keeps_no_state(result._jdf.queryExecution().analyzed())  # type: ignore[operator]
+
+
+def _keeps_no_state(node: Any) -> bool:
+    if not node.isStreaming():
+        return True
+    below = [node.children().apply(n) for n in range(node.children().size())]
+    if node.nodeName() not in STATELESS or (len(below) > 1 and not _one_streams(node, below)):
+        return False
+    return all(_keeps_no_state(child) for child in below)
+
+
+def _one_streams(node: Any, below: list[Any]) -> bool:
+    return node.nodeName() in ("Union", "WithCTE") or sum(child.isStreaming() for child in below) == 1

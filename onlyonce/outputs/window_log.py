@@ -1,0 +1,69 @@
+"""What the log is told of an output's windows with each batch: the pairs that it met, and what is written of which window.
+
+Who calls it: `outputs`, at the end of a batch. No errors of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as F
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import batches, panes
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.batch import Batch, to_micros, to_time
+from onlyonce.outputs import raw_windows, results, windowing
+from onlyonce.receive import events
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+
+TIMES = (*results.WINDOW, "late_from", "late_to")
+
+
+def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> list[dict[str, Any]]:
+    """How many (record, window) pairs of these receive batches are in time and late, by window."""
+    return [_of_life(query, row) for row in _counts(context, root, received)]
+
+
+def written(
+    conn: Connection,
+    context: RunContext,
+    chain: list[Output],
+    batch: Batch,
+    upto: int,
+    windows: list[dict[str, Any]],
+) -> None:
+    """What is known of the windows from this batch on. One is final when it has closed: where the batch writes it then, at
+    once, and else when `events` is read so far that nothing in time can come for it."""
+    root = chain[0]
+    as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless")))
+    whole = root.panes == "on_time" and not as_they_come
+    if as_they_come:
+        panes.add_rows(conn, batch, windows)
+    else:
+        batches.add_panes(conn, batch, [window | {"final": whole} for window in windows])
+    if not whole:
+        panes.close(conn, context.instance, root, [output.name for output in chain], upto)
+
+
+def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:
+    files = events.kept_files(context.events, received)
+    if not files:
+        return []
+    if root.window is None:  # never closed, so nothing is late
+        return [dict.fromkeys(TIMES) | {"in_time": events.count(files), "late": 0}]
+    rows = windowing.counted(events.placed_by(context.spark, files), root.window, root.lateness)
+    numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in results.WINDOW]
+    return [
+        {**{name: to_time(row[name]) for name in TIMES}, "in_time": row.in_time, "late": row.late}
+        for row in rows.select(*numbers, "in_time", "late", "late_from", "late_to").collect()
+    ]
+
+
+def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:
+    """A window that is closed to this life, since another declaration has made it, takes rows by backfill only."""
+    start = to_micros(row[results.WINDOW[0]])
+    if query.first_window is None or start is None or start >= query.first_window:
+        return row
+    return row | {"in_time": 0, "late": row["in_time"] + row["late"]}

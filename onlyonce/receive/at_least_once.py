@@ -1,0 +1,87 @@
+"""Receive without a catalog: what of it is not that of exactly once. No exchange, no units. At-least-once mode, and ids by position.
+
+Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so also a replayed batch is in
+`events` once. What is not told is a re-delivery: it is kept again. By position that is no loss: a record is its place,
+a batch is the same places at each attempt, and no two batches share one, so each is kept exactly once. Counts and the
+largest event time are read from the files of the commit, whoever wrote it; so a replay whose rows are there already ends
+the same.
+
+The control row follows in a commit of its own: without an exchange no task knows the largest event time of all.
+
+Who calls it: `receive`, and `onlyonce.run.lineage` for a batch that a lost checkpoint has left behind (without a JVM).
+Errors: those of `delta.once` and `batches.end_counted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch, to_micros, to_time
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import Counts
+from onlyonce.receive import events
+from onlyonce.storage import delta
+
+
+def landed(path: Path, lineage: str, batch_id: int) -> bool:
+    """Whether the rows of a batch are in `events`."""
+    there = delta.version(path, f"{lineage}/events")
+    return there is not None and there >= batch_id
+
+
+def end(
+    database: Database,
+    driver: Driver,
+    batch: Batch,
+    path: Path,
+    must: Callable[[int], int],
+    version: int,
+    *,
+    bounded: bool = False,
+) -> dict[str, int]:
+    """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate.
+
+    `must` gives how many records the source had, and is told how many have a fate.
+    """
+    counts = counted(path, version)
+    read = must(counts.kept + counts.invalid)
+    reached = batch.frontier if bounded else batch.frontier.after_batch(to_micros(counts.largest))
+    _add_control(driver, batch, path, reached)
+    passing("receive-after-control")
+    return run(database, lambda conn: batches.end_counted(conn, driver, batch, read, version, counts, bounded=bounded))
+
+
+def counted(path: Path, version: int) -> Counts:
+    """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
+    number = {"kept": 0, "invalid": 0}
+    unknown, largest = 0, []
+    for added in delta.added(path, version):
+        with parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us") as file:
+            number[added.partition["oo_kind"]] += file.metadata.num_rows
+            if added.partition["oo_kind"] == "invalid":
+                continue
+            columns = file.read(["oo_event_time", "oo_unknown"])
+        unknown += columns.num_rows - columns["oo_unknown"].null_count
+        largest.append(_largest(columns["oo_event_time"]))
+    return Counts(**number, unknown_fields=unknown, largest=to_time(max(largest) if largest else None))
+
+
+def _largest(times: pa.ChunkedArray) -> int:
+    whole = pc.max(times.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    return int(whole)  # a file has rows, and a kept row has its time
+
+
+def _add_control(driver: Driver, batch: Batch, path: Path, reached: Frontier) -> None:
+    plan = batch.plan
+    app_id = f"{plan.lineage}/control"
+    commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))
+    events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)

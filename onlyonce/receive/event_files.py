@@ -1,0 +1,105 @@
+"""The data files of `events` that one task writes: by Arrow, one for each kind of record that the task has.
+
+The rows are on disk under a name of the attempt's own before anybody is told of it; they are in the table when the driver's
+commit names them (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
+What a killed attempt has left is taken away by `onlyonce.storage.attempt_files`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from onlyonce.model.batch import to_time
+from onlyonce.model.frontier import Frontier
+from onlyonce.receive.arrived import CODE
+from onlyonce.sources.parse.plain_records import INSTANT
+
+FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+ROWS, BYTES = 1 << 17, 1 << 26
+"""A row group is written as soon as it has so many rows, or takes so much memory."""
+SAMPLE = 4096
+"""The first rows of a file, by which its columns are judged."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What all records of a batch have alike."""
+
+    system_time: datetime
+    lineage: str
+    batch_id: int
+    frontier: Frontier
+
+    def columns(self, rows: int, partition: int, frontier: Frontier) -> dict[str, pa.Array]:
+        """These as columns of so many rows."""
+        known = {name: to_time(value) for name, value in asdict(frontier).items()}
+        return {
+            "oo_system_time": pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
+            "oo_lineage": pa.repeat(pa.scalar(self.lineage), rows),
+            "oo_batch": pa.repeat(pa.scalar(self.batch_id, pa.int64()), rows),
+            "oo_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            "oo_frontier": pa.repeat(pa.scalar(known, FRONTIER), rows),
+        }
+
+
+class EventFiles:
+    """Open files, as a context; at its end they are whole, and `paths` has their names."""
+
+    def __init__(self, folder: Path, stamp: Stamp, partition: int) -> None:
+        self.paths: list[str] = []
+        self._folder, self._stamp, self._partition = folder, stamp, partition
+        self._name = f"part-{partition:05}-{uuid4().hex}.parquet"
+        self._open = ExitStack()
+        self._writers: dict[str, parquet.ParquetWriter] = {}
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+
+    def __enter__(self) -> EventFiles:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with self._open:
+            if error[0] is None:
+                for kind in [*self._waiting]:
+                    self._write(kind)
+
+    def add(self, kind: str, records: pa.RecordBatch, frontier: Frontier | None = None) -> None:
+        """Records of one kind; a control row has a frontier of its own."""
+        if not records.num_rows:
+            return
+        fixed = self._stamp.columns(records.num_rows, self._partition, frontier or self._stamp.frontier)
+        given = {name: records.column(name) for name in records.schema.names if name != CODE}
+        waiting = self._waiting.setdefault(kind, [])
+        waiting.append(pa.RecordBatch.from_pydict(given | fixed))
+        if sum(batch.num_rows for batch in waiting) >= ROWS or sum(batch.nbytes for batch in waiting) >= BYTES:
+            self._write(kind)
+
+    def _write(self, kind: str) -> None:
+        rows = pa.Table.from_batches(self._waiting.pop(kind))
+        if kind not in self._writers:
+            self._writers[kind] = self._opened(kind, rows)
+        self._writers[kind].write_table(rows)
+
+    def _opened(self, kind: str, first: pa.Table) -> parquet.ParquetWriter:
+        path = self._folder / f"oo_kind={kind}" / self._name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A dictionary of ids would be made for nothing. Zstandard takes the time of Snappy here, and two thirds of its space.
+        repeated = [name for name in first.column_names if _repeats(first.column(name).slice(0, SAMPLE))]
+        writer = parquet.ParquetWriter(
+            path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False
+        )
+        self.paths.append(str(path))
+        return self._open.enter_context(writer)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a value is there twice, on the average."""
+    return not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column)

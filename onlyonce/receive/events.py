@@ -1,0 +1,81 @@
+"""The table `events`: every record that receive has judged, but for duplicates, and the control rows.
+
+From here on input is stable. Append-only, one Delta commit for each receive batch or close, partitioned
+by `oo_kind` (kept, invalid, remnant, control).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.batch import to_time
+from onlyonce.model.frontier import Frontier
+from onlyonce.session import schemas
+from onlyonce.sources.parse import columns
+from onlyonce.storage import delta, own_tables
+
+FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
+PLATFORM = (
+    "oo_kind string, oo_high long, oo_low long, oo_event_time timestamp, oo_system_time timestamp, oo_lineage string, "
+    f"oo_batch long, oo_partition int, oo_frontier {FRONTIER}, oo_reason string, oo_raw string, oo_unknown string"
+)
+PROPERTIES = delta.KEEP_ALL | {
+    # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
+    # of none of ours behind them.
+    delta.SKIPPING: "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
+}
+UNSPLIT = 2147483647
+"""The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
+
+
+def schema(pipeline: Pipeline) -> StructType:
+    """The declared columns and the platform's."""
+    return StructType(schemas.of(pipeline.schema).fields + schemas.of(PLATFORM).fields)
+
+
+def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
+    """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
+    delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
+    columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
+
+
+def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:
+    """Commit one control row; gives the table's version. `number` is the batch that it follows, or a close's, negative."""
+    row = {
+        "oo_system_time": now, "oo_lineage": lineage, "oo_batch": number,
+        "oo_frontier": {name: to_time(value) for name, value in asdict(reached).items()},
+    }  # fmt: skip
+    return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
+
+
+def stream(spark: SparkSession, path: Path, start: int) -> DataFrame:
+    """The table as a stream from a version on, whole commits at a time."""
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", UNSPLIT).option("startingVersion", start)
+    return reader.load(str(path))
+
+
+def kept_files(path: Path, received: list[Any]) -> list[Path]:
+    """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query `received`.
+
+    No look at the table's state, which grows with it; nothing rewrites these files (`maintain`). No JVM needed.
+    """
+    added = [file for one in received for file in delta.added(path, one.delta_version)]
+    return [file.path for file in added if file.partition["oo_kind"] == "kept"]
+
+
+def count(files: list[Path]) -> int:
+    """How many rows data files hold, as they say themselves."""
+    return sum(parquet.read_metadata(file).num_rows for file in files)
+
+
+def placed_by(spark: SparkSession, files: list[Path]) -> DataFrame:
+    """Of the rows in data files what says in which window they are, and whether that was closed."""
+    return spark.read.schema(f"oo_event_time timestamp, oo_frontier {FRONTIER}").parquet(*map(str, files))

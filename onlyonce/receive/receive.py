@@ -1,0 +1,236 @@
+"""Receive: from the source to `events`. One streaming query for each pipeline.
+
+The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
+batch; what at-least-once mode does instead, and ids by position, is in `at_least_once`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from onlyonce.catalog import catalog_rebuild
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.windows import micros
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
+from onlyonce.model.collecting import edge_buckets
+from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.receive import arrived, at_least_once, block_files, events, in_driver, receive_task, receive_unit
+from onlyonce.receive.arrived import Lines
+from onlyonce.receive.event_files import Stamp
+from onlyonce.session import schemas
+from onlyonce.session.query import Query, drain_query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sources import sources
+from onlyonce.sources.files.source_files import NO_BATCH
+from onlyonce.sources.parse import plain_records
+from onlyonce.storage import checkpoint, delta, own_tables
+
+
+def drain(context: RunContext) -> None:
+    """Take in what is there, batch by batch. Called by `onlyonce.run.drain`."""
+    begin(context)
+    register(context)
+    take_in(context)
+
+
+def begin(context: RunContext) -> None:
+    """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
+    query = context.open_query("receive")
+    block_files.clear(context.blocks, query.driver.epoch)
+    events.make(context.spark, context.events, context.pipeline)
+    if _close_is_open(context, query):
+        _close(context, query, "silent", Frontier())  # what it says is in the log already
+
+
+def register(context: RunContext) -> int:
+    """Put what is new in the source into the registry; gives how many entries."""
+    query = context.open_query("receive")
+    added = context.source().register(context.spark, query.driver, datetime.now(UTC))
+    if added:
+        query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
+    passing("receive-registered")
+    return added
+
+
+def take_in(context: RunContext) -> None:
+    """Take in what is registered, batch by batch."""
+    query = context.open_query("receive")
+    stream = context.source().stream(context.spark, int(query.start_from.get("version", 0)))
+
+    def on_batch(frame: DataFrame, batch_id: int) -> None:
+        with context.receiving:
+            _batch(context, query, frame, batch_id)
+            context.receiving.notify_all()
+
+    drain_query(query, stream, "append", on_batch)
+
+
+def something_waits(context: RunContext) -> bool:
+    """Whether the registry has a batch that receive has not committed."""
+    taken_in = run(context.open_query("receive").database, lambda conn: batches.last_taken_in(conn, context.instance))
+    return context.source().last_batch() not in (None, taken_in)
+
+
+def close(context: RunContext, *, ended: bool) -> None:
+    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
+
+    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing waits no
+    batch of receive comes meanwhile.
+    """
+    query = context.open_query("receive")
+    if not ended and (context.pipeline.idle_after is None or something_waits(context)):
+        return
+    now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
+    after = now.declared_ended() if ended else _silence(context, now)
+    if after is not None and _closes_more(context, now, after):
+        _close(context, query, "ended" if ended else "silent", after)
+
+
+def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
+    listed = context.source().listed(context.spark, registered)
+    plan = _plan(context, query, batch_id, listed)
+    known = Frontier() if context.bounded else None
+    if plan.mode == EXACTLY_ONCE:
+        catalog_rebuild.catch_up(query.database, query.driver, context.instance, context.events, context.pipeline)
+    passing("receive-before-begin")
+
+    def landed() -> bool:
+        return at_least_once.landed(context.events, query.lineage, batch_id)
+
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
+    passing("receive-after-begin")
+    if batch.committed:
+        return
+    if listed.empty or listed.batch_no <= query.start_from.get("after_batch_no", NO_BATCH):
+        _skip(query, batch)
+        return
+    lines, must = listed.lines(batch.plan.facts)
+    commit = delta.Commit(
+        f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
+        batch.plan.offsets_hash,
+    )  # fmt: skip
+    version = own_tables.append(lambda folder: _written(context, query, batch, lines, folder), context.events, commit)
+    passing("receive-after-delta")
+    _end(context, query, batch, must, version)
+    passing("receive-after-end")
+
+
+def _skip(query: Query, batch: Batch) -> None:
+    """A batch that an earlier life has committed (`onlyonce lineage new`), or of nothing: ended with nothing in it."""
+    nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
+    run(query.database, lambda conn: batches.end(conn, query.driver, batch, nothing))
+
+
+def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut) -> Plan:
+    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to={**offset, **listed.summary()},
+        offsets_hash=offsets_hash,
+        partitions=context.pipeline.partitions,
+        system_time=listed.seen_at,
+        bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
+        settings=context.settings(),
+        mode=BY_POSITION if context.pipeline.by_position else context.mode,
+        declaration_hash=context.declaration_hash("receive"),
+        facts=listed.unreadable(),
+    )
+
+
+def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
+    """The files that the tasks of a batch have written."""
+    plan = batch.plan
+    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
+    if batch.without_catalog:
+        partitions, task = 1, receive_task.without_catalog(stamp, folder)
+    else:
+        work = _work(context, query, batch)
+        partitions, task = plan.partitions, receive_task.exactly_once(work, stamp, folder, bounded=context.bounded)
+    reader = plain_records.reader(context.pipeline, plan.system_time, partitions)
+    small = in_driver.written(lines, reader, task, seeded=not batch.without_catalog)
+    if small is not None:
+        return small
+    gives = schemas.of(receive_task.GIVES)
+    with block_files.folder(context.blocks, query.driver.epoch) as place:
+        read = arrived.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        passing("receive-lines-read")
+        if batch.without_catalog:
+            found = arrived.apart(context.spark, read, task, gives)
+        else:
+            found = arrived.judged(context.spark, read, partitions, task, gives)
+        return [Path(row.path) for row in found.collect()] if found is not None else []
+
+
+def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:
+    plan = batch.plan
+    place = catalog.Place(
+        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
+        edge=edge_buckets(context.pipeline.dedup_horizon),
+    )  # fmt: skip
+    return receive_unit.Work(query.database, place, query.driver.epoch)
+
+
+def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:
+    passing("receive-before-end")
+    if batch.without_catalog:
+        total = at_least_once.end(
+            query.database, query.driver, batch, context.events, must, version, bounded=context.bounded
+        )
+    else:
+        read = must(run(query.database, lambda conn: batches.fated(conn, batch.plan)))
+        total = run(
+            query.database,
+            lambda conn: batches.end_receive(conn, query.driver, batch, read, version, bounded=context.bounded),
+        )
+    unit = f"{query.lineage}/{batch.plan.batch_id}"
+    query.log.info("batch committed", unit=unit, **total)
+
+
+def _silence(context: RunContext, now: Frontier) -> Frontier | None:
+    idle = context.pipeline.idle_after
+    last = run(context.database, lambda conn: batches.last_arrival(conn, context.instance))
+    clock = datetime.now(UTC)
+    if idle is None or last is None or clock - last < idle:
+        return None
+    return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
+
+
+def _closes_more(context: RunContext, now: Frontier, after: Frontier) -> bool:
+    for output in context.pipeline.roots():
+        if output.window is not None and now.tide is not None:
+            lateness = micros(output.lateness)
+            before = closed_until(now, output.window, lateness)
+            then = closed_until(after, output.window, lateness)
+            limit = output.window.last_end(now.tide)
+            if then is not None and (before is None or before < min(then, limit)):
+                return True
+    return False
+
+
+def _close_is_open(context: RunContext, query: Query) -> bool:
+    return run(query.database, lambda conn: batches.open_close(conn, query.driver))
+
+
+def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> None:
+    """Protocol step 7: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
+    with context.receiving:
+        number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
+        passing("close-after-begin")
+        app_id = f"{query.lineage}/close"
+        commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
+        version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+        passing("close-after-delta")
+        run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
+        query.log.info("input closed", unit=commit.unit, kind=kind)
+        passing("close-after-end")
+        context.receiving.notify_all()

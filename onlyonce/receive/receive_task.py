@@ -1,0 +1,95 @@
+"""What a task of receive does on an executor, as a function over Arrow batches: from records to data files of `events`.
+
+It gives the paths of the files that it has written, which the driver commits (`own_tables`). Who calls it: `receive`, by
+`arrived.mapped`. Errors: those of `receive_unit`; OSError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark import TaskContext
+
+from onlyonce.model.frontier import Frontier
+from onlyonce.receive import receive_unit
+from onlyonce.receive.arrived import CODE, Part, Parts, Task, records_of
+from onlyonce.receive.event_files import EventFiles, Stamp
+from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
+from onlyonce.receive.spool import Spool
+from onlyonce.session.worker import Batches
+
+GIVES = "path string"
+BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
+KINDS = {KEPT: "kept", INVALID: "invalid", REMNANT: "remnant", SEED: "control"}
+"""By fate; a duplicate is in no file."""
+
+
+def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Task:
+    """Judge all of a partition, commit its unit, write what is not a duplicate, and the control row.
+
+    A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was known.
+    """
+
+    def task(parts: Parts) -> Batches:
+        with Spool() as spool:
+            kept: list[Part] = []
+            verdicts = list(receive_unit.judge(work)(_deciding(parts, spool, kept)))
+            if verdicts:
+                yield _paths(written(kept, verdicts))
+
+    def written(kept: list[Part], verdicts: list[Verdict]) -> list[str]:
+        after = stamp.frontier if bounded else stamp.frontier.after_batch(verdicts[0].largest)
+        with EventFiles(folder, stamp, verdicts[0].partition) as files:
+            for part, verdict in zip(kept, verdicts, strict=True):
+                _write(files, records_of(part), verdict.fates, after)
+        return files.paths
+
+    return task
+
+
+def without_catalog(stamp: Stamp, folder: Path) -> Task:
+    """Each record is kept or invalid by itself, and written as it comes."""
+
+    def task(parts: Parts) -> Batches:
+        context: Any = TaskContext.get()
+        with EventFiles(folder, stamp, context.partitionId() if context else 0) as files:
+            for records in map(records_of, parts):
+                _write(files, records, records.column(CODE).to_numpy())
+        yield _paths(files.paths)
+
+    return task
+
+
+def _deciding(parts: Parts, spool: Spool, kept: list[Part]) -> Iterator[Columns]:
+    """The columns that decide; the records themselves wait on disk."""
+    for part in parts:
+        records = records_of(part)
+        kept.append(spool.kept(part, records))
+        time = records.column("oo_event_time").cast(pa.int64())
+        yield (
+            records.column(CODE), records.column("oo_high"), pc.fill_null(records.column("oo_low"), 0),
+            pc.fill_null(time, 0), pc.fill_null(records.column("oo_payload"), 0), records.column("oo_unknown").is_valid(),
+        )  # fmt: skip
+
+
+def _write(files: EventFiles, records: pa.RecordBatch, fates: NDArray[np.int8], after: Frontier | None = None) -> None:
+    for fate in np.unique(fates):
+        if fate in KINDS:
+            here = fates == fate
+            rows = records if here.all() else records.filter(pa.array(here))
+            files.add(KINDS[fate], _told(rows) if fate == REMNANT else rows, after if fate == SEED else None)
+
+
+def _told(remnants: pa.RecordBatch) -> pa.RecordBatch:
+    reason = pa.repeat(BEFORE_HORIZON, remnants.num_rows)
+    return remnants.set_column(remnants.schema.get_field_index("oo_reason"), "oo_reason", reason)
+
+
+def _paths(paths: list[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})

@@ -1,0 +1,191 @@
+"""The unit of one receive task: the fate of each record, and one transaction.
+
+It sees only the narrow columns that decide (24 bytes a record and not the record). All of a partition is judged before the
+first fate is given, and its unit is committed in between: a witness unit, since the rows themselves go to
+Delta (protocol step 3). Who calls it: `receive_task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from sqlalchemy import Connection
+
+from onlyonce.catalog import bloom, catalog_lookup, packed
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.units import Content, Counts, UnitId, compare
+
+CANDIDATE, INVALID, SEED = 0, 1, 2
+"""What a record is before it is judged; each partition has one seed, which becomes its control row."""
+KEPT, DUPLICATE, REMNANT = 0, 3, 4
+"""What becomes of it; an invalid row and the seed keep their code."""
+
+NO_LOOK_UPS = catalog.LookUps()
+
+Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know; the driver fixes it from the batch row."""
+
+    database: Database
+    place: catalog.Place
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The deciding columns of a partition, as arrays of one length."""
+
+    code: NDArray[np.int8]
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    time: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    unknown: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is kept."""
+
+    fates: NDArray[np.int8]
+    partition: int
+    largest: int | None
+
+
+def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
+    """(code, high, low, time, payload, unknown) of a partition, in batches → the verdict on each."""
+
+    def run_task(batches: Iterator[Columns]) -> Iterator[Verdict]:
+        sizes, records = _gather(batches)
+        if not sizes:
+            return
+        here = replace(work, place=replace(work.place, partition=_partition(records)))
+        fates, counts = _fates(here, records)
+        _commit(here, records, fates, counts)
+        for part in np.split(fates, np.cumsum(sizes)[:-1]):
+            yield Verdict(part, here.place.partition, counts.largest)
+
+    return run_task
+
+
+@dataclass(frozen=True)
+class _Tally:
+    kept: int
+    invalid: int
+    duplicate: int
+    unknown_fields: int
+    largest: int | None
+    remnant: int = 0
+    took: catalog.LookUps = NO_LOOK_UPS
+
+
+def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
+    sizes, parts = [], []
+    for columns in batches:
+        sizes.append(len(columns[0]))
+        parts.append([column.to_numpy(zero_copy_only=False) for column in columns])
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.array([])] * 6
+    code, high, low, time, payload, unknown = joined
+    return sizes, Records(
+        code.astype(np.int8), high.astype(np.int64).view(np.uint64), low.astype(np.int64).view(np.uint64),
+        time.astype(np.int64), payload.astype(np.int64), unknown.astype(bool),
+    )  # fmt: skip
+
+
+def _partition(records: Records) -> int:
+    # The seed carries its partition's number: in band, so it is right whatever Spark did to the plan.
+    seeds = np.flatnonzero(records.code == SEED)
+    if len(seeds) != 1:
+        raise InvariantBroken(
+            f"a receive task has {len(seeds)} partitions of the batch instead of one",
+            data="nothing of this attempt was committed",
+            hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+        )
+    return int(records.high[seeds[0]])
+
+
+def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
+    fates = records.code.copy()
+    rows = np.flatnonzero(records.code == CANDIDATE)
+    invalid = int((records.code == INVALID).sum())
+    if work.place.is_remnant:
+        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
+        fates[rows] = REMNANT
+        return fates, _Tally(0, invalid, 0, 0, None, remnant=len(rows))
+    ids = (records.high[rows], records.low[rows])
+    new = packed.first_of_each(ids, records.time[rows], records.payload[rows])
+    seen = catalog_lookup.look_up(work.database, work.place, ids)
+    new &= ~seen.found
+    fates[rows[~new]] = DUPLICATE
+    times = records.time[rows[new]]
+    return fates, _Tally(
+        kept=int(new.sum()),
+        invalid=invalid,
+        duplicate=int((~new).sum()),
+        unknown_fields=int(records.unknown[rows[new]].sum()),
+        largest=int(times.max()) if len(times) else None,
+        took=seen.took,
+    )
+
+
+def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally) -> None:
+    place = work.place
+    unit = UnitId(place.lineage, place.batch_id, "events", place.partition)
+    kept = fates == KEPT
+    content = Content(tally.kept + tally.invalid + tally.remnant, _content_hash(records, fates))
+    counts = Counts(
+        kept=tally.kept, invalid=tally.invalid, remnant=tally.remnant, duplicate=tally.duplicate,
+        unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
+    )  # fmt: skip
+    ids = (records.high[kept], records.low[kept])
+    stored, filtered = packed.pack(ids), bloom.make(ids)
+
+    def write(connection: Connection) -> bool:
+        passing("receive-unit-before-claim")
+        there = units.claim(connection, units.Claim(unit, work.epoch, attempt_name(), "witness"))
+        passing("receive-unit-after-claim")
+        if there is not None:
+            compare(unit, there, content)
+            return False
+        if not place.is_remnant:  # its bucket may be gone; it keeps no ids anyway
+            catalog.add(connection, place, stored, filtered)
+        units.fill(connection, unit, content, counts)
+        catalog.note_look_ups(connection, str(unit), tally.took)
+        passing("receive-unit-before-commit")
+        return not place.is_remnant
+
+    if run(work.database, write):
+        catalog_lookup.remember(work.database, place, stored, filtered)
+    passing("receive-unit-after-commit")
+
+
+def attempt_name() -> str:
+    """Which attempt of which task this is, for the log."""
+    context: Any = TaskContext.get()
+    return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
+
+
+def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:
+    # Order-free: each row is mixed into 64 bits, and the rows are added and xored up. splitmix64's constants.
+    with np.errstate(over="ignore"):
+        mixed = records.high * np.uint64(0x9E3779B97F4A7C15) ^ records.low * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= records.payload.view(np.uint64) * np.uint64(0x94D049BB133111EB) ^ fates.astype(np.uint64)
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+        mixed ^= mixed >> np.uint64(32)
+    total = int(mixed.sum(dtype=np.uint64))
+    return f"{total:016x}{int(np.bitwise_xor.reduce(mixed)):016x}"

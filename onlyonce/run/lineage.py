@@ -1,0 +1,186 @@
+"""Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
+
+Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
+window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run
+makes the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from deltalake import DeltaTable
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import authorities, batches, lineages
+from onlyonce.commitlog.connect import Database, ask, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import unknown
+from onlyonce.model.batch import read_upto
+from onlyonce.model.errors import Refused
+from onlyonce.model.report import Report
+from onlyonce.run import withdraw
+from onlyonce.sources.files import listing
+
+
+def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) -> Report:
+    """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
+
+    Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which they
+    may commit; DatabaseAway where one does not answer. `start` is what a changed
+    declaration asks of the new life beside what the log says (`onlyonce.operate.plan`).
+    """
+    instance, _, query = target.strip("/").partition("/")
+    database = Database(settings.database_url())
+    old = run(database, lambda conn: _live(conn, instance, query))
+    if query == "receive":
+        _refuse_forgotten(database, instance, old.lineage)
+    plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage, start))
+    facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
+    if not yes:
+        return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
+    driver = run(database, lambda conn: lineages.bump(conn, old, "lineage new"))
+    run(database, lambda conn: authorities.refuse_forgotten(conn, driver))
+    run(database, lambda conn: authorities.fence(conn, driver))
+    if query == "receive":
+        _fence_events(database, instance, driver)
+    else:
+        _settle_outputs(database, driver, instance, query)
+    made = run(database, lambda conn: _relive(conn, instance, query, driver, start))
+    return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
+
+
+def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
+    found = lineages.live(connection, instance, query)
+    if found is None:
+        known = [f"{r.instance}/{r.query}" for r in ask(connection, "relive", "all_live")]
+        raise unknown("live lineage", f"{instance}/{query}", known)
+    return found
+
+
+def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
+    """A log restored from an older backup than `events`: a new life would take in again what is there."""
+    path = settings.data_dir(instance) / "events"
+    there = DeltaTable(str(path)).transaction_version(f"{lineage}/events") if path.exists() else None
+    begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
+    if there is not None and there > (-1 if begun is None else begun):
+        raise Refused(
+            f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
+            data="nothing was changed; a new life would write the records of the forgotten batches again",
+            hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from one moment",
+        )
+
+
+def _relive(
+    connection: Connection, instance: str, query: str, driver: lineages.Driver, start: dict[str, Any] | None
+) -> str:
+    lineages.check_epoch(connection, driver.lineage, driver.epoch)
+    for row in ask(connection, "relive", "begun", lineage=driver.lineage):
+        withdraw.withdraw(connection, driver, instance, row.batch_id)
+    begin_at = _start_from(connection, instance, query, driver.lineage, start)
+    lineages.set_state(connection, driver.lineage, "closed")
+    return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
+
+
+def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str) -> None:
+    """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else made
+    ready to be withdrawn."""
+    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
+        left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
+        staying = [one.sink for one in left if one.must_stay and withdraw.is_written(one, driver, row.batch_id)]
+        if staying:
+            _finish_output(database, driver, instance, query, row.batch_id)
+            continue
+        for one in left:
+            if one.table is not None and not withdraw.is_written(one, driver, row.batch_id):
+                withdraw.take(one.table, f"{driver.lineage}/{one.sink}", row.batch_id)
+
+
+def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:
+    """Rows of it are where a new life would write them once more: what is missing of it is written too, and it ends."""
+    from onlyonce.outputs import finishing
+    from onlyonce.session import session
+    from onlyonce.session.query import Query
+    from onlyonce.session.run_context import RunContext
+
+    pipeline = declarations.one(instance.partition("@")[0])
+    root = pipeline.output(query)
+    old = run(database, lambda conn: _live(conn, instance, query))
+    context = RunContext(
+        session.start(f"onlyonce lineage new {instance}/{query}"), pipeline, instance, driver.run_id, database
+    )
+    finishing.finish(
+        context, Query(driver, context.folder, driver.session(database), old.start_from or {}), root, batch_id
+    )
+
+
+def _fence_events(database: Database, instance: str, driver: lineages.Driver) -> None:
+    """Take the transaction of a begun receive batch, so that a zombie's Delta commit can't land any more.
+
+    If the commit is there already, the batch is not withdrawn but ended.
+    """
+    path = settings.data_dir(instance) / "events"
+    app_id = f"{driver.lineage}/events"
+    for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
+        if withdraw.holds(path, app_id, row.batch_id):
+            _finish(database, driver, row, DeltaTable(str(path)), path)
+        else:
+            withdraw.take(path, app_id, row.batch_id)
+
+
+def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Path) -> None:
+    """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
+    found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
+    unit = f'"{driver.lineage}/{row.batch_id}/events"'
+    version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
+    must = _must(path.parent, row.source_to, found.plan.facts)
+    if found.without_catalog:
+        from onlyonce.receive import at_least_once
+
+        at_least_once.end(database, driver, found, path, must, version)
+        return
+    read = must(run(database, lambda conn: batches.fated(conn, found.plan)))
+    run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
+
+
+def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
+    """How many records a batch must have, given how many have a fate. Of a topic the offsets are the most that there can
+    be: without Spark nobody counts the gaps that transactions leave."""
+    if "offsets" in source_to:
+        most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
+        return lambda fated: min(fated, most)
+    read = _records(folder / "files", int(source_to["batch_no"]), facts)
+    return lambda _: read
+
+
+def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
+    """How many records a batch of the registry must have."""
+    files = DeltaTable(str(registry)).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
+
+
+def _start_from(
+    connection: Connection, instance: str, query: str, lineage: str, asked: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
+    # Once windows have changed, those from before the change stay out of every later life too.
+    kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}
+    if last.source_to is None:
+        return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None
+    version = read_upto(last.source_to)
+    if query == "receive":
+        return {"version": int(last.source_to["reservoirVersion"]), "after_batch_no": int(last.source_to["batch_no"])}
+    opened = ask(connection, "relive", "oldest_open", instance=instance, output=query)
+    start = 0 if last.totals else version + 1  # totals are of all that ever came
+    if opened:
+        before = opened[0].source_from
+        first = int((opened[0].start_from or {}).get("version", 0))
+        start = read_upto(before) + 1 if before else first
+    closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
+    # What was written in the batch that read it is never read again, unless the new life is to keep state.
+    rows_go_on = {"rows_from": version + 1} if last.stateless else {}
+    return {"version": start, "counted_upto": version, "closed_by": closing} | rows_go_on | kept | (asked or {})

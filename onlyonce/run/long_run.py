@@ -1,0 +1,135 @@
+"""The long-running mode: one driver that takes in what comes until it is asked to stop. Here is its place in the log; its
+queries are in `onlyonce.run.staying`.
+
+It looks for what is new at an interval. A look after which each query has got on, or had nothing to do, is a turn. Protocol
+step 13; who calls it: `onlyonce.run.stream`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
+from uuid import uuid4
+
+import structlog
+
+from onlyonce import settings
+from onlyonce.commitlog import long_runs
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.model.apart import first_line
+from onlyonce.model.errors import OnlyonceError, Superseded
+from onlyonce.model.long_run import Stopped
+
+log = structlog.get_logger()
+
+
+class LongRun:
+    """A driver's place in the log, kept by a heartbeat of its own thread: a batch may take longer than a beat.
+
+    Not promised: that a driver which hangs is found by its heartbeat; `onlyonce.long_runs.turn_at` tells that.
+    """
+
+    def __init__(self, database: Database, taken: long_runs.Taken) -> None:
+        self.taken = taken
+        # Not a lineage's name: a driver that starts ends the sessions of those.
+        self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
+        self._turns = 0
+        self._down: Mapping[str, str] = {}
+        self._asked = threading.Event()
+        self._overtaken: Superseded | None = None
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._done = threading.Event()
+
+    def between_batches(self) -> None:
+        """Called where the next batch would begin. Raises Stopped, or Superseded when another took this one's place."""
+        if self._overtaken:
+            raise self._overtaken
+        if self._asked.is_set():
+            raise Stopped
+
+    def stop(self) -> None:
+        """Ask this driver to stop, from inside its process."""
+        self._asked.set()
+
+    def tell_down(self, down: Mapping[str, str]) -> None:
+        """Which outputs stand still, and why: the next heartbeat has it."""
+        self._down = down
+
+    def turns(self, look: Callable[[], bool], every: timedelta) -> None:
+        """Look after look, one for each interval, until `between_batches` raises. `look` gives whether a turn is done by it."""
+        while True:
+            self.between_batches()
+            self._turns += look()
+            self._asked.wait(every.total_seconds())
+
+    def start(self) -> None:
+        """Let the heart beat."""
+        self._thread.start()
+
+    def end(self, exit_code: int, why: str | None) -> None:
+        """The heart stops, and the log says how."""
+        self._done.set()
+        self._thread.join()
+        run(self._database, lambda conn: long_runs.end(conn, self.taken, self._turns, exit_code, why))
+
+    def _beat(self) -> None:
+        while not self._done.wait(settings.heartbeat_seconds()):
+            try:
+                if run(self._database, lambda conn: long_runs.beat(conn, self.taken, self._turns, self._down)):
+                    self._asked.set()
+            except Superseded as error:
+                self._overtaken = error
+                self._asked.set()  # ends a wait between two looks
+                return
+            except Exception as error:  # a heart that stopped by itself would look like a dead driver
+                log.warning("no heartbeat", problem=first_line(error))
+
+
+@contextmanager
+def held(database: Database, instance: str, run_id: str, every: timedelta) -> Iterator[LongRun]:
+    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
+
+    Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
+    """
+    name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+    beat = timedelta(seconds=settings.heartbeat_seconds())
+    taken = run(database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat))
+    mine = LongRun(database, taken)
+    mine.start()
+    log.info("long run begun", attempt=taken.attempt, driver=name)
+    try:
+        with _stopped_by_signals(mine):
+            yield mine
+    except Stopped:
+        mine.end(0, None)
+        log.info("long run stopped", attempt=taken.attempt)
+    except BaseException as error:
+        with suppress(OnlyonceError):  # where the log is away its heartbeat tells the same
+            mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
+        raise
+
+
+@contextmanager
+def _stopped_by_signals(mine: LongRun) -> Iterator[None]:
+    before = {which: signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)}
+
+    def put_back() -> None:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+    def ask(_: int, __: FrameType | None) -> None:
+        mine.stop()
+        put_back()  # a second one ends the driver at once
+
+    for which in before:
+        signal.signal(which, ask)
+    try:
+        yield
+    finally:
+        put_back()

@@ -1,0 +1,180 @@
+"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `stream_<pipeline>` and `onlyonce run` do.
+
+The report is read from the log after the fact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import structlog
+
+from onlyonce import logs, settings
+from onlyonce.commitlog import lineages, long_runs, views
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.long_run import refuse_beside, refuse_with
+from onlyonce.model.report import Report
+from onlyonce.run import long_run
+
+if TYPE_CHECKING:
+    from onlyonce.session.run_context import RunContext
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 5.0
+"""How long a long run waits between two looks for what is new, unless it is told."""
+
+
+def main(argv: list[str]) -> Report:
+    """Run one pipeline once; gives the report of what is committed. Raises the platform's errors."""
+    asked = arguments(argv)
+    logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    database = Database(settings.database_url())
+    migrate(database.url)
+    if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
+        raise Refused(
+            "--from and --to are for a bounded run over a topic",
+            hint="add --bounded; files have no times: put those that are meant into an inbox of their own",
+        )
+    if asked.dry_run:
+        return _dry_run(pipeline, asked)
+    instance = _instance(database, pipeline, asked.bounded)
+    run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
+    passing("start-instance")
+    (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
+    return report(database, pipeline, instance, asked.run_id)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a run is asked for; the same words as `onlyonce run` and the DAG's Params."""
+    parser = argparse.ArgumentParser(prog="onlyonce.run.stream", description=__doc__)
+    parser.add_argument("pipeline")
+    parser.add_argument("--close", action="store_true", help="declare the input ended: all windows with data close")
+    parser.add_argument("--bounded", action="store_true", help="a run of its own over all input; nothing is late")
+    parser.add_argument("--from", dest="start", type=_time, help="with --bounded, of a topic: the first message time")
+    parser.add_argument("--to", dest="end", type=_time, help="with --bounded, of a topic: before this message time")
+    parser.add_argument("--forever", action="store_true", help="take in what comes, until it is asked to stop")
+    parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two looks of --forever")
+    parser.add_argument("--max-files", type=int, help="how many files one batch takes")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be read; write nothing")
+    parser.add_argument("--master", help="Spark's master")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    asked = parser.parse_args(argv)
+    if asked.forever:
+        refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
+    return asked
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
+    """What a run has committed, from the log."""
+
+    def read(conn: object) -> Report:
+        fates = views.rows(conn, "run_fates", run_id=run_id)  # type: ignore[arg-type]
+        commits = views.rows(conn, "run_commits", run_id=run_id)  # type: ignore[arg-type]
+        facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
+        return Report(f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits})
+
+    return run(database, read)
+
+
+def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+    from onlyonce.run import drain
+
+    refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
+    context = _context(pipeline, instance, database, asked)
+    if context.bounded:
+        drain.bounded(context)
+        run(database, lambda conn: lineages.close_instance(conn, instance))
+    else:
+        drain.once(context, ended=asked.close)
+
+
+def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+    # The place is taken before Spark starts: of two that were started by accident one costs nothing.
+    every = timedelta(seconds=asked.every)
+    with long_run.held(database, instance, asked.run_id, every) as mine:
+        from onlyonce.run import staying
+
+        context = _context(pipeline, instance, database, asked)
+        context.between_batches, context.trigger = mine.between_batches, staying.trigger(every)
+        with staying.up(context, mine.stop, mine.tell_down) as look:
+            mine.turns(look, every)
+
+
+def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
+    from onlyonce.session import session
+    from onlyonce.session.run_context import RunContext
+    from onlyonce.sources.kafka.source_kafka import Bounds
+
+    spark = session.start(f"onlyonce {instance}", asked.master)
+    bounds = Bounds(asked.start, asked.end)
+    context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
+    context.check_declarations()
+    return context
+
+
+def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
+    """The pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
+    if not bounded:
+        return pipeline.name
+    last = run(database, lambda conn: lineages.last_bounded(conn, pipeline.name))
+    if last is None:
+        return f"{pipeline.name}@1"
+    name, done = last
+    return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}" if done else name
+
+
+def _dry_run(pipeline: Pipeline, asked: argparse.Namespace) -> Report:
+    from onlyonce.session import session
+    from onlyonce.sources.files import source_files
+    from onlyonce.sources.kafka import source_kafka
+
+    if isinstance(pipeline.source, Kafka):
+        topic = source_kafka.topic_of(pipeline, pipeline.source, pipeline.name)
+        found = topic.waiting(session.start(f"onlyonce {pipeline.name}", asked.master))
+        offsets = sum(one.offsets for one in found)
+        told = {
+            "new offsets": offsets, "batches": -(-offsets // pipeline.source.max_offsets_a_batch),
+            "topic": pipeline.source.topic, "lost ranges": sum(one.refusal is not None for one in found),
+        }  # fmt: skip
+        return Report(f"{pipeline.name}: a run would read", asked.run_id, told)
+    inbox = source_files.inbox_of(pipeline, pipeline.name, asked.max_files)
+    batches = source_files.waiting(inbox)
+    files = [file for batch in batches for file in batch]
+    facts = {
+        "new files": len({f.path for f in files}), "lines": sum(f.lines for f in files), "batches": len(batches),
+        "inbox": str(inbox.folder),
+    }  # fmt: skip
+    return Report(f"{pipeline.name}: a run would read", asked.run_id, facts)
+
+
+def cli() -> None:
+    """The application that spark-submit runs: prints the report, ends with the error's exit code."""
+    try:
+        found = main(sys.argv[1:])
+    except OnlyonceError as error:
+        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    logs.tell(found)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,152 @@
+"""A batch of an output that began and did not end, and whose checkpoint is lost: what is left of it, and the way to withdraw it.
+
+| left in the sink                                    | seen by a reader | a new life        |
+|-----------------------------------------------------|------------------|-------------------|
+| nothing, or units without rows                      | no               | writes the rows   |
+| Delta: a witness whose transaction is not there     | no               | writes the rows   |
+| files that no batch has given a pane                | no               | writes them anew  |
+| an upsert, or rows of an at-least-once batch        | yes              | writes over them  |
+| an append, an increment, rows in the outbox         | yes              | would write twice |
+
+With the last of these the batch must be finished (`onlyonce.outputs.finishing`); else all of it is withdrawn.
+
+Who calls it: `onlyonce.run.lineage`, whose epoch is raised wherever the lineage may commit. PostgreSQL guards its units by the epoch; a
+Delta table does not, so the transaction of a withdrawn batch is taken there before its unit goes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.connect import ask, do
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.errors import Refused, Retryable
+
+TAKEN = "withdrawn by: onlyonce lineage new"
+WRITTEN_OVER = ("upsert", "FileSink(")
+"""How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows of a batch that one sink may hold."""
+
+    sink: str
+    write: str
+    table: Path | None
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether a new life would write them once more."""
+        return not self.write.startswith(WRITTEN_OVER)
+
+
+def left(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> list[Left]:
+    """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's hand."""
+    declared = _declared(connection, driver, instance, query, batch_id)
+    found = {}
+    logged = units.of_batch(connection, driver.lineage, batch_id)
+    for unit in [*logged, *authorities.units_elsewhere(connection, driver, batch_id)]:
+        if unit.rows and unit.kind != "plain":
+            found[unit.sink] = _left(instance, unit, declared)
+    return list(found.values())
+
+
+def is_written(one: Left, driver: Driver, batch_id: int) -> bool:
+    """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
+    return one.table is None or holds(one.table, f"{driver.lineage}/{one.sink}", batch_id)
+
+
+def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
+    """Take a begun batch out of the log. The caller has fenced all who could still write for it."""
+    names = {"lineage": driver.lineage, "batch_id": batch_id}
+    do(connection, "relive", "withdraw_chunks", instance=instance, **names)
+    do(connection, "relive", "withdraw_files", **names)
+    do(connection, "relive", "withdraw_units", **names)
+    do(connection, "batches", "forget_begun", **names)
+
+
+def holds(path: Path, app_id: str, batch_id: int) -> bool:
+    """Whether a Delta table has a transaction, and not as one that was taken from it."""
+    if not (path / "_delta_log").is_dir():
+        return False
+    table = DeltaTable(str(path))
+    notes = [
+        note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)
+    ]
+    if notes:  # also where the table has forgotten the transaction
+        return any(note.get("unit") != TAKEN for note in notes)
+    there = table.transaction_version(app_id)
+    return there is not None and there >= batch_id
+
+
+def take(path: Path, app_id: str, batch_id: int) -> None:
+    """Commit nothing under a transaction, so that a fenced driver's rows can't land by it. Raises Retryable when another
+    commit came in between, also one that landed just these rows; Refused for a table that takes no commit of ours."""
+    if not (path / "_delta_log").is_dir():
+        return
+    table = DeltaTable(str(path))
+    there = table.transaction_version(app_id)
+    if holds(path, app_id, batch_id):
+        raise _between(path, f"a driver that was at work has committed batch {batch_id}")
+    if there is not None and there >= batch_id:
+        return  # taken before, by a new life that did not come to its end
+    mark = CommitProperties(
+        custom_metadata={"userMetadata": _mark(app_id, batch_id)}, app_transactions=[Transaction(app_id, batch_id)]
+    )
+    try:
+        table.create_write_transaction(
+            [], "append", table.schema(), table.metadata().partition_columns, commit_properties=mark
+        )
+    except CommitFailedError as error:
+        raise _between(path, str(error).splitlines()[0]) from error
+    except DeltaError as error:
+        raise Refused(
+            f"the table {path} can't be guarded against a driver that was at work: {str(error).splitlines()[0]}",
+            data="nothing was withdrawn",
+            hint="is the table of a version that deltalake can't write? Take that feature out of it, or put the checkpoint back",
+        ) from error
+
+
+def _between(path: Path, told: str) -> Retryable:
+    return Retryable(
+        f"another commit to {path} came in between: {told}",
+        data="nothing was withdrawn",
+        hint="run the same command again",
+    )
+
+
+def _mark(app_id: str, batch_id: int) -> str:
+    return json.dumps({"app_id": app_id, "version": batch_id, "unit": TAKEN}, sort_keys=True)
+
+
+def _note(entry: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        return {}  # a commit by somebody else
+    return found if isinstance(found, dict) else {}
+
+
+def _declared(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> dict[str, Any]:
+    rows = ask(
+        connection, "relive", "declared", lineage=driver.lineage, batch_id=batch_id, instance=instance, query=query
+    )
+    return dict(rows[0].parts.get("outputs", {})) if rows else {}
+
+
+def _left(instance: str, unit: Any, declared: dict[str, Any]) -> Left:
+    told = declared.get(unit.sink, {"write": "", "target": ""})
+    kind, _, where = told["target"].partition(":")
+    _, at, number = instance.partition("@")
+    table = settings.tables_dir() / (where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
+    return Left(unit.sink, told["write"], table)

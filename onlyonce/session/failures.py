@@ -1,0 +1,125 @@
+"""From an error that Spark hands over to one of ours: the cause is often several layers down, as text."""
+
+from __future__ import annotations
+
+import re
+
+from onlyonce.model import errors
+from onlyonce.settings import ROOT
+
+_OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
+OTHER_DRIVER = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    # The same, as a failed query tells it: its message has lost the name of the condition.
+    "Multiple streaming queries are concurrently using",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+)
+"""How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
+_KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "another driver wrote into the same checkpoint",
+            "run the same command again; the epoch decides which driver goes on",
+        )
+        for mark in OTHER_DRIVER
+    ),
+    (
+        "PATH_NOT_FOUND",
+        errors.Retryable,
+        "an input file vanished while its batch was read",
+        "run the same command again: the file becomes one invalid record, or is named if part of it is committed",
+    ),
+    (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        errors.Retryable,
+        "a file vanished while it was read",
+        "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
+    ),
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "messages were deleted from the topic while their batch was read, or a broker has lost them",
+            "run the same command again: it tells which offsets are lost, or reads them all",
+        )
+        for mark in ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+    ),
+    (
+        "org.apache.kafka.common.errors.TimeoutException",
+        errors.Retryable,
+        "Kafka did not answer while a batch was read",
+        "run the same command again when the brokers are up",
+    ),
+    (
+        "Python worker exited unexpectedly",
+        errors.Retryable,
+        "a Python worker of Spark died, as often as a task may try",
+        "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
+    ),
+    (
+        "No space left on device",
+        errors.Retryable,
+        "the disk is full",
+        "free space, then run the same command again",
+    ),
+]
+
+_OF_CODE = re.compile(
+    r"^(?:pyspark\.errors\.\S*\.)?((?:Analysis|Parse)Exception|(?:Attribute|Import|Index|Key|Name|Type|Value|ZeroDivision|Assertion)Error"
+    r"|ModuleNotFoundError): (.*)$",
+    re.MULTILINE,
+)
+"""What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't take."""
+
+_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "ChecksumException",
+    "Incomplete log file",
+    "Malformed log file",
+)
+_CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
+
+
+def translate(error: BaseException) -> BaseException:
+    """Our own error if one is at the bottom of it, else the error as it is."""
+    if isinstance(error, errors.OnlyonceError):
+        return error
+    text = str(error)
+    if found := _OURS.search(text):
+        kind = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
+            return kind(found[2], data=found[3] or "", hint=found[4] or "")
+    for mark, known, what, hint in _KNOWN:
+        if mark in text:
+            return known(what, data="nothing is half done", hint=hint)
+    return _damaged(text) or _of_code(text) or error
+
+
+def _of_code(text: str) -> errors.Refused | None:
+    found = _OF_CODE.search(text) if "PythonException" in text or "PYTHON_EXCEPTION" in text else None
+    frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
+    if not found or (
+        frames and frames[-1].startswith(str(ROOT / "onlyonce"))
+    ):  # ours is a bug, and no fault of the function's
+        return None
+    return errors.Refused(
+        f"a function of yours fails on its rows: {found[1]}: {found[2][:300]}",
+        data="nothing of this batch was written; what it owes stays where it was read",
+        hint="mend the function; a retry gives the same error. The driver's log has the traceback",
+    )
+
+
+def _damaged(text: str) -> errors.Refused | None:
+    # Spark names the file, never what to do; the lineage is in its path.
+    place = _CHECKPOINT.search(text)
+    if not any(mark in text for mark in _DAMAGED) or not (place or _DAMAGED[0] in text):
+        return None
+    query = f"{place[1]}/{place[2]}" if place else "PIPELINE/QUERY"
+    return errors.Refused(
+        f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
+        data="what is committed stays; the batch that found the damage has written nothing",
+        hint=f"restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new {query}",
+    )

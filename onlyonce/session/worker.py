@@ -1,0 +1,54 @@
+"""Work for Spark's Python workers, as functions over Arrow batches.
+
+Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work. Not promised: how many
+workers there are, and which of them does what.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+Batches = Iterator[pa.RecordBatch]
+Work = Callable[[Batches], Batches]
+Item = TypeVar("Item")
+
+
+def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
+    """What work gives of rows, as they lie in Spark's partitions."""
+
+    def of_task(batches: Batches) -> Batches:
+        settle()
+        return work(batches)
+
+    return rows.mapInArrow(of_task, gives)
+
+
+def each(
+    spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], gives: StructType | str
+) -> DataFrame:
+    """What work gives of each item, each in a task of its own."""
+
+    def of_task(numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from work(items[number])
+
+    return mapped(spark.range(0, len(items), 1, max(len(items), 1)), of_task, gives)
+
+
+@cache
+def settle() -> None:
+    """Once in the life of a worker: leave what is there now out of all later collections of garbage.
+
+    After each task pyspark's daemon has a worker collect all garbage (`pyspark/daemon.py`), and that looks at every object: 70 ms of a
+    processor, for the modules of Arrow, SQLAlchemy and Spark, of which none ever goes.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,57 @@
+"""Whether a Delta table can take the rows of a batch: asked before its unit says that they are there.
+
+What refuses them refuses each replay too. With the unit committed a batch could neither be written nor be given up by hand.
+
+Who calls it: `sink_delta`. Errors: InvariantBroken for two rows of the same keys, Refused for rows that a constraint of the table
+does not let in. Not promised: that nothing else refuses them, such as a disk that is full; `onlyonce lineage new` then withdraws the unit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.session.names import quoted
+
+CONSTRAINT = "delta.constraints."
+
+
+def check(output: Output, path: Path, rows: DataFrame) -> None:
+    """Raise for rows that can't be written."""
+    if output.sink.write == "upsert":
+        _check_keys(output, rows)
+    for name, condition in _conditions(path).items():
+        # Delta lets in what is true; neither false nor null.
+        if wrong := rows.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
+            raise Refused(
+                f"output {output.name}: the table {path} does not take {wrong[0].asDict()}: {name} ({condition})",
+                data="nothing of this batch was written to the table",
+                hint="let the transform give rows that the table takes, or take that constraint out of the table",
+            )
+
+
+def _conditions(path: Path) -> dict[str, str]:
+    """What a row must be, by the table's constraints and its columns."""
+    table = DeltaTable(str(path))
+    checks = {
+        f"constraint {key.removeprefix(CONSTRAINT)}": text
+        for key, text in table.metadata().configuration.items()
+        if key.startswith(CONSTRAINT)
+    }
+    columns = [field.name for field in table.schema().fields if not field.nullable]
+    return checks | {f"column {name} is NOT NULL": f"{quoted(name)} IS NOT NULL" for name in columns}
+
+
+def _check_keys(output: Output, rows: DataFrame) -> None:
+    twice = rows.groupBy(*map(quoted, output.sink.keys)).count().filter("count > 1").limit(1).collect()
+    if twice:
+        raise InvariantBroken(
+            f"output {output.name}: two rows of one batch have the keys {twice[0].asDict()}",
+            data="nothing of this batch was written to the table",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        )

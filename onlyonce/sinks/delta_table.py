@@ -1,0 +1,44 @@
+"""What a user's Delta table must be before an output writes to it: told at the start of a run, before anything is written.
+
+Who calls it: the Delta sink. Errors: Refused, with the way out. Not promised: what a team changes while a run is at work; the next
+start tells it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from onlyonce.model.errors import Refused
+from onlyonce.session.names import quoted
+
+FORGETS = "delta.setTransactionRetentionDuration"
+"""After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
+
+
+def check_remembers(path: Path, output: str) -> None:
+    """Raise Refused for a table that forgets its transactions."""
+    kept = DeltaTable(str(path)).metadata().configuration.get(FORGETS)
+    if kept is not None:
+        raise Refused(
+            f"output {output}: {path} forgets its transactions after {kept} ({FORGETS})",
+            data="nothing was written; a batch that is tried again after that time would be in the table twice",
+            hint=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{FORGETS}'), and set no default of it "
+            "(spark.databricks.delta.properties.defaults.setTransactionRetentionDuration)",
+        )
+
+
+def check_one_row_a_key(spark: SparkSession, path: Path, output: str, keys: tuple[str, ...], date: str) -> None:
+    """Raise Refused for a table by dates, as they were made once for these keys too, which has a key on two of them."""
+    if date not in DeltaTable(str(path)).metadata().partition_columns:
+        return
+    rows = spark.read.format("delta").load(str(path))
+    if twice := rows.groupBy(*map(quoted, keys)).count().filter("count > 1").limit(1).collect():
+        raise Refused(
+            f"output {output}: {path} has {twice[0]['count']} rows with the keys "
+            f"{dict(zip(keys, twice[0][: len(keys)], strict=True))}, one for each date, as an older version wrote them",
+            data="nothing was written; an upsert would change all of them, and never make them one",
+            hint="leave one row of each key (DELETE the others, by window_start the older ones), or name another path",
+        )

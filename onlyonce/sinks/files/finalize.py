@@ -1,0 +1,136 @@
+"""Entry point: give the files of sharded outputs their final names. No Spark. What the task `finalize` of a stream's DAG,
+the DAG `finalize` and `onlyonce finalize` do.
+
+Only panes of committed batches are in question; the log says which attempt's files count. Each step may run twice, at the
+same time too, and after a kill between any two: a final name that has the same content already is done, anything else is
+an error (jobs/PROTOCOL.md, 16).
+
+Errors: InvariantBroken for a file that is missing or a name that other content has; the other panes are done first.
+Retryable while the database or a store is away. Refused for a pipeline that is not declared.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from onlyonce import entry, logs, settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import files
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import unknown
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.model.report import Report
+from onlyonce.model.shards import Winner
+from onlyonce.sinks.files.stores import store_of
+
+log = structlog.get_logger()
+
+Pane = tuple[Any, ...]
+AT_ONCE = 100
+"""Panes for each look into the log."""
+
+
+def main(argv: list[str]) -> Report:
+    """Finalize once, everything or one pipeline with its bounded runs; gives what got its final names."""
+    asked = arguments(argv)
+    database = Database(settings.database_url(), "onlyonce/finalize")
+    migrate(database.url)
+    instances = None if asked.pipeline is None else _instances(database, asked.pipeline, asked.pipelines)
+    done: dict[tuple[str, str], dict[str, Any]] = {}
+    broken: dict[Pane, InvariantBroken] = {}
+    while panes := _waiting(database, instances, broken):
+        whole = [pane for pane in panes if _published(pane, broken)]
+        _mark(database, [winner for pane in whole for winner in pane if winner.finalized_at is None])
+        for pane in whole:
+            _add_up(done, pane)
+    if broken:
+        first = next(iter(broken.values()))
+        more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
+        raise InvariantBroken(first.what + more, data=first.data, hint=first.hint)
+    return _report(list(done.values()))
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a finalize is asked for."""
+    parser = argparse.ArgumentParser(prog="onlyonce.sinks.files.finalize", description=__doc__)
+    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, with its bounded runs; by default all")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def _instances(database: Database, name: str, pipelines: list[Path] | None) -> list[str]:
+    known = run(database, collector.instances)
+    declared = declarations.load(pipelines)
+    if name not in declared and name not in dict(known).values():
+        raise unknown("pipeline", name, sorted(declared))
+    return [instance for instance, pipeline in known if pipeline == name]
+
+
+def _waiting(
+    database: Database, instances: list[str] | None, broken: dict[Pane, InvariantBroken]
+) -> list[list[Winner]]:
+    """Some panes that wait, each with all of its files; those that are known to be broken wait for a person."""
+    found = run(database, lambda conn: files.waiting(conn, instances, AT_ONCE + len(broken)))
+    panes = groupby(found, key=lambda winner: winner.of_pane)
+    return [list(pane) for key, pane in panes if key not in broken]
+
+
+def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken]) -> bool:
+    """Make a pane final; one where that would overwrite or lose something is put among the broken."""
+    first = pane[0]
+    try:
+        store_of(first.place).publish(pane)
+    except InvariantBroken as error:
+        broken[first.of_pane] = error
+        log.error("not final", output=first.output, window=first.window_start, pane=first.pane, what=error.what)
+    except OSError as error:
+        raise Retryable(
+            f"{first.place}: {error}",
+            data="what got its final name has it; the rest waits, and nothing is half done",
+            hint="see that the folder or store can be reached and written, then: onlyonce finalize",
+        ) from error
+    return first.of_pane not in broken
+
+
+def _mark(database: Database, winners: list[Winner]) -> None:
+    by_place = groupby(sorted(winners, key=lambda winner: winner.place), key=lambda winner: winner.place)
+    for place, some in by_place:
+        store_of(place).published(list(some))
+    passing("finalize-before-mark")
+    numbers = [winner.file_no for winner in winners]
+    run(database, lambda conn: files.finalized(conn, numbers))
+    passing("finalize-after-mark")
+
+
+def _add_up(done: dict[tuple[str, str], dict[str, Any]], pane: list[Winner]) -> None:
+    first = pane[0]
+    empty = {"instance": first.instance, "output": first.output, "panes": 0, "files": 0, "place": first.place}
+    row = done.setdefault((first.instance, first.output), empty)
+    row["panes"] += 1
+    row["files"] += sum(winner.finalized_at is None for winner in pane)
+
+
+def _report(rows: list[dict[str, Any]]) -> Report:
+    count = sum(row["files"] for row in rows)
+    title = f"finalize: {count} file(s) have their final names" if count else "finalize: nothing waits"
+    return Report(title, f"finalize__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", {"files": count}, {"outputs": rows})
+
+
+def cli() -> None:
+    """`python -m onlyonce.sinks.files.finalize`."""
+    logs.configure(job="finalize")
+    entry.run(main)
+
+
+if __name__ == "__main__":
+    cli()

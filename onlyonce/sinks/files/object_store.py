@@ -1,0 +1,162 @@
+"""Anything behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …), where no rename is atomic and none is used.
+
+A task writes each file once, under its attempt's name, and that is where it stays. What is final is in the log; beside it
+each pane has a manifest, written when all of its files were found: readers take the files that the manifests name, and
+never list the folder `parts`, where those of lost attempts lie too.
+
+Who calls it: like `local_store`. Errors: InvariantBroken; OSError of the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyarrow import ArrowInvalid, fs
+
+from onlyonce.failpoints import passing
+from onlyonce.model import shards
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.shards import Winner
+from onlyonce.sinks.files.contents import Counted, check, digest, missing
+
+PARTS, MANIFESTS = "parts", "_manifests"
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """The files of one output under a URL. Options of the store go in the URL's query, secrets in the environment."""
+
+    url: str
+
+    @contextmanager
+    def create(self, temporary: str) -> Iterator[Counted]:
+        """A new object; there, as a whole, when the block has ended, and not there after an error. Its name is random, so nobody
+        else has it."""
+        system, root = _open(self.url)
+        system.create_dir(f"{root}/{PARTS}", recursive=True)
+        stream = system.open_output_stream(f"{root}/{PARTS}/{temporary}")
+        try:
+            yield Counted(stream)
+            stream.close()
+        except BaseException:
+            # Python closes what it forgets, and then the half would show. Where the store is away, the sweep takes it.
+            with suppress(OSError):
+                stream.close()
+            with suppress(OSError):
+                self.remove(temporary)
+            raise
+
+    def settle(self, temporaries: list[str]) -> None:
+        """A store's answer is for good."""
+
+    def remove(self, temporary: str) -> None:
+        """Take an object away."""
+        system, root = _open(self.url)
+        if _is_there(system, f"{root}/{PARTS}/{temporary}"):
+            system.delete_file(f"{root}/{PARTS}/{temporary}")
+
+    def publish(self, pane: list[Winner]) -> None:
+        """See that the files of a pane are what was recorded, then write its manifest."""
+        system, root = _open(self.url)
+        for winner in pane:
+            passing("finalize-before-link")
+            _check(system, winner, f"{root}/{PARTS}/{winner.temporary}")
+            passing("finalize-after-rename")
+        text = _manifest(pane)
+        path = f"{root}/{MANIFESTS}/{manifest_name(pane[0])}"
+        there = _content(system, path)
+        # A store whose writes are not atomic shows the half of one that was killed: the beginning of what the log says.
+        if there is None or (there != text and text.startswith(there)):
+            system.create_dir(f"{root}/{MANIFESTS}", recursive=True)
+            passing("finalize-before-manifest")
+            with system.open_output_stream(path) as file:
+                file.write(text)
+            there = _content(system, path)
+        passing("finalize-after-manifest")
+        if there != text:
+            raise InvariantBroken(
+                f"{path} is there with other content than the log has for this pane",
+                data="the pane is not final; nothing was overwritten",
+                hint="compare it with onlyonce.files; move it away if it is not the platform's, then: onlyonce finalize",
+            )
+
+    def published(self, winners: list[Winner]) -> None:
+        """A store's answer is for good."""
+
+    def size(self, winner: Winner) -> int | None:
+        """The size of a final file."""
+        system, root = _open(self.url)
+        info = system.get_file_info(f"{root}/{PARTS}/{winner.temporary}")
+        return info.size if info.type == fs.FileType.File else None
+
+    def read(self, winner: Winner) -> bytes:
+        """The bytes of a final file."""
+        system, root = _open(self.url)
+        with system.open_input_stream(f"{root}/{PARTS}/{winner.temporary}") as file:
+            return bytes(file.read())
+
+    def temporaries(self) -> Iterator[tuple[str, float]]:
+        """(name, seconds since it was written); those that are final too, since they keep their names."""
+        system, root = _open(self.url)
+        now = datetime.now(UTC)
+        for info in system.get_file_info(fs.FileSelector(f"{root}/{PARTS}", allow_not_found=True)):
+            if info.type == fs.FileType.File:
+                yield info.base_name, (now - info.mtime).total_seconds() if info.mtime else 0.0
+
+
+def manifest_name(winner: Winner) -> str:
+    """The name of the manifest of a file's pane."""
+    shard = shards.Shard(winner.window_start, winner.window_end, 0, 1)
+    naming = "{prefix}-{window_start}-{window_end}-pane-{pane}.{ext}"
+    return shards.name(naming, winner.output, "json", shard).replace(shards.PANE, str(winner.pane))
+
+
+def _manifest(pane: list[Winner]) -> bytes:
+    first = pane[0]
+    files = [
+        {"name": w.name, "object": f"{PARTS}/{w.temporary}", "rows": w.rows, "bytes": w.bytes, "sha256": w.checksum}
+        for w in sorted(pane, key=lambda winner: winner.shard)
+    ]
+    about = {
+        "instance": first.instance, "output": first.output, "generation": first.generation, "pane": first.pane,
+        "window_start": _text(first.window_start), "window_end": _text(first.window_end), "files": files,
+    }  # fmt: skip
+    return json.dumps(about, indent=1).encode() + b"\n"
+
+
+def _text(time: datetime | None) -> str | None:
+    return time.astimezone(UTC).isoformat() if time else None
+
+
+def _check(system: Any, winner: Winner, path: str) -> None:
+    if not _is_there(system, path):
+        raise missing(winner, path)
+    with system.open_input_stream(path) as file:
+        check(winner, path, digest(file))
+
+
+def _content(system: Any, path: str) -> bytes | None:
+    if not _is_there(system, path):
+        return None
+    with system.open_input_stream(path) as file:
+        return bytes(file.read())
+
+
+def _is_there(system: Any, path: str) -> bool:
+    return bool(system.get_file_info(path).type == fs.FileType.File)
+
+
+def _open(url: str) -> tuple[Any, str]:
+    try:
+        system, root = fs.FileSystem.from_uri(url)
+    except ArrowInvalid:  # not one of pyarrow's own
+        import fsspec
+
+        other, root = fsspec.core.url_to_fs(url)
+        system = fs.PyFileSystem(fs.FSSpecHandler(other))
+    return system, root.rstrip("/")

@@ -1,0 +1,168 @@
+"""The file sink: each pane's shards written by tasks under temporary names, and recorded in their units' transactions.
+
+A row's shard is a hash of the row, or of the declared keys, so a replay cuts the same. A shard belongs to the partition
+that its number tells. The names become final by `onlyonce.sinks.files.finalize`, once the batch is committed.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import files, units
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import FileSink, Output, target
+from onlyonce.failpoints import passing
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan, to_micros
+from onlyonce.model.errors import Refused
+from onlyonce.model.units import Content, UnitId
+from onlyonce.session import worker
+from onlyonce.session.names import quoted
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import content
+from onlyonce.sinks.files import files_unit, formats, stores
+from onlyonce.sinks.files.files_unit import END, SHARD, START
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION, check_replay, commit_nothing, pin
+
+LINE = "oo_line"
+WINDOW = ("window_start", "window_end")
+
+
+class FilesWriter:
+    """Writes one output to its files."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, FileSink)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        self.place = self._sink.place(target(context.pipeline, output), context.target_suffix())
+
+    def prepare(self, schema: StructType) -> None:
+        """See that the format can hold the columns and that there is such a writer. Raises Refused."""
+        if missing := [key for key in self._sink.keys if key not in schema.names]:
+            raise Refused(
+                f"output {self._output.name}: keys {missing} are not in {schema.names}",
+                hint="the keys of a FileSink decide the shard of a row",
+            )
+        formats.of(self._sink.format)
+        _, arrow = self._body(schema)
+        if self._sink.format == "avro":
+            for field in arrow:
+                formats.avro_type(field.name, field.type)
+
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+        """One task and one unit for each pinned partition. At least once too: then the first attempt's files stay."""
+        windows = _windows(rows) if content_of_rows.rows else set()
+        self._commit(batch, rows, content_of_rows, windows, () if self._sink.skip_empty else windows)
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """What is written is in units, which the log counts itself."""
+        return False
+
+    def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
+        """A new pane for each window, and an empty one for those that had files and have no rows any more."""
+        windows = _windows(rows) if content_of_rows.rows else set()
+        known = run(
+            self._query.database,
+            lambda conn: files.windows_in(conn, self._context.instance, self._output.name, span),
+        )
+        gone = {(to_micros(start), to_micros(end)) for start, end in known} - windows
+        self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """All units are there; their files become panes of their windows."""
+        plan = batch.plan
+        there = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(there, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+        files.give_panes(connection, plan.lineage, plan.batch_id, self._output.name)
+
+    def _commit(
+        self,
+        batch: Batch,
+        rows: DataFrame,
+        content_of_rows: Content,
+        windows: set[files_unit.Window],
+        whole: set[files_unit.Window] | tuple[()],
+    ) -> None:
+        """`whole` are the windows that have all their shards, also those without rows."""
+        plan, schema, database, driver = batch.plan, rows.schema, self._query.database, self._query.driver
+        passing("files-before-units")
+        if not windows:
+            commit_nothing(database, driver.epoch, batch, self._output.name, content_of_rows)
+            passing("files-after-units")
+            return
+        shard = F.pmod(self._key(schema), F.lit(self._sink.shards))
+        pinned = pin(rows, schema, F.pmod(shard, F.lit(plan.partitions)).cast("int"), plan.partitions)
+        if batch.replayed and not batch.at_least_once:
+            check_replay(database, plan, self._output.name, pinned, schema)
+        columns, arrow = self._body(schema)
+        floats = tuple(field.name for field in content.float_fields(schema))
+        beside = [F.col(quoted(name)) for name in floats if name not in arrow.names]
+        placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
+        work = files_unit.Work(
+            database, UnitId(plan.lineage, plan.batch_id, self._output.name, 0), driver.number, driver.epoch, self._sink,
+            self.place, stores.store_of(self.place), arrow, floats, plan.partitions, tuple(sorted(whole, key=str)),
+            not batch.at_least_once,
+        )  # fmt: skip
+        rows = placed.sortWithinPartitions(START, END, SHARD, HASH)
+        worker.mapped(rows, files_unit.write_unit(work), files_unit.RESULT).collect()
+        passing("files-after-units")
+
+    def _key(self, schema: StructType) -> Column:
+        keys = [F.col(quoted(key)) for key in self._sink.keys]
+        return F.xxhash64(*keys) if keys else content.row_hash(schema)
+
+    def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
+        """The columns of the files, and how Arrow has them."""
+        if self._sink.format == "jsonl":
+            whole = F.struct(*[F.col(quoted(name)) for name in schema.names])
+            return [F.to_json(whole, {"ignoreNullFields": "false"}).alias(LINE)], pa.schema([(LINE, pa.string())])
+        if self._sink.format == "text":
+            return [F.col(quoted(self._text_column(schema))).alias(LINE)], pa.schema([(LINE, pa.string())])
+        fields = schema.fields
+        if self._sink.format == "csv":
+            as_text = [StructField(f.name, StringType()) if _is_told(f.dataType) else f for f in fields]
+            return [_told(f) for f in fields], to_arrow_schema(StructType(as_text), timezone="UTC")
+        return [F.col(quoted(f.name)) for f in fields], to_arrow_schema(schema, timezone="UTC")
+
+    def _text_column(self, schema: StructType) -> str:
+        lines = [field for field in schema.fields if field.name not in WINDOW]
+        if len(lines) != 1 or not isinstance(lines[0].dataType, StringType):
+            raise Refused(
+                f"output {self._output.name}: format='text' writes one column of text, but there is "
+                f"{', '.join(field.simpleString() for field in lines)}",
+                data="nothing was written",
+                hint="let the transform give one text beside oo_window, or choose jsonl or csv",
+            )
+        return lines[0].name
+
+
+def _windows(rows: DataFrame) -> set[files_unit.Window]:
+    if WINDOW[0] not in rows.columns:
+        return {(None, None)}
+    found = rows.select(*[F.unix_micros(name).alias(name) for name in WINDOW]).distinct().collect()
+    return {(row[0], row[1]) for row in found}
+
+
+def _place(schema: StructType, shard: Column) -> list[Column]:
+    times = [F.unix_micros(name) if name in schema.names else F.lit(None).cast("long") for name in WINDOW]
+    return [times[0].alias(START), times[1].alias(END), shard.cast("int").alias(SHARD)]
+
+
+def _told(field: StructField) -> Column:
+    """A column as CSV can carry it: nested values as JSON, bytes in base64."""
+    column = F.col(quoted(field.name))
+    if isinstance(field.dataType, BinaryType):
+        return F.base64(column).alias(field.name)
+    return F.to_json(column).alias(field.name) if _is_told(field.dataType) else column
+
+
+def _is_told(kind: DataType) -> bool:
+    nested = isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"
+    return nested or isinstance(kind, BinaryType)

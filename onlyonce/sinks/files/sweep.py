@@ -1,0 +1,101 @@
+"""Entry point: find the temporaries of sharded files that nobody can want any more, and remove the old ones. No Spark.
+
+Retries and kills leave files under temporary names; they are never read. One may go when the log says that no attempt can
+make it count any more (`onlyonce.model.shards.may_go`), and it is older than the horizon. A task that still writes is of the
+highest epoch and an open unit, so its files stay, however long it takes.
+
+Who calls it: `onlyonce sweep` and `onlyonce.operate.collect`. Errors: Retryable while the database is away. Not promised: places that
+are neither declared nor in the log are not known.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onlyonce import entry, logs, settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import files
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import FileSink, Pipeline, target
+from onlyonce.model.report import Report
+from onlyonce.model.shards import may_go, read_temporary
+from onlyonce.sinks.files.stores import store_of
+
+AT_ONCE = 10_000
+
+
+def main(argv: list[str]) -> Report:
+    """Sweep once; with --dry-run only say what there is."""
+    asked = arguments(argv)
+    database = Database(settings.database_url(), "onlyonce/sweep")
+    hours = settings.keep_temporaries_hours() if asked.older_than is None else asked.older_than
+    return sweep(database, declarations.load(asked.pipelines), hours, dry_run=asked.dry_run)
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What a sweep is asked for; the same words as `onlyonce sweep`."""
+    parser = argparse.ArgumentParser(prog="onlyonce.sinks.files.sweep", description=__doc__)
+    parser.add_argument("--dry-run", action="store_true", help="list them; remove nothing")
+    parser.add_argument("--older-than", type=float, help="hours; by default ONLYONCE_KEEP_TEMPORARIES_HOURS")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *, dry_run: bool = False) -> Report:
+    """Look at each place of files; gives the orphans, and how many of them were removed."""
+    orphans, warnings = [], []
+    for place in sorted(_places(database, declared)):
+        try:
+            orphans += list(_orphans(database, place, hours, remove=not dry_run))
+        except OSError as error:
+            warnings.append(f"{place} can't be looked at: {error}")
+    removed = sum(row["outcome"] == "removed" for row in orphans)
+    facts = {"orphans": len(orphans), "removed": removed, "kept (hours)": hours}
+    title = f"sweep: {removed} of {len(orphans)} orphan(s) removed" if orphans else "sweep: no orphans"
+    return Report(title, f"sweep__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"orphans": orphans}, warnings)
+
+
+def _places(database: Database, declared: Mapping[str, Pipeline]) -> set[str]:
+    """Those of the log, and those of the declarations: a first attempt that was killed is in no log."""
+    found = run(database, files.places)
+    for instance, name in run(database, collector.instances):
+        pipeline = declared.get(name)
+        for output in pipeline.outputs if pipeline else ():
+            if pipeline and isinstance(output.sink, FileSink):
+                found.add(output.sink.place(target(pipeline, output), instance.removeprefix(name)))
+    return found
+
+
+def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> Iterator[dict[str, Any]]:
+    store = store_of(place)
+    # Listed before the log is asked: what is seen here and counts was recorded by then, or may still be.
+    there = {name: (age, read) for name, age in store.temporaries() if (read := read_temporary(name))}
+    names = list(there)
+    for start in range(0, len(names), AT_ONCE):
+        some = {name: there[name][1] for name in names[start : start + AT_ONCE]}
+        known = run(database, lambda conn, some=some: files.standings(conn, place, some))  # type: ignore[misc]
+        for name, temporary in some.items():
+            if not may_go(temporary, known[name]):
+                continue
+            age = there[name][0]
+            old = age >= hours * 3600
+            if old and remove:
+                store.remove(name)
+            outcome = "removed" if old and remove else "old" if old else "young"
+            yield {"place": place, "temporary": name, "hours": round(age / 3600, 1), "outcome": outcome}
+
+
+def cli() -> None:
+    """`python -m onlyonce.sinks.files.sweep`."""
+    logs.configure(job="sweep")
+    entry.run(main)
+
+
+if __name__ == "__main__":
+    cli()

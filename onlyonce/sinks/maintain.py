@@ -1,0 +1,174 @@
+"""Entry point: compact the small files of closed windows in Delta tables, and remove what no reader needs any more. No Spark.
+
+Each batch that closes windows adds at least one file to a table. Here those of a date are put together once no window that starts
+on it can be written any more by the stream, so the two never meet; a backfill that comes between wins, and the date is left for the
+next time. Compaction changes no row: streams and readers of a version don't notice. Files that it has replaced stay for
+ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before is not at its end.
+
+Only the tables of outputs with fixed or sliding windows: those without windows, and sessions, have no date that is closed for good; `events` and
+`files` are never touched, since streams of new outputs begin at old versions.
+
+Who calls it: the DAG `maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that a table is
+compacted while somebody else writes to its closed dates, or that has deletion vectors, column mapping, row tracking or in-commit
+timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from sqlalchemy import Connection
+
+from onlyonce import entry, logs, settings
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.connect import Database, ask, run
+from onlyonce.commitlog.migrate import migrate
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Output, Pipeline, target, unknown
+from onlyonce.declare.windows import Session
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import to_time
+from onlyonce.model.report import Report
+from onlyonce.storage import table_features
+
+log = structlog.get_logger()
+
+DATE = "window_date"
+FEW = 2
+"""A date with fewer files than this is left alone."""
+
+
+def main(argv: list[str]) -> Report:
+    """Maintain all tables once, or those of one pipeline; with --dry-run only say what there is."""
+    asked = arguments(argv)
+    logs.configure(job="maintain")
+    database = Database(settings.database_url(), "onlyonce/maintain")
+    migrate(database.url)
+    declared = declarations.load(asked.pipelines)
+    if asked.pipeline is not None and asked.pipeline not in declared:
+        raise unknown("pipeline", asked.pipeline, sorted(declared))
+    started, found, warnings = datetime.now(UTC), [], []
+    for name, pipeline in sorted(declared.items()):
+        for output in pipeline.outputs if asked.pipeline in (None, name) else ():
+            path = table_of(pipeline, output)
+            if path is None:
+                continue
+            closed = run(database, lambda conn, p=pipeline, o=output: closed_before(conn, p, o))  # type: ignore[misc]
+            if told := not_maintained(path):
+                warnings.append(f"{name}/{output.name}: {told}")
+                continue
+            try:
+                done = maintain(path, closed, keep_hours(database), dry_run=asked.dry_run)
+            except (DeltaError, OSError) as error:
+                # Somebody else wrote there: nothing of ours has happened, and the next time comes.
+                warnings.append(f"{name}/{output.name}: left for the next time: {str(error).splitlines()[0]}")
+                continue
+            found.append({"pipeline": name, "output": output.name, "closed before": closed} | done)
+    facts = {part: sum(row[part] for row in found) for part in ("files before", "files after", "removed")}
+    word = "would be maintained" if asked.dry_run else "maintained"
+    return Report(
+        f"maintain: {len(found)} table(s) {word}",
+        f"maintain__{started:%Y-%m-%dT%H:%M:%S}",
+        facts,
+        {"tables": found},
+        warnings,
+    )
+
+
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """What is asked for; the same words as `onlyonce maintain`."""
+    parser = argparse.ArgumentParser(prog="onlyonce.sinks.maintain", description=__doc__)
+    parser.add_argument("pipeline", nargs="?", help="one pipeline; by default all")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser.parse_args(argv)
+
+
+def table_of(pipeline: Pipeline, output: Output) -> Path | None:
+    """The Delta table of an output whose dates close; None for any other."""
+    root = pipeline.output(output.from_output) if output.from_output else output
+    if not isinstance(output.sink, Delta) or root.window is None or isinstance(root.window, Session):
+        return None
+    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
+    return path if (path / "_delta_log").is_dir() else None
+
+
+def closed_before(connection: Connection, pipeline: Pipeline, output: Output) -> date | None:
+    """The first date on which a window may still be written by the stream: all windows that start before it are written.
+
+    By the same rule as a backfill's: what the stream has closed **and** written.
+    """
+    root = pipeline.output(output.from_output) if output.from_output else output
+    assert root.window is not None
+    assert not isinstance(root.window, Session)
+    until = backfills.reach(connection, pipeline.name, root.name).closed_until(root)
+    if until is None:
+        return None
+    first_open = to_time(root.window.assign(until)[0][0])
+    return None if first_open is None else first_open.date()
+
+
+def keep_hours(database: Database) -> int:
+    """How long files that are no longer part of a table stay: as is set, and longer than anything that is under way."""
+    oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
+    return max(settings.vacuum_hours(), ceil((oldest or 0.0) / 3600) + 1)
+
+
+def maintain(path: Path, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
+    """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
+    table = DeltaTable(str(path))
+    before = len(table.file_uris())
+    dates = _dates(table, closed)
+    if not dry_run:
+        for day in dates:
+            passing("maintain-before-compact")
+            table.optimize.compact(partition_filters=[(DATE, "=", day)])
+            passing("maintain-after-compact")
+    removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
+    passing("maintain-after-vacuum")
+    return {
+        "dates": len(dates), "files before": before, "files after": len(DeltaTable(str(path)).file_uris()),
+        "removed": len(removed), "kept (hours)": hours,
+    }  # fmt: skip
+
+
+def not_maintained(path: Path) -> str | None:
+    """What to do where a team has switched on what only Spark's own Delta can maintain; None where this job can.
+
+    delta-rs would fail at each compaction, or take deletion vectors for files that nobody needs.
+    """
+    on = table_features.only_for_spark(DeltaTable(str(path)))
+    if not on:
+        return None
+    return (
+        f"left alone for as long as the table has {', '.join(on)}\n"
+        f"  data: all rows are there and readable; small files and files that were replaced stay in {path}\n"
+        f"  next: OPTIMIZE and VACUUM delta.`{path}` with Spark (more than {settings.vacuum_hours()} HOURS), or switch it off there"
+    )
+
+
+def _dates(table: DeltaTable, closed: date | None) -> Sequence[str]:
+    """The closed dates with more than one file."""
+    if closed is None or DATE not in table.metadata().partition_columns:
+        return []
+    days = sorted(str(part[DATE]) for part in table.partitions() if part[DATE] is not None)
+    passed = [day for day in dict.fromkeys(days) if date.fromisoformat(day) < closed]
+    return [day for day in passed if len(table.file_uris(file_pruning_predicate=f"{DATE} = '{day}'")) >= FEW]
+
+
+def cli() -> None:
+    """`python -m onlyonce.sinks.maintain`."""
+    entry.run(main)
+
+
+if __name__ == "__main__":
+    cli()

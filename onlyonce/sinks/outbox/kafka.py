@@ -1,0 +1,247 @@
+"""Kafka: a unit is one transaction, in which its name goes to a compacted topic. Read back at start, that topic tells a
+restart what is committed.
+
+The transactional id is the output's, so opening the producer fences the one of an older deliverer, whatever it has under
+way: its transaction is ended before anything is read back. A key of the compacted topic is lineage, sink and partition,
+its value the last unit; units of a partition come in order, so one record for each is enough, for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+from onlyonce.declare.pipeline import KafkaSink
+from onlyonce.model.delivery import Guarantee, Row, Unsent, told
+from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+from onlyonce.sinks.outbox.kafka_units import TRANSACTION, read_back, settings_of, too_large
+
+LOG = logging.getLogger("onlyonce.kafka")
+FLUSH_EVERY = 10_000
+LEAST_TRANSACTION_SECONDS = 300.0
+"""How long a transaction may stay open, at least: it holds a whole unit, and brokers end what takes longer. They allow 15 minutes."""
+FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+WRONG = {
+    "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_AUTHORIZATION_FAILED", "MSG_SIZE_TOO_LARGE", "_AUTHENTICATION",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION",
+}  # fmt: skip
+
+
+class KafkaTarget:
+    """One topic, for one deliverer."""
+
+    guarantee: Guarantee = "exactly_once"
+
+    def __init__(
+        self,
+        sink: KafkaSink,
+        producer: Any,
+        there: dict[str, dict[str, Any]],
+        seconds: float = LEAST_TRANSACTION_SECONDS,
+    ) -> None:
+        self._sink, self._producer, self._there, self._seconds = sink, producer, there, seconds
+
+    def committed(self, unit: str) -> bool:
+        """By what the compacted topic had when this deliverer began, and what it has written since. Raises InvariantBroken."""
+        place, batch = place_of(unit)
+        last = self._there.get(place)
+        if last is None or last["batch"] < batch:
+            return False
+        if last["batch"] > batch:
+            raise InvariantBroken(
+                f"topic {self._sink.topic} has batch {last['batch']} of {place}, and the log would send batch {batch}",
+                data="nothing was sent; the topic has more than the log knows of",
+                hint="was the log restored from an older backup? Then compare the topic with onlyonce.outbox by hand",
+            )
+        return True
+
+    def write(self, unit: str, rows: Iterator[Row]) -> None:
+        """One transaction. Raises Unsent where it was undone, Superseded where another deliverer has taken over, Refused,
+        and CommitStateUnknown where the answer to the commit was lost: the next deliverer asks the topic."""
+        from confluent_kafka import KafkaException
+
+        try:
+            with _errors_of_the_client():
+                self._producer.begin_transaction()
+                self._produce(unit, rows)
+        except (KafkaException, BufferError) as error:
+            self._undo(error)
+        except BaseException:
+            self._abort()
+            raise
+        try:
+            with _errors_of_the_client():
+                self._producer.commit_transaction(self._sink.timeout.total_seconds())
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                self._undo(error)
+            raise_if_final(error, self._sink)
+            raise CommitStateUnknown(
+                f"Kafka's answer to the commit of unit {unit} was lost: {told(str(error))}",
+                data="the transaction is whole in the topic, or it never will be",
+                hint="onlyonce deliver reads the topic and decides",
+            ) from error
+        place, batch = place_of(unit)
+        self._there[place] = {"batch": batch}
+
+    def _produce(self, unit: str, rows: Iterator[Row]) -> None:
+        failed: list[Any] = []
+
+        def came(error: Any, _message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        number, digest, begun = 0, hashlib.sha256(), time.monotonic()
+        for number, row in enumerate(rows, 1):
+            if time.monotonic() - begun > self._seconds:
+                raise too_large(self._sink.connection, unit, number, self._seconds)
+            digest.update(row.payload.encode())
+            self._put(self._sink.topic, message_key(row, self._sink), row.payload, headers(unit, row, self._sink), came)
+            if number % FLUSH_EVERY == 0:
+                self._flush(failed)
+        place, batch = place_of(unit)
+        note = {"unit": unit, "batch": batch, "rows": number, "sha256": digest.hexdigest()}
+        self._put(self._sink.units, place, json.dumps(note), [], came)
+        self._flush(failed)
+
+    def _put(self, topic: str, key: str | None, value: str, of_row: list[tuple[str, bytes | None]], came: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value.encode(), key, headers=of_row, on_delivery=came)
+            except BufferError:  # the queue is full: let some go
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _flush(self, failed: list[Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        left = self._producer.flush(self._sink.timeout.total_seconds())
+        if failed:
+            raise KafkaException(failed[0])
+        if left:
+            raise BufferError(f"{left} message(s) were not taken in {self._sink.timeout}")
+
+    def _undo(self, error: Exception) -> None:
+        """End the transaction without effect, and say why."""
+        self._abort()
+        raise_if_final(error, self._sink)
+        raise Unsent(
+            f"Kafka did not take the rows: {told(str(error))}",
+            data="the transaction was undone; they wait in the outbox",
+            hint="is the broker up? Then: onlyonce deliver",
+        ) from error
+
+    def _abort(self) -> None:
+        from confluent_kafka import KafkaException
+
+        # Where that fails, whoever comes next ends it by opening the producer, or the broker does by its timeout.
+        with suppress(KafkaException), _errors_of_the_client():
+            self._producer.abort_transaction(self._sink.timeout.total_seconds())
+
+    def close(self) -> None:
+        """Whatever is not committed by now never will be."""
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException), _errors_of_the_client():  # a producer that was fenced says so once more
+            self._producer.purge()
+            self._producer.flush(1.0)
+
+
+@contextmanager
+def _errors_of_the_client() -> Iterator[None]:
+    """A fatal error is raised out of the call in which the client learns of it. When it reports a message in the same call, all
+    that arrives is a SystemError, with the error as its cause."""
+    try:
+        yield
+    except SystemError as error:
+        raise error.__cause__ or error from None
+
+
+@contextmanager
+def opened(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
+    """The topic with a producer that has fenced those before it. Raises Refused, Unsent."""
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ImportError as error:
+        raise Refused(
+            "the package confluent-kafka is not installed",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="install onlyonce-pipelines[kafka] where `onlyonce deliver` runs",
+        ) from error
+    if not os.environ.get(sink.connection):
+        raise Refused(
+            f"the environment variable {sink.connection} of a Kafka sink is not set",
+            data="nothing was sent; its rows wait in the outbox",
+            hint=f"set {sink.connection} to the brokers, host:port,…, where `onlyonce deliver` runs",
+        )
+    settings, patience = settings_of(os.environ[sink.connection]), sink.timeout.total_seconds()
+    allowed = {TRANSACTION: int(max(patience, LEAST_TRANSACTION_SECONDS) * 1000)}
+    own = {"transactional.id": f"{sink.prefix}/{deliverer}", "partitioner": "murmur2_random"}
+    own["message.timeout.ms"] = str(int(patience * 1000))
+    seconds = float((allowed | settings)[TRANSACTION]) / 1000
+    try:
+        producer = Producer({"message.max.bytes": 100_000_000, "linger.ms": 5} | allowed | settings | own, logger=LOG)
+        producer.init_transactions(patience)
+        there = read_back(settings, sink.topic, sink.units, patience)
+    except KafkaException as error:
+        raise_if_final(error, sink)
+        raise Unsent(
+            f"Kafka does not answer: {told(str(error))}",
+            data="nothing was sent; the rows wait in the outbox",
+            hint=f"is the broker up, and {sink.connection} right? Then: onlyonce deliver",
+        ) from error
+    with closing(KafkaTarget(sink, producer, there, seconds)) as target:
+        yield target
+
+
+def raise_if_final(error: Exception, sink: KafkaSink) -> None:
+    """Raise Superseded or Refused where trying again would not help."""
+    name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else ""
+    if name in FENCED:
+        raise Superseded(
+            f"another deliverer writes to topic {sink.topic} under the same transactional id",
+            data="the transaction of this one was undone; its rows wait in the outbox",
+            hint="nothing to do; if it is another platform's, give each a prefix of its own",
+        ) from error
+    if name in WRONG:
+        raise Refused(
+            f"Kafka refuses what is sent to topic {sink.topic}: {told(str(error))}",
+            data="the transaction was undone; its rows wait in the outbox, and all after them",
+            hint="mend the topic (is it there? may it be written? max.message.bytes?), then: onlyonce deliver",
+        ) from error
+
+
+def place_of(unit: str) -> tuple[str, int]:
+    """(lineage, sink and partition, with the lineage's own id; the number of the batch) of a unit's name."""
+    path, _, life = unit.rpartition("@")  # a lineage of a backfill has one, too
+    lineage, batch, sink, partition = path.rsplit("/", 3)
+    return f"{lineage}/{sink}/{partition}@{life}", int(batch)
+
+
+def message_key(row: Row, sink: KafkaSink) -> str | None:
+    """Of one column its text, of several JSON. A null key is none."""
+    if not sink.keys or row.key is None:
+        return None
+    if len(sink.keys) > 1:
+        return row.key
+    return _text(next(iter(json.loads(row.key).values())))
+
+
+def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | None]]:
+    """Unit and number, by which a reader that is not read_committed can tell rows; and what was declared."""
+    found = [("onlyonce-unit", unit.encode()), ("onlyonce-seq", str(row.seq).encode())]
+    values = json.loads(row.payload) if sink.headers else {}
+    texts = [(name, _text(values.get(name))) for name in sink.headers]
+    return [*found, *((name, None if text is None else text.encode()) for name, text in texts)]
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,129 @@
+"""The sinks behind the outbox, Webhook, BigQuery, Kafka and your own: each row as JSON, with its unit, in the unit's own transaction.
+
+It is the unit of a Postgres sink with another table. What is committed here is stable input: `onlyonce.sinks.outbox.deliver` sends it, and a
+replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.backfills`): each attempt
+is a batch of its own, and what a killed one has left is never sent. Rows of a key are in one unit of a batch, and batches come one after the other,
+so the order of a key is the order of the rows in the outbox.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import outbox, units
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import BigQuery, KafkaSink, Output, Sent, Webhook
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.units import Content, UnitId
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import content
+from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
+
+SHARDS = 50
+"""Keys over which rows of BigQuery are spread: each is a row of requests, one after the other."""
+# Without these Spark leaves nulls out and cuts times to milliseconds.
+JSON = {
+    "ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}  # fmt: skip
+
+
+class OutboxWriter:
+    """Writes one output to the outbox."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, Sent)
+        self._instance, self._output, self._sink = context.instance, output, output.sink
+        self._lineage, self._epoch = query.lineage, query.driver.epoch
+        self._database = query.driver.session(context.database)
+        self._units = PinnedUnits(self._database, output.name, self._epoch)
+        self._origin = outbox.Origin("", "")
+
+    def prepare(self, schema: StructType) -> None:
+        """See that the rows have the columns that put them in order. Raises Refused."""
+        named = (
+            *self._sink.keys,
+            *self._order_by(),
+            *(self._sink.headers if isinstance(self._sink, KafkaSink) else ()),
+        )
+        if missing := [column for column in named if column not in schema.names]:
+            raise Refused(
+                f"output {self._output.name}: {', '.join(missing)} in keys, order_by or headers is not among its columns",
+                data="nothing was written or sent",
+                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+            )
+        self._origin = run(self._database, lambda conn: outbox.origin(conn, self._lineage))
+
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+        """One task and one transaction for each pinned partition. Never of an at-least-once batch: that is refused."""
+        if content_of_rows.rows == 0:
+            self._units.commit_nothing(batch, content_of_rows)
+            return 0
+        schema, keys = rows.schema, self._sink.keys
+        pinned = self._units.pinned(batch, rows, F.xxhash64(*map(_column, keys)) if keys else content.row_hash(schema))
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
+        exported = self._in_order(pinned).select(
+            F.lit(self._instance).alias("instance"),
+            F.lit(self._output.name).alias("output"),
+            F.concat(F.lit(str(unit).removesuffix("0")), F.col(PARTITION).cast("string")).alias("unit"),
+            _number().alias("seq"),
+            F.lit(self._origin.life).alias("life"),
+            F.lit(self._origin.state).alias("state"),
+            self._key().alias("key"),
+            F.to_json(F.struct(*map(_column, schema.names)), JSON).alias("payload"),
+            *[_column(name).alias(column) for column, name in beside],
+            HASH,
+            PARTITION,
+        )
+        work = postgres_unit.Work(
+            self._database, unit, self._epoch, "onlyonce_private", "outbox", "append", (), (), beside=beside
+        )
+        self._units.commit(exported, work)
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Nothing is ever written plainly."""
+        return False
+
+    def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
+        """What was sent can't be taken back; `model.backfill.what_to_do` refuses it, skips it or writes new rows."""
+        raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """See that all partitions have their unit."""
+        plan = batch.plan
+        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+
+    def _order_by(self) -> tuple[str, ...]:
+        return self._sink.order_by if isinstance(self._sink, Webhook) else ()
+
+    def _in_order(self, pinned: DataFrame) -> DataFrame:
+        """By key, window and what is declared; the hash makes it one order, so that a row has one number."""
+        window = [name for name in ("window_start", "window_end") if name in pinned.columns]
+        order = (*self._sink.keys, *window, *self._order_by(), HASH)
+        return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
+
+    def _key(self) -> Column:
+        if isinstance(self._sink, BigQuery):
+            return F.pmod(_number(), F.lit(SHARDS)).cast("string")
+        keys = self._sink.keys
+        return F.to_json(F.struct(*map(_column, keys)), JSON) if keys else F.lit(None).cast("string")
+
+
+def _number() -> Column:
+    """The place of a row in its partition, which Spark keeps in the lower 33 bits."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

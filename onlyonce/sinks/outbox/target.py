@@ -1,0 +1,61 @@
+"""What a target of whole units can do: Kafka, and a sink of your own (jobs/CUSTOM_SINK.md); and which one a sink has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any, Protocol, cast
+
+from onlyonce.declare.named import named
+from onlyonce.declare.pipeline import CustomSink, KafkaSink
+from onlyonce.model.delivery import Guarantee, Row, Unsent
+from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.sinks.outbox import kafka
+
+
+class Target(Protocol):
+    """Takes the rows of one unit after the other. `guarantee` is what it promises, and the conformance suite tests."""
+
+    guarantee: Guarantee
+
+    def committed(self, unit: str) -> bool:
+        """Whether the unit is there, whole. Asked before each write. At least once it may always say no."""
+
+    def write(self, unit: str, rows: Iterator[Row]) -> None:
+        """Write the rows of a unit. Exactly once: rows and the unit's name become visible as one, and a unit that is there
+        stays as it is, also when two processes write it at once. Raises what went wrong."""
+
+    def close(self) -> None:
+        """Let go of connections. Nothing is written after it."""
+
+
+def target_of(sink: KafkaSink | CustomSink, deliverer: str) -> AbstractContextManager[Target]:
+    """The target of a sink, open inside, for a deliverer of this name. Raises Refused."""
+    if isinstance(sink, KafkaSink):
+        return kafka.opened(sink, deliverer)
+    return cast("AbstractContextManager[Target]", closing(_own(sink)))
+
+
+def _own(sink: CustomSink) -> Any:
+    kind = named(
+        sink.target_class, f"CustomSink: {sink.target_class}",
+        data="nothing was written; its rows wait in the outbox",
+        hint="write 'module:Class' of what `onlyonce deliver` can import; see jobs/CUSTOM_SINK.md",
+    )  # fmt: skip
+    missing = [part for part in ("guarantee", "committed", "write", "close") if not hasattr(kind, part)]
+    if missing or kind.guarantee not in ("exactly_once", "at_least_once"):
+        raise Refused(
+            f"CustomSink: {sink.target_class} lacks {', '.join(missing) or 'a guarantee that is known'}",
+            data="nothing was written; its rows wait in the outbox",
+            hint="the contract is in jobs/CUSTOM_SINK.md",
+        )
+    try:
+        return kind(sink.where)
+    except OnlyonceError:
+        raise
+    except Exception as error:
+        raise Unsent(
+            f"{sink.target_class} could not be opened: {type(error).__name__}: {error}",
+            data="nothing was written; its rows wait in the outbox",
+            hint="look at the cause, then: onlyonce deliver",
+        ) from error

@@ -1,0 +1,72 @@
+"""One deliverer of whole units: Kafka, and sinks of your own. A unit is asked for, begun, written, recorded; then the next.
+
+The order is strict, so that a target need only remember the last unit of each partition; what can't be written holds all
+that comes after it, loudly. Called by `onlyonce.sinks.outbox.deliver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onlyonce.commitlog import outbox_units
+from onlyonce.commitlog.connect import Database
+from onlyonce.commitlog.outbox import Deliverer
+from onlyonce.failpoints import passing
+from onlyonce.model.delivery import Row, Unsent, told
+from onlyonce.model.errors import OnlyonceError, Retryable
+from onlyonce.sinks.outbox.target import Target
+
+PAGE = 1000
+
+
+@dataclass(frozen=True)
+class UnitCourier:
+    """One deliverer at work on one output."""
+
+    database: Database
+    deliverer: Deliverer
+    target: Target
+
+    def drain(self) -> None:
+        """Write until no unit waits. Raises Superseded, what the target raises, or Retryable where it gave no answer."""
+        while (unit := outbox_units.next_unit(self.database, self.deliverer)) is not None:
+            self._deliver(unit)
+
+    def _deliver(self, unit: outbox_units.Unit) -> None:
+        passing("deliver-unit-before-begin")
+        outbox_units.begin(self.database, self.deliverer, unit)
+        passing("deliver-unit-after-begin")
+        try:
+            # After the begin, which has checked the epoch: a deliverer that was overtaken does not get here.
+            there = self.target.committed(unit.name)
+            if not there:
+                self.target.write(unit.name, self._rows(unit))
+        except Unsent as error:
+            self._wait(unit, error.what, lost=False)
+            raise
+        except OnlyonceError as error:
+            self._wait(unit, error.what, lost=isinstance(error, Retryable))
+            raise
+        except Exception as error:
+            self._wait(unit, told(f"{type(error).__name__}: {error}"), lost=True)
+            raise Retryable(
+                f"the target of {self.deliverer.instance}/{self.deliverer.output} did not take unit {unit.name}: "
+                f"{told(f'{type(error).__name__}: {error}')}",
+                data="its rows wait in the outbox, and all after them; at the next attempt the target is asked for it first",
+                hint="look at the cause, then: onlyonce deliver",
+            ) from error
+        passing("deliver-unit-after-write")
+        outbox_units.record(self.database, self.deliverer, unit, "it was there" if there else "committed")
+        passing("deliver-unit-after-record")
+
+    def _wait(self, unit: outbox_units.Unit, answer: str, *, lost: bool) -> None:
+        uncertain = lost and self.target.guarantee == "at_least_once"
+        outbox_units.wait(self.database, self.deliverer, unit, answer, lost=lost, uncertain=uncertain)
+
+    def _rows(self, unit: outbox_units.Unit) -> Iterator[Row]:
+        """The rows in their order, page by page: a unit is never whole in memory here."""
+        after = -1
+        while found := outbox_units.rows(self.database, unit, after, PAGE):
+            yield from found
+            after = found[-1].seq

@@ -1,0 +1,64 @@
+"""An output's own target: claimed before its table is made, and missed when somebody has deleted it. PROTOCOL.md, 1.
+
+Who calls it: `results`, for runs and backfills. Errors: Refused for a target of another output, and for a table that was deleted;
+Retryable while its database is away. Not promised: anything of what is sent, where no rows could be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import authorities, targets
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.declare.pipeline import Output, target
+from onlyonce.model.dropping import TABLES, Place
+from onlyonce.model.errors import Refused
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import target_identity
+from onlyonce.storage import delta
+
+
+@contextmanager
+def claimed(context: RunContext, output: Output) -> Iterator[None]:
+    """Around the making of an output's table: the target is this output's alone, however it is spelled, and what was made once is
+    not made again without a word."""
+    declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
+    if declared.kind not in TABLES:
+        yield
+        return
+    identity, place = target_identity.identity(declared, _database, suffix), Place(declared.text + suffix)
+    made = run(context.database, lambda conn: targets.claim(conn, context.instance, output.name, place, identity))
+    if made is not None and not _is_there(place):
+        raise Refused(
+            f"output {output.name}: {place.where} is gone; it was there since {made:%Y-%m-%d %H:%M}",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
+            hint="put it back from a copy; or make all of it anew from `events`: take the output out of the declaration, "
+            f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again",
+        )
+    yield
+    if made is None:
+        run(context.database, lambda conn: targets.made(conn, context.instance, output.name))
+
+
+def _database(variable: str | None) -> str:
+    return run(Database(authorities.url_of(variable)), targets.database)
+
+
+def _is_there(place: Place) -> bool:
+    if place.kind == "delta":
+        return delta.exists(settings.tables_dir() / place.where)
+    if place.kind == "files":
+        return True  # each window has files of its own, which the log names
+    schema, table = place.where.split(".", 1)
+
+    def look(connection: Connection) -> bool:
+        cursor = connection.connection.cursor()
+        cursor.execute("SELECT to_regclass(format('%%I.%%I', %s, %s)) IS NOT NULL", (schema, table))
+        [(there,)] = cursor.fetchall()
+        return bool(there)
+
+    return run(Database(authorities.url_of(place.variable)), look)

@@ -1,0 +1,67 @@
+"""Rows in pinned partitions: what the sinks share whose units are tasks. The number of partitions is the batch row's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.sinks import content
+from onlyonce.sinks.content import Tally
+
+HASH, PARTITION = "oo_hash", "oo_target"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) -> DataFrame:
+    """The rows with their hash, each in the partition that `target` tells."""
+    hashed = rows.withColumn(HASH, content.row_hash(schema)).withColumn(PARTITION, target)
+    return hashed.repartitionById(partitions, F.col(PARTITION))
+
+
+def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
+    """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
+    there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
+    if not there:
+        return
+    groups = pinned.groupBy(PARTITION).agg(*content.aggregates(schema)).collect()
+    for unit, found in there.items():
+        mine = [group for group in groups if group[PARTITION] == unit.partition]
+        compare(unit, found, content.of_groups(schema, mine))
+
+
+def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:
+    """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
+    plan = batch.plan
+
+    def work(connection: Connection) -> None:
+        there = units.commit_alike(connection, plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
+        if not batch.at_least_once:
+            for unit, found in there.items():
+                compare(unit, found, nothing)
+
+    run(database, work)
+
+
+def counted(unit: UnitId, batches: Batches, tally: Tally) -> Batches:
+    """The batches of a partition as they come, added up; a row of another partition stops the task."""
+    for batch in batches:
+        targets = batch.column(PARTITION).unique().to_pylist()
+        if targets not in ([], [unit.partition]):
+            raise InvariantBroken(
+                f"unit {unit} has rows of the partitions {targets}",
+                data="nothing of this attempt was committed",
+                hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+            )
+        tally.add(batch)
+        yield batch

@@ -1,0 +1,58 @@
+"""What one task of a Postgres sink does in at-least-once mode: check the epoch, write, note, commit.
+
+No claim, and no hash to compare: a task that is tried again, or a replay, writes its rows again. The note in the rows'
+transaction adds up over all attempts, so that the batch can tell how many rows are there twice.
+
+Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.connect import transaction
+from onlyonce.failpoints import passing
+from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.sinks.postgres.pinned import Batches
+from onlyonce.sinks.postgres.postgres_unit import Work
+
+
+def write_rows(work: Work) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+
+    def run_task(batches: Batches) -> Batches:
+        context: Any = TaskContext.get()
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        first = next(batches, None)
+        rows = 0 if first is None else _commit(here, chain([first], batches))
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([here.unit.partition], pa.int32()), "rows": pa.array([rows], pa.int64())}
+        )
+
+    return run_task
+
+
+def _commit(work: Work, batches: Batches) -> int:
+    rows = 0
+
+    def counted() -> Batches:
+        nonlocal rows
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+
+    with transaction(work.database) as connection:
+        lineages.check_epoch(connection, work.unit.lineage, work.epoch)
+        postgres_unit.put(connection, work, counted())
+        units.note(connection, work.unit, work.epoch, attempt_name(), rows)
+        passing("postgres-plain-before-commit")
+    passing("postgres-plain-after-commit")
+    return rows

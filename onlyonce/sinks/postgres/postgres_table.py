@@ -1,0 +1,147 @@
+"""The table of a Postgres sink: made, given the columns that are new, refused where it does not fit the output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg2 import sql
+from pyspark.sql.types import DecimalType, StructField, StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.connect import Database, run
+from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.model.errors import Refused
+from onlyonce.sinks.postgres import postgres_sums
+
+TYPES = {
+    "string": "text", "bigint": "bigint", "int": "integer", "smallint": "smallint", "tinyint": "smallint",
+    "boolean": "boolean", "double": "double precision", "float": "real", "date": "date", "binary": "bytea",
+    "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
+}  # fmt: skip
+READER = "onlyonce_reader"
+
+
+class SinkTable:
+    """The table that one output writes. Called by `sink_postgres`."""
+
+    def __init__(self, database: Database, output: Output, sink: Postgres, suffix: str) -> None:
+        self._database, self._output, self._sink = database, output, sink
+        self.schema, table = sink.table.split(".")
+        self.name = table + suffix
+        self.by_window = output.on_backfill == "correct"
+
+    def prepare(self, schema: StructType) -> None:
+        """Make schema and table, add new columns. Raises Refused for a key, a number or a type that is not there."""
+        schema = self.stored(schema)
+        self._check_keys(schema)
+        kept = {f.name: _type(f) for f in schema.fields}
+        columns = {n: t for n, t in kept.items() if n not in self._left_out()}
+        beside = postgres_sums.beside(self.name)
+
+        def fit(connection: Connection) -> None:
+            """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
+            self._check_beside(connection, beside)
+            if self.by_window:
+                self._fit(connection, beside, kept, ())
+            self._fit(connection, self.name, columns, self._sink.keys)
+
+        run(self._database, fit)
+
+    def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
+        there = self.make(connection, table, columns, keys)
+        if different := {n: (t, there.get(n)) for n, t in columns.items() if not _same(t, there.get(n))}:
+            name, (wanted, found) = next(iter(different.items()))
+            raise Refused(
+                f"output {self._output.name}: column {name} is {wanted}, but in {self.schema}.{table} it is "
+                f"{found or 'missing'}",
+                data="nothing was written",
+                hint="a changed type needs another name or another table; a new key another table",
+            )
+
+    def stored(self, schema: StructType) -> StructType:
+        """The columns of an output's rows that reach the database."""
+        left_out = set() if self.by_window else self._left_out()
+        return StructType([f for f in schema.fields if f.name not in left_out])
+
+    def _left_out(self) -> set[str]:
+        # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
+        return set(postgres_sums.WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
+
+    def _check_beside(self, connection: Connection, beside: str) -> None:
+        """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
+        there, kept = (bool(self._there(connection, name)) for name in (self.name, beside))
+        if there and kept != self.by_window:
+            raise Refused(
+                f"output {self._output.name}: {self.schema}.{self.name} was begun "
+                + ("with on_backfill='correct'" if kept else "without on_backfill='correct'"),
+                data="nothing was written; what each window has added must be kept from the first row on, or not at all",
+                hint="put on_backfill back, or name another table for the output",
+            )
+
+    def _check_keys(self, schema: StructType) -> None:
+        if missing := [key for key in self._sink.keys if key not in schema.names]:
+            raise Refused(
+                f"output {self._output.name}: keys {missing} are not among its columns",
+                hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
+            )
+        numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
+        added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
+        if self._sink.write == "increment" and not added:
+            raise Refused(
+                f"output {self._output.name}: beside its keys it has no number to add",
+                hint="increment adds numbers to the row of their keys; for rows without any use write='upsert'",
+            )
+        if self._sink.write == "increment" and (
+            wrong := [f.name for f in added if not f.dataType.simpleString().startswith(numbers)]
+        ):
+            raise Refused(
+                f"output {self._output.name}: {', '.join(wrong)} can't be added up",
+                hint="increment adds numbers; what is no number belongs into the keys, or use write='upsert'",
+            )
+
+    def make(
+        self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]
+    ) -> dict[str, str]:
+        """Make what is missing; gives the columns that are there then."""
+        cursor = connection.connection.cursor()
+        name = sql.Identifier(self.schema, table)
+        parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
+        if keys:
+            # Not a primary key: a key of the user's may be null, and null is one value.
+            unique = sql.SQL(", ").join(map(sql.Identifier, keys))
+            parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(unique))
+        schema = sql.Identifier(self.schema)
+        # One at a time in a schema, not in a table: of two that grant on the schema at once PostgreSQL fails one.
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema,))
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+        cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
+        new = [n for n in columns if n not in self._there(connection, table) and n not in keys]
+        for column in new:  # not a key: the table's unique constraint was made without it
+            part = sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(columns[column]))
+            cursor.execute(sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(name, part))
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (READER,))
+        if cursor.fetchone():
+            role = sql.Identifier(READER)
+            cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, role))
+            cursor.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
+        return self._there(connection, table)
+
+    def _there(self, connection: Connection, table: str) -> dict[str, str]:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (f'"{self.schema}"."{table}"',),
+        )
+        return dict(cursor.fetchall())
+
+
+def _type(field: StructField) -> str:
+    kind = field.dataType
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    return TYPES.get(kind.simpleString(), "jsonb")
+
+
+def _same(wanted: str, found: str | None) -> bool:
+    return found is not None and wanted.replace(" ", "") == found.replace(" ", "")

@@ -1,0 +1,228 @@
+"""What one task of a Postgres sink does on an executor: claim, check the epoch, COPY, fill, commit.
+
+The rows are in the unit's own transaction, so a unit that is there is skipped, after its content was
+compared. Rows stream from Arrow to COPY; a partition is never whole in memory.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+from pyarrow import csv
+from pyspark import TaskContext
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.declare.sinks import later_window_wins
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
+from onlyonce.model.units import UnitId, compare
+from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.sinks.content import Tally
+from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
+
+RESULT = "partition int, rows long"
+QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+
+UPDATES = {
+    "upsert": "{column} = excluded.{column}",
+    "increment": postgres_sums.ADD_UP,
+}
+
+LATER_WINDOW = (
+    " WHERE target.window_end IS NULL"
+    " OR (target.window_end, target.window_start) <= (excluded.window_end, excluded.window_start)"
+)
+"""An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
+    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted."""
+
+    database: Database
+    unit: UnitId
+    epoch: int
+    schema: str
+    table: str
+    write: str
+    keys: tuple[str, ...]
+    floats: tuple[str, ...]
+    windows: tuple[str, ...] | None = None
+    by_window: bool = False
+    beside: tuple[tuple[str, str], ...] = ()
+
+
+def write_unit(work: Work) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+
+    def run_task(batches: Batches) -> Batches:
+        context: Any = TaskContext.get()
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
+        not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
+        rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))
+        try:
+            _commit(here, rows, tally)
+        except CommitStateUnknown:
+            _settle(here, tally)
+        passing("postgres-unit-after-commit")
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([here.unit.partition], pa.int32()), "rows": [tally.content().rows]}
+        )
+
+    return run_task
+
+
+def _commit(work: Work, batches: Batches, tally: Tally) -> None:
+    passing("postgres-unit-before-claim")
+    with transaction(work.database) as connection:
+        there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+        passing("postgres-unit-after-claim")
+        if there is not None:
+            for _ in batches:
+                pass
+            compare(work.unit, there, tally.content())
+            return
+        put(connection, work, batches)
+        units.fill(connection, work.unit, tally.content())
+        passing("postgres-unit-before-commit")
+
+
+def _settle(work: Work, tally: Tally) -> None:
+    """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
+    there = run(work.database, lambda connection: units.find(connection, work.unit))
+    if there is None:
+        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
+    compare(work.unit, there, tally.content())
+
+
+def put(connection: Connection, work: Work, batches: Batches) -> None:
+    """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`postgres_plain`).
+
+    Raises Refused for rows that the table can't hold, InvariantBroken for two of the same keys.
+    """
+    try:
+        _write(connection, work, batches)
+    except (psycopg2.DataError, psycopg2.IntegrityError, psycopg2.errors.ProgramLimitExceeded) as error:
+        raise Refused(
+            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
+            data="nothing of this unit was written",
+            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long), "
+            "or the table take them; what of this batch has committed before waits for the rest",
+        ) from error
+
+
+def _write(connection: Connection, work: Work, batches: Batches) -> None:
+    cursor = connection.connection.cursor()
+    first = next(batches, None)
+    if work.by_window:
+        table = (work.schema, work.table)
+        postgres_sums.write(cursor, table, work.keys, work.windows, lambda to: _fill(cursor, to, first, batches))
+        return
+    if work.write == "replace":
+        _delete(cursor, work)
+    if first is None:
+        return
+    columns = first.schema.names
+    names = {
+        "target": sql.Identifier(work.schema, work.table),
+        "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
+        "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
+    }
+    if work.write in ("append", "replace"):
+        _fill(cursor, names["target"], first, batches)
+        passing("postgres-unit-after-rows")
+        return
+    cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
+    _fill(cursor, sql.Identifier("arriving"), first, batches)
+    updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
+    names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
+    # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
+    sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
+    names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
+    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else sql.SQL("")
+    merge = (
+        "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
+        "ON CONFLICT ({keys}) DO {action}"
+    )
+    if updates and later_window_wins(work.write, work.keys, columns):
+        merge += LATER_WINDOW
+    try:
+        cursor.execute(sql.SQL(merge).format(**names))
+    except psycopg2.errors.CardinalityViolation as error:
+        raise InvariantBroken(
+            f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
+            data="nothing of this unit was written",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        ) from error
+    passing("postgres-unit-after-rows")
+
+
+def _fill(cursor: Any, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> None:
+    """Copy rows into a table, if there are any."""
+    if first is not None:
+        names = {"table": table, "columns": sql.SQL(", ").join(map(sql.Identifier, first.schema.names))}
+        _copy(cursor, _text("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", names, cursor), _Csv(first, rest))
+
+
+def _delete(cursor: Any, work: Work) -> None:
+    """Take out the rows of the windows that are written anew, in the same transaction."""
+    statement = sql.SQL("DELETE FROM {} WHERE window_start >= %s AND window_start < %s")
+    cursor.execute(statement.format(sql.Identifier(work.schema, work.table)), work.windows)
+    passing("postgres-unit-after-delete")
+
+
+def _copy(cursor: Any, statement: str, rows: _Csv) -> None:
+    try:
+        cursor.copy_expert(statement, rows)
+    except psycopg2.Error as error:
+        # psycopg2 cancels the COPY when its source fails, and tells only the cancel, as if the database had been away.
+        if rows.error is None:
+            raise
+        raise rows.error from error
+
+
+def _text(template: str, names: dict[str, Any], cursor: Any) -> str:
+    return str(sql.SQL(template).format(**names).as_string(cursor))
+
+
+class _Csv(io.RawIOBase):
+    """Arrow batches as the CSV that COPY reads: valid values quoted, so that null and '' differ."""
+
+    def __init__(self, first: pa.RecordBatch, rest: Batches) -> None:
+        self._pieces = self._encode(first, rest)
+        self._left = memoryview(b"")
+        self.error: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most `size`. What the batches raise is kept in `error`."""
+        try:
+            while not self._left:
+                self._left = memoryview(next(self._pieces))
+        except StopIteration:
+            return b""
+        except BaseException as error:
+            self.error = error
+            raise
+        end = len(self._left) if size < 0 else size
+        taken, self._left = bytes(self._left[:end]), self._left[end:]
+        return taken
+
+    @staticmethod
+    def _encode(first: pa.RecordBatch, rest: Batches) -> Iterator[bytes]:
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            sink = io.BytesIO()
+            csv.write_csv(batch, sink, QUOTED)
+            yield sink.getvalue()
+            batch = next(rest, None)

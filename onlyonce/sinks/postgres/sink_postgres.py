@@ -1,0 +1,127 @@
+"""The Postgres sink: rows and unit in one transaction, in a pinned number of partitions (protocol step 3).
+
+Where the table is in another database than the log, that database is the authority: it has an epoch row
+and units of its own, the log remembers that (`authorities`), and the end of the batch copies the units to it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog.connect import Database, do, run
+from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.failpoints import passing
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.units import Content, UnitId
+from onlyonce.session import worker
+from onlyonce.session.names import quoted
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import content
+from onlyonce.sinks.postgres import postgres_plain, postgres_unit
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
+from onlyonce.sinks.postgres.postgres_table import SinkTable
+
+
+class PostgresWriter:
+    """Writes one output to its table."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, Postgres)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        url = authorities.url_of(output.sink.connection)
+        self._authority = output.sink.connection or "platform"
+        self._database = query.driver.session(Database(url))
+        self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
+        self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
+
+    def prepare(self, schema: StructType) -> None:
+        """Make schema and table, add new columns, tell their database the epoch; refuse a column of another type."""
+        if self._authority != "platform":
+            authorities.adopt(self._context.database, self._query.driver, self._authority)
+        self._table.prepare(schema)
+
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+        """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
+        if batch.at_least_once:
+            return self._plainly(batch, rows, content_of_rows.rows)
+        if content_of_rows.rows == 0:
+            self._units.commit_nothing(batch, content_of_rows)
+            return 0
+        self._commit(batch, rows, self._sink.write, None)
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether any rows of this batch are noted."""
+        return self._noted(plan) > 0
+
+    def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
+        """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
+        assert batch.plan.partitions == 1, "a reader must never see half a generation"
+        self._commit(batch, rows, "replace", tuple(time.isoformat() for time in span.times))
+
+    def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
+        rows = rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
+        schema = rows.schema
+        key = F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
+        pinned = self._units.pinned(batch, rows, key)
+        exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        work = postgres_unit.Work(
+            self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
+            floats(schema), windows, self._table.by_window,
+        )  # fmt: skip
+        self._units.commit(exported, work)
+
+    def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
+        schema = self._table.stored(rows.schema)
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        work = postgres_unit.Work(
+            self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, self._sink.write,
+            self._sink.keys, (),
+        )  # fmt: skip
+        passing("postgres-before-units")
+        # Two rows of the same keys must meet in one task, or nobody would tell.
+        placed = rows.repartition(*[F.col(quoted(key)) for key in self._sink.keys]) if self._sink.keys else rows
+        exported = placed.select(*[_export(f) for f in schema.fields])
+        worker.mapped(exported, postgres_plain.write_rows(work), postgres_unit.RESULT).collect()
+        passing("postgres-after-units")
+        return self._noted(batch.plan) - count
+
+    def _noted(self, plan: Plan) -> int:
+        name = self._output.name
+        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """Copy the units of another authority to the platform's log; see that all partitions are there."""
+        plan = batch.plan
+        if self._authority != "platform":
+            there = run(self._database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id))
+            for row in there:
+                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
+                values |= {"float_sums": json.dumps(row.float_sums), "authority": self._authority}
+                do(connection, "units", "copy_to_log", **values)
+        if batch.at_least_once:
+            return
+        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+
+
+def _export(field: StructField) -> Column:
+    """A column in the form that CSV can carry: nested values as JSON, bytes in hexadecimal."""
+    column, kind = F.col(quoted(field.name)), field.dataType
+    if isinstance(kind, BinaryType):
+        return F.concat(F.lit("\\x"), F.hex(column)).alias(field.name)
+    return F.to_json(column).alias(field.name) if _nested(kind) else column
+
+
+def _nested(kind: DataType) -> bool:
+    return isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"

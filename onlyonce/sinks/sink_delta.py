@@ -1,0 +1,183 @@
+"""The Delta sink: one witness unit and one Delta commit for each batch.
+
+The unit says what the commit must hold (rows, content hash) before it is written; a replay that means
+other data stops there. The commit's transaction id makes a second one a skip (protocol step 4).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, StructField, StructType
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import units
+from onlyonce.commitlog.connect import run
+from onlyonce.declare.pipeline import Delta, Output, target
+from onlyonce.declare.sinks import later_window_wins
+from onlyonce.declare.windows import micros
+from onlyonce.failpoints import passing
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan, to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.session.names import quoted
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import delta_fit, delta_table
+from onlyonce.sources.parse import columns
+from onlyonce.storage import delta
+
+DATE = "window_date"
+"""The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
+the stream do not collide (experiments, A9)."""
+
+DAY = micros(timedelta(days=1))
+
+MERGE_APP_ID = "spark.databricks.delta.write.txnAppId"
+MERGE_VERSION = "spark.databricks.delta.write.txnVersion"
+MERGE_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+LATER_WINDOW = (
+    "t.window_end IS NULL OR t.window_end < s.window_end OR "
+    "(t.window_end = s.window_end AND t.window_start <= s.window_start)"
+)
+"""An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
+
+
+class DeltaWriter:
+    """Writes one output to its Delta table."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, Delta)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        self.path = settings.tables_dir() / (
+            target(context.pipeline, output).split(":", 1)[1] + context.target_suffix()
+        )
+
+    def prepare(self, schema: StructType) -> None:
+        """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
+        missing = [key for key in self._sink.keys if key not in schema.names]
+        if missing:
+            raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
+        full = _with_date(schema)
+        session = self._context.spark
+        # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
+        settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
+        delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {})
+        columns.fit(session, self.path, full, f"output {self._output.name}")
+        delta_table.check_remembers(self.path, self._output.name)
+        if DATE in full.names and not settled:
+            delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
+
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+        """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
+        if content.rows:
+            delta_fit.check(self._output, self.path, dated)
+        if not batch.at_least_once:
+            self._witness(batch, unit, content)
+        if content.rows == 0:
+            return 0
+        commit = self._commit(batch, unit, content)
+        passing("delta-before-write")
+        if self._sink.write == "append":
+            by = [DATE] if DATE in dated.columns else []
+            delta.append(dated, self.path, commit, by, replayed=batch.replayed)
+        else:
+            delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
+        passing("delta-after-write")
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether the table has the transaction of this batch."""
+        there = delta.version(self.path, self._app_id(plan))
+        return there is not None and there >= plan.batch_id
+
+    def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
+        """One commit that takes the windows' rows out and puts the new ones in."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        dated = rows.withColumn(DATE, F.to_date("window_start"))
+        delta_fit.check(self._output, self.path, dated)
+        self._witness(batch, unit, content)
+        commit = self._commit(batch, unit, content)
+        passing("delta-before-replace")
+        delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
+        passing("delta-after-replace")
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """The unit is in the platform's log from its start."""
+        if batch.at_least_once:
+            return
+        there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
+        units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+
+    def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
+        # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
+        meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
+        return delta.Commit(self._app_id(batch.plan), batch.plan.batch_id, str(unit), self._query.driver.epoch, meant)
+
+    def _app_id(self, plan: Plan) -> str:
+        return f"{plan.lineage}/{self._output.name}"
+
+    def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
+        def work(connection: Connection) -> None:
+            claimed = units.Claim(unit, self._query.driver.epoch, "driver", "witness")
+            there = units.claim(connection, claimed)
+            passing("delta-unit-after-claim")
+            if there is not None:
+                compare(unit, there, content)
+                return
+            units.fill(connection, unit, content)
+
+        passing("delta-unit-before-claim")
+        run(self._query.database, work)
+        passing("delta-unit-after-commit")
+
+    def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
+        from delta.tables import DeltaTable
+
+        session = rows.sparkSession
+        # The transaction of a MERGE is a session setting, and one that stays set skips later writes.
+        settings_of_write = {MERGE_APP_ID: commit.app_id, MERGE_VERSION: str(commit.version), MERGE_NOTE: commit.note()}
+        condition = [F.col(f"t.{quoted(key)}").eqNullSafe(F.col(f"s.{quoted(key)}")) for key in self._sink.keys]
+        if "window_start" in self._sink.keys:
+            # Rows of the same keys have the same date, so others are not looked into.
+            dates = [row[0] for row in rows.select(DATE).distinct().collect()]
+            condition += [F.col(f"t.{DATE}").isin(dates), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
+        matched = condition[0]
+        for part in condition[1:]:
+            matched &= part
+        for key, value in settings_of_write.items():
+            session.conf.set(key, value)
+        try:
+            table = DeltaTable.forPath(session, str(self.path)).alias("t")
+            # Not the actions that take all columns: they don't know a backtick in a name.
+            values = {quoted(name): F.col(f"s.{quoted(name)}") for name in rows.columns}
+            across = later_window_wins(self._sink.write, self._sink.keys, rows.columns)
+            later = F.expr(LATER_WINDOW) if across else None
+            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(later, set=values)
+            merge.whenNotMatchedInsert(values=values).execute()
+        finally:
+            for key in settings_of_write:
+                session.conf.unset(key)
+
+
+def _where(span: Span) -> str:
+    """The rows whose windows start in a span, as Delta is told."""
+    first, last = (time.isoformat() for time in (span.times[0], to_time(span.stop - 1)) if time)
+    # By the dates Delta sees that the stream, which writes other ones, is not in the way.
+    dates = f"{DATE} >= DATE'{first[:10]}' AND {DATE} <= DATE'{last[:10]}'"
+    if span.start % DAY == span.stop % DAY == 0:
+        return dates  # Delta then takes files out whole, and looks into none.
+    return f"{dates} AND window_start >= TIMESTAMP'{first}' AND window_start <= TIMESTAMP'{last}'"
+
+
+def _with_date(schema: StructType) -> StructType:
+    if "window_start" not in schema.names:
+        return schema
+    return StructType([*schema.fields, StructField(DATE, DateType())])

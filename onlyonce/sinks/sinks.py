@@ -1,0 +1,52 @@
+"""What every sink of an output can do, and which one an output has."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from onlyonce.declare.pipeline import Delta, FileSink, Output, Sent
+from onlyonce.model.backfill import Span
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.units import Content
+from onlyonce.session.query import Query
+from onlyonce.session.run_context import RunContext
+
+
+class SinkWriter(Protocol):
+    """One output's sink under one driver. Each method may be called again for the same batch."""
+
+    def prepare(self, schema: StructType) -> None:
+        """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
+
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+        """Commit the rows of a batch as units. Rows that are there already are compared, not written again.
+
+        Of an at-least-once batch they are written plainly; gives how many are there once more than they should be.
+        """
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether an attempt at an at-least-once batch has written anything."""
+
+    def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
+        """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """In the transaction that ends the batch: see that its units are in the platform's log."""
+
+
+def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
+    """The writer of an output's declared sink."""
+    from onlyonce.sinks.files.sink_files import FilesWriter
+    from onlyonce.sinks.outbox.sink_outbox import OutboxWriter
+    from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
+    from onlyonce.sinks.sink_delta import DeltaWriter
+
+    if isinstance(output.sink, Sent):
+        return OutboxWriter(context, query, output)
+    if isinstance(output.sink, FileSink):
+        return FilesWriter(context, query, output)
+    return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)

@@ -1,0 +1,144 @@
+"""A source of the user's own: how far its parts reach, and their records by number. The contract is jobs/SOURCES.md.
+
+The driver asks for the ends and stores the ranges; tasks read them, each with a reader made anew. A reader that gives another
+number of rows than it was asked for breaks the contract, and the run stops.
+
+Who calls it: `source_files`, the conformance suite. Errors: Refused for a class that is not there or for ends that are none,
+InvariantBroken for rows that break the contract; whatever the reader raises itself stops the run and is tried again by the next.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.catalog import record_id
+from onlyonce.declare.named import named
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.ranges import Custom
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.session import worker
+from onlyonce.sources.files.growing import Known
+from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.parse import fitting
+
+TASK = 1 << 16
+"""How many records one task reads."""
+
+
+class Reader(Protocol):
+    """What the class must have. A record is its part and number; both mean the same record for ever."""
+
+    def ends(self) -> Mapping[str, int]:
+        """For each part the number behind its last record that can be read now. It never goes down; parts may be added."""
+
+    def read(self, part: str, start: int, end: int) -> Iterable[pa.RecordBatch]:
+        """The records with the numbers start … end - 1, in order: the same rows at every call."""
+
+
+def new_ranges(source: Custom, known: Mapping[str, Known]) -> list[InputFile]:
+    """What each part has beyond what is known of it, in ranges that fit into a batch."""
+    return [
+        InputFile(part, 0, 0, min(at + source.max_records_a_batch, end) - at, None, part, at, min(at + source.max_records_a_batch, end))
+        for part, (start, end) in _news(source, known).items()
+        for at in range(start, end, source.max_records_a_batch)
+    ]  # fmt: skip
+
+
+def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputFile]]:
+    """Groups of ranges of so many records at most; none has a part twice."""
+    group: list[InputFile] = []
+    for one in ranges:
+        full = sum(other.lines for other in group) + one.lines > source.max_records_a_batch
+        if group and (full or len(group) == source.max_files_a_batch or group[-1].path == one.path):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -> DataFrame:
+    """The records of some ranges: `fitting.BESIDE`, and the declared columns."""
+    source = pipeline.source
+    assert isinstance(source, Custom)
+    tasks = [(one.path, at, min(at + TASK, one.ends)) for one in ranges for at in range(one.begins, one.ends, TASK)]
+    # By value: the workers need not find the module where the declarations lie.
+    make = cloudpickle.dumps(factory(source))
+    needed = [*pipeline.record_id, pipeline.event_time]
+    ddl = f"{fitting.BESIDE}, {pipeline.schema}"
+    wanted = fitting.declared(pipeline.schema)
+
+    def of_task(mine: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
+        return _rows(cloudpickle.loads(make)(), *mine, wanted, needed, source.max_record_bytes)
+
+    return worker.each(spark, tasks, of_task, ddl)
+
+
+def factory(source: Custom) -> Callable[[], Any]:
+    """What makes a reader. Raises Refused when its class is not there."""
+    found = named(
+        source.reader, f"the reader {source.reader!r}",
+        hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
+    # The module that is named: what it takes from others need not be the user's own.
+    cloudpickle.register_pickle_by_value(sys.modules[source.reader.partition(":")[0]])
+    options = dict(source.options)
+    return lambda: found(**options)
+
+
+def ends(source: Custom) -> dict[str, int]:
+    """How far each part reaches now, sorted by its name. Raises Refused for what is no end."""
+    told = factory(source)().ends()
+    wrong = [part for part, end in told.items() if not isinstance(part, str) or type(end) is not int or end < 0]
+    if wrong:
+        raise Refused(
+            f"{source.reader}: ends() gives {told[wrong[0]]!r} for the part {wrong[0]!r}",
+            data="nothing was read",
+            hint="a dict of texts to whole numbers from 0 on",
+        )
+    return dict(sorted(told.items()))
+
+
+def _news(source: Custom, known: Mapping[str, Known]) -> dict[str, tuple[int, int]]:
+    news = {}
+    for part, end in ends(source).items():
+        start = known[part].ends if part in known else 0
+        if end < start:
+            raise Refused(
+                f"{source.reader}: the part {part!r} ends at {end}, but was read up to {start}",
+                data="nothing was read or written; by a number that means another record now, records would be lost or kept twice",
+                hint="a part never gets shorter: give what was begun anew the name of another part",
+            )
+        news[part] = (start, end)
+    return news
+
+
+def _rows(
+    reader: Reader, part: str, start: int, end: int, wanted: pa.Schema, needed: list[str], most: int
+) -> Iterator[pa.RecordBatch]:
+    place, at = fitting.Place(f"record %s of part {part}", record_id.of_file(part), most), start
+    try:
+        for batch in reader.read(part, start, end):
+            there = batch.schema.names
+            fitting.check_names(there, needed)
+            for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+                yield from fitting.fit(one, there, wanted, place, at)
+                at += one.num_rows
+    except Damaged as error:
+        raise Refused(
+            f"the columns of part {part!r} do not fit the declaration: {error}",
+            data="nothing of this batch is committed",
+            hint="change the reader or the declared schema, then run the same command again",
+        ) from error
+    if at != end:
+        raise InvariantBroken(
+            f"part {part!r}: read({start}, {end}) gave {at - start} rows, and not {end - start}",
+            data="the batch is not committed; records would be lost or kept twice",
+            hint="correct the reader; `onlyonce conform` shows whether it keeps the contract",
+        )

@@ -1,0 +1,139 @@
+"""Avro files: their records some at a time; and what of a file would take a reader more memory, or a deeper stack, than it has.
+
+fastavro takes a block apart whole, and follows types as deep as they go, past the end of its stack: five thousand records
+inside each other, in five kilobytes, end the process. So the types are looked at before a record is, and the blocks are
+unpacked once, in bounds, when a file is registered.
+
+Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a damaged byte.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import fastavro
+
+from onlyonce.sources.files.listing import Damaged
+
+Schema = Any
+DEEPEST = 64
+"""Types inside each other."""
+BLOCK = 1 << 26
+"""In bytes: how much one block may unpack to. Writers make them of some kilobytes; a record is in one of them as a whole."""
+AT_ONCE = 1 << 26
+"""In bytes, of records that are handed on together."""
+SYNC = 16
+
+
+def columns(path: str) -> list[str]:
+    """The names of all columns. Raises Damaged for types that can't be read in bounds."""
+    with Path(path).open("rb") as file:
+        schema = fastavro.reader(file).writer_schema
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise Damaged("its values are no records")
+    if not _least(schema, {}, ()):
+        raise Damaged("its records take no bytes")
+    return [field["name"] for field in schema["fields"]]
+
+
+def records(path: str, most_rows: int) -> Iterator[list[dict[str, Any]]]:
+    """The records in groups, for which memory is there. Only of a file whose `columns` have been looked at."""
+    group: list[Any] = []
+    held = 0
+    with Path(path).open("rb") as file:
+        for block in fastavro.block_reader(file):
+            held += len(block.bytes_.getbuffer())
+            for record in block:
+                group.append(record)
+                if len(group) == most_rows:
+                    yield group
+                    group, held = [], 0
+            if held > AT_ONCE:
+                yield group
+                group, held = [], 0
+    if group:
+        yield group
+
+
+def check(path: str) -> None:
+    """See that no block of a file unpacks to more than it may. Raises Damaged."""
+    with Path(path).open("rb") as file:
+        reader = fastavro.reader(file)
+        codec = reader.metadata.get("avro.codec", "null")
+        if codec not in UNPACKED:
+            raise Damaged(f"it is packed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
+        while (packed := _block(file)) is not None:
+            if UNPACKED[codec](packed) > BLOCK:
+                raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
+
+
+def _block(file: IO[bytes]) -> bytes | None:
+    """The content of the next block, as it is in the file."""
+    if _long(file) is None:
+        return None
+    size = _long(file)
+    if size is None or not 0 <= size <= BLOCK:
+        raise Damaged(f"a block of it has {size} bytes")
+    packed = file.read(size)
+    file.seek(SYNC, 1)
+    return packed
+
+
+def _long(file: IO[bytes]) -> int | None:
+    """A number as Avro writes it; None at the end of the file."""
+    number = shift = 0
+    while byte := file.read(1):
+        number |= (byte[0] & 127) << shift
+        shift += 7
+        if byte[0] < 128:
+            return (number >> 1) ^ -(number & 1)
+    return None
+
+
+def _snappy(packed: bytes) -> int:
+    # Its first bytes say so, as far as seven bits go in each.
+    return sum((byte & 127) << (7 * at) for at, byte in enumerate(_leading(packed)))
+
+
+def _leading(packed: bytes) -> bytes:
+    last = next((at for at, byte in enumerate(packed[:5]) if byte < 128), 4)
+    return packed[: last + 1]
+
+
+UNPACKED: dict[str, Callable[[bytes], int]] = {
+    "null": len,
+    "deflate": lambda packed: len(zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, BLOCK + 1)),
+    "bzip2": lambda packed: len(bz2.BZ2Decompressor().decompress(packed, BLOCK + 1)),
+    "xz": lambda packed: len(lzma.LZMADecompressor().decompress(packed, BLOCK + 1)),
+    "snappy": _snappy,
+}
+"""How many bytes a block unpacks to, or some more than it may."""
+
+
+def _least(schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], depth: int = 0) -> int:
+    """How many bytes a value has at least. Raises Damaged for types that can't be read in bounds."""
+    if depth > DEEPEST:
+        raise Damaged(f"its types are more than {DEEPEST} deep inside each other")
+    if isinstance(schema, list):
+        return 1 + min((_least(one, named, inside, depth + 1) for one in schema), default=0)
+    if isinstance(schema, str):
+        if schema in inside:
+            raise Damaged(f"its type {schema} has values of its own type inside")
+        return _least(named[schema], named, inside, depth + 1) if schema in named else int(schema != "null")
+    kind, name = schema["type"], schema.get("name", "")
+    if kind in ("record", "error"):
+        named[name] = schema
+        return sum(_least(field["type"], named, (*inside, name), depth + 1) for field in schema["fields"])
+    if kind == "array" and not _least(schema["items"], named, inside, depth + 1):
+        raise Damaged("it has lists of what takes no bytes: nothing says how long they are")
+    if kind == "map":
+        _least(schema["values"], named, inside, depth + 1)
+    if kind == "fixed":
+        named[name] = schema
+        return int(schema["size"])
+    return 1 if kind in ("array", "map", "enum") else _least(kind, named, inside, depth + 1)

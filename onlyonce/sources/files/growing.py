@@ -1,0 +1,209 @@
+"""Files that grow: who they are, how far they reach in whole lines, and what of them is new.
+
+A file is known by its inode and its first line, so a rename changes nothing, and a new file under an old name is another
+one. What was read of it is known by the last bytes before its end (`mark`): a file that has not got them there any more
+was cut short or rewritten in place, and is refused once, for good. No Spark and no table: the registry remembers.
+
+Who calls it: `source_files`. Errors: none for a single file. Not promised: a first line and an inode
+that a new file has from an old one, whose last read bytes it also has at the same place, make it the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import xxhash
+
+from onlyonce.declare.starts import Start, before_start
+from onlyonce.sources.files import regular_file
+from onlyonce.sources.files.file_identity import inode, of_open, opened
+from onlyonce.sources.files.listing import InputFile, accept, packed, printable
+
+MARK = 1 << 10
+PIECE = 1 << 20
+THREADS = 4
+CUT = (
+    "the file was cut short or rewritten in place: it has not got what was read of it, up to byte {ends}. Nothing more of it "
+    "is read; rotate by renaming, or put a copy of what it holds in under another name"
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read of a file: up to where, and the mark of its last bytes. Of one that was refused nothing is read."""
+
+    ends: int
+    mark: str
+    refused: bool = False
+
+
+def new_ranges(
+    folder: Path, known: Mapping[str, Known], most_bytes: int, *, with_packed: bool = False, links: bool = False
+) -> list[InputFile]:
+    """What each file of the folder has beyond what is known of it, in ranges of whole lines; the oldest change first."""
+    found = sorted(_there(folder, with_packed, links=links), key=lambda one: (one.modified_ns, one.path))
+    with ThreadPoolExecutor(max_workers=THREADS) as pool:
+        looks = pool.map(lambda one: list(_new(one, known, most_bytes)), found)
+        ranges = [one for of_file in looks for one in of_file]
+    # A file that is renamed while we list may be found under both names.
+    return list({(one.identity, one.begins, one.refusal is None): one for one in ranges}.values())
+
+
+def at_start(folder: Path, start: Start, *, with_packed: bool = False, links: bool = False) -> list[InputFile]:
+    """What lies before the start: of each file that was there, all of its whole lines."""
+    everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links)
+    return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
+
+
+def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> Iterator[list[InputFile]]:
+    """Groups of ranges, each of so many bytes at most (a line may go over it), and with no file twice."""
+    group: list[InputFile] = []
+    held = 0
+    for one in ranges:
+        length, names = one.ends - one.begins, {other.path for other in group}
+        if group and (held + length > most_bytes or len(group) == most_files or one.path in names):
+            yield group
+            group, held = [], 0
+        group.append(one)
+        held += length
+    if group:
+        yield group
+
+
+def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
+    """Where the file of a range is now, and why the range can't be read, if so. Called when its batch begins and is read."""
+    for path in _places(file, links=links):
+        with suppress(OSError), opened(path) as now:
+            size = os.fstat(now).st_size
+            if of_open(now, path) != file.identity:
+                continue
+            is_packed = packed(file.path)
+            same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
+            return path, None if same else CUT.format(ends=file.ends)
+    return file.place, "the file vanished before it was read"
+
+
+def _places(file: InputFile, *, links: bool) -> Iterator[str]:
+    # The folder is looked through only for one that was renamed.
+    yield regular_file.place(file.place, links=links)
+    for one in _there(Path(file.place).parent, True, links=links):
+        if one.inode == inode(file.identity):
+            yield one.place
+
+
+@dataclass(frozen=True)
+class _There:
+    """What the folder has: its name, where it is opened, and, of what is no file, its kind."""
+
+    path: str
+    place: str
+    modified_ns: int
+    inode: int
+    kind: str | None
+
+
+def _there(folder: Path, with_packed: bool, *, links: bool) -> list[_There]:
+    # Names as in the other inboxes: hidden ones and folders are left alone.
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.startswith((".", "_")) or (packed(entry.name) and not with_packed):
+                    continue
+                now = entry.stat(follow_symlinks=links)
+                if not stat.S_ISDIR(now.st_mode):
+                    place = regular_file.place(entry.path, links=links)
+                    kind = regular_file.kind(now.st_mode)
+                    found.append(_There(entry.path, place, now.st_mtime_ns, now.st_ino, kind))
+    return found
+
+
+def _new(one: _There, known: Mapping[str, Known], most_bytes: int) -> Iterator[InputFile]:
+    path, number = one.path, one.inode
+    if printable(path) != path:
+        yield from _refused(
+            printable(path), f"{number}-name", known, "the file's name is not UTF-8; give it another name"
+        )
+        return
+    if one.kind:
+        yield from _refused(path, f"{number}-kind", known, f"it is no file, but {one.kind}")
+        return
+    try:
+        with opened(one.place) as file:
+            now = os.fstat(file)
+            who = of_open(file, path)
+            if who is None or (seen := known.get(who, Known(0, ""))).refused:
+                return
+            made = InputFile(path, now.st_size, now.st_mtime_ns, 0, None, who, seen.ends, seen.ends, seen.mark)
+            yield from _of_packed(made, one, known) if packed(path) else _of_open(file, made, seen, most_bytes)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # Once it can be read it has another identity, and is read.
+        yield from _refused(path, f"{number}-closed", known, f"the file can't be read: {error.strerror}")
+
+
+def _refused(path: str, who: str, known: Mapping[str, Known], reason: str) -> Iterator[InputFile]:
+    if who not in known:
+        yield InputFile(path, 0, 0, 0, reason, who, mark=who)
+
+
+def _of_open(file: int, made: InputFile, seen: Known, most_bytes: int) -> Iterator[InputFile]:
+    if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
+        yield replace(made, refusal=CUT.format(ends=seen.ends))
+        return
+    end, at = _last_line_end(file, seen.ends, made.size), seen.ends
+    while at < end:
+        stop = end if end - at <= most_bytes else _line_end(file, at + most_bytes - 1, end)
+        yield replace(made, begins=at, ends=stop, lines=_count(file, at, stop), mark=_mark(file, stop))
+        at = stop
+
+
+def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known]) -> Iterator[InputFile]:
+    if made.identity in known:
+        if made.size != made.ends:
+            yield replace(made, refusal="the packed file changed under its name; give new data a new name")
+        return
+    file = accept(one.place, made.path, made.size, made.modified_ns)
+    yield replace(file, identity=made.identity, begins=0, ends=made.size, mark=f"{made.size}")
+
+
+def _mark(file: int, end: int) -> str:
+    begin = max(0, end - MARK)
+    return xxhash.xxh64_hexdigest(os.pread(file, end - begin, begin))
+
+
+def _last_line_end(file: int, start: int, size: int) -> int:
+    """The place after the last line feed in [start, size); `start` when there is none."""
+    at = size
+    while at > start:
+        begin = max(start, at - PIECE)
+        found = os.pread(file, at - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return start
+
+
+def _line_end(file: int, at: int, end: int) -> int:
+    """The place after the first line feed at or after `at`; `end` when there is none before."""
+    while at < end and (data := os.pread(file, min(PIECE, end - at), at)):
+        found = data.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(data)
+    return end
+
+
+def _count(file: int, at: int, stop: int) -> int:
+    lines = 0
+    while at < stop and (data := os.pread(file, min(PIECE, stop - at), at)):
+        lines += data.count(b"\n")
+        at += len(data)
+    return lines

@@ -1,0 +1,76 @@
+"""Entry point: where a pipeline's inbox was, and is; and a person's word on whether its files were moved there.
+
+Nothing but that word is written. Errors: Refused. No Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from onlyonce import settings
+from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.report import Report
+from onlyonce.sources.files import moved_inboxes
+from onlyonce.sources.files.file_identity import identity
+
+Said = Literal["moved", "another"]
+
+
+def look(pipeline: Pipeline, said: Said | None) -> Report:
+    """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it are."""
+    from onlyonce.sources import news
+    from onlyonce.storage import delta
+
+    name, source = pipeline.name, pipeline.source
+    if isinstance(source, Kafka | Custom):
+        raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
+    folder, table = str(settings.inbox(name, source.inbox)), settings.data_dir(name) / "files"
+    there = news.registered(table, ranges=news.in_ranges(pipeline)) if delta.exists(table) else news.Registered({}, {})
+    roots, moved = there.roots(), moved_inboxes.of(name)
+    if said is not None:
+        _refuse_settled(name, folder, roots, moved)
+        if said == "moved" and isinstance(source, Growing):
+            _refuse_copies(pipeline, folder, set(there.known))
+        if said == "another" and folder in moved:
+            raise Refused(
+                f"{folder} is the name of files of {name} that were moved away",
+                data="nothing was changed",
+                hint="give what is new a folder of another name",
+            )
+        moved_inboxes.tell(name, roots[-1] if said == "moved" else folder, folder)
+    facts = {
+        "inbox": folder,
+        "was": moved_inboxes.last(roots, moved) if roots else None,
+        "files known": len(there.marks),
+    }
+    try:
+        facts["named"] = moved_inboxes.named(name, folder, roots, moved_inboxes.of(name))
+    except Refused as error:
+        return Report(f"{name}: its inbox is elsewhere", "asked", facts, {}, [f"{error.what}: {error.hint}"])
+    return Report(f"{name}: its inbox", "told" if said else "asked", facts)
+
+
+def _refuse_settled(name: str, folder: str, roots: list[str], moved: moved_inboxes.Moved) -> None:
+    try:
+        moved_inboxes.named(name, folder, roots, moved)
+    except Refused:
+        return
+    raise Refused(
+        f"the inbox of {name}, {folder}, is where it was",
+        data="nothing was changed",
+        hint=f"nothing to do: onlyonce run {name}",
+    )
+
+
+def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
+    """Files that grow are known by their inodes: a copy is another file, and would be read again from its begin."""
+    first_lines = {who.partition("-")[2] for who in known}
+    for path in sorted(settings.inbox(pipeline.name, folder).glob("[!._]*")):
+        who = identity(path)
+        if who is not None and who not in known and who.partition("-")[2] in first_lines:
+            raise Refused(
+                f"{path} is a copy of a file that was read, and files that grow are known by their inodes",
+                data="nothing was changed; the copy would be read again from its begin",
+                hint="move the folder within its file system (mv), which keeps them",
+            )

@@ -1,0 +1,230 @@
+"""Lines of files with their places: each with the byte at which it begins. Byte ranges, read in parallel.
+
+Spark's text source does not say where a line is. Here a task reads ranges of files and cuts them into lines itself, on
+whole arrays: some megabytes at a time, more only for a line that is longer, and never more than a record may have: of a
+longer one the beginning is kept, and the reason. A range has the lines that *begin* in it, so a file has the same lines
+with the same places however it is cut.
+
+Who calls it: `arrived`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for one that vanished, and for a growing
+one that is another by now. Not promised: that any other change of a file while it is read is noticed here; the count of its
+lines does that (conservation).
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from onlyonce.model import record_size
+from onlyonce.model.errors import Retryable
+from onlyonce.session import worker
+from onlyonce.session.worker import Batches, Work
+from onlyonce.sources.files.listing import opened
+from onlyonce.sources.files.regular_file import NoFile
+
+PIECE = 1 << 22
+RANGE = 1 << 25
+"""How much of a file one task reads at most; small files are read together up to it."""
+MOST = 1 << 62
+NEWLINE = 10
+ARROW = pa.schema(
+    [("oo_line", pa.string()), ("oo_refused", pa.string()), ("oo_file", pa.int64()), ("oo_position", pa.int64())]
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A part of a file: the lines that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
+
+    A packed file is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
+    `inode` the file may be renamed while it is read: another one under its name is not taken for it. A line of more than
+    `most` bytes is told, and not read.
+    """
+
+    path: str
+    key: int
+    start: int
+    end: int
+    size: int
+    packed: bool = False
+    skipped: int = 0
+    inode: int | None = None
+    most: int = record_size.DEFAULT
+
+
+def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
+    """The lines of some ranges, as (oo_line, oo_refused, oo_file, oo_position), and what `read_on` makes of them in the same task."""
+    tasks = list(_together(part for whole in ranges for part in _cut(whole)))
+
+    def of_task(mine: list[Range]) -> Batches:
+        return read_on(batch for part in mine for batch in lines(part))
+
+    return worker.each(spark, tasks, of_task, schema)
+
+
+def packed(path: str, key: int, skipped: int = 0, most: int = record_size.DEFAULT) -> Range:
+    """All of a gzip file. Its places are those of its content."""
+    return Range(path, key, 0, MOST, MOST, packed=True, skipped=skipped, most=most)
+
+
+def lines(part: Range) -> Iterator[pa.RecordBatch]:
+    """The lines of one range, some thousand at a time."""
+    with _opened(part) as file:
+        at = _begin(file, part)
+        begun = _Begun(part.most)
+        left = part.size - file.tell()
+        while at < part.end:
+            data = file.read(min(PIECE, left))
+            left -= len(data)
+            cut = data.rfind(b"\n") + 1
+            if not data:
+                if part.inode is not None and left:
+                    raise _other(part)
+                if begun.bytes:
+                    yield _batch(part, begun.ended(b"\n"), at, begun.dropped)
+                return
+            if not cut:
+                begun.add(data)
+                continue
+            whole, dropped = begun.ended(data[:cut]), begun.dropped
+            begun = _Begun(part.most)
+            begun.add(data[cut:])
+            yield _batch(part, whole, at, dropped)
+            at += len(whole) + dropped
+
+
+class _Begun:
+    """A line that is longer than a piece, as far as it was read. Once it is too long, all but its beginning is dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._pieces = most, list[bytes]()
+        self.bytes = self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        """What comes next of it."""
+        self._pieces.append(data)
+        self.bytes += len(data)
+        if self.bytes > self._most:
+            kept = b"".join(self._pieces)[: 2 * record_size.BEGINNING]
+            self._pieces, self.dropped = [kept], self.bytes - len(kept)
+
+    def ended(self, data: bytes) -> bytes:
+        """It (but what was dropped), its end, and what comes behind."""
+        return b"".join([*self._pieces, data])
+
+
+def _cut(whole: Range) -> Iterator[Range]:
+    if whole.packed:
+        yield whole
+        return
+    # All alike: beside a small rest at the end of each file a core would have nothing to do.
+    parts = -(-(whole.end - whole.start) // RANGE)
+    edges = [whole.start + (whole.end - whole.start) * number // max(parts, 1) for number in range(parts + 1)]
+    for start, end in pairwise(edges):
+        yield replace(whole, start=start, end=end, skipped=whole.skipped if start == whole.start else 0)
+
+
+def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
+    group: list[Range] = []
+    for part in parts:
+        if group and sum(one.end - one.start for one in group) + part.end - part.start > RANGE:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+@contextmanager
+def _opened(part: Range) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    with ExitStack() as held:
+        try:
+            file = held.enter_context(opened(part.path, part.packed))
+        except (FileNotFoundError, NoFile) as error:
+            raise vanished(part.path) from error
+        now = os.fstat(file.fileno())
+        if part.inode is not None and (part.inode != now.st_ino or now.st_size < part.size):
+            raise _other(part)
+        yield file
+
+
+def vanished(path: str) -> Retryable:
+    """What is told of a file that is not there any more, or is no file any more, when a task opens it."""
+    return Retryable(
+        f"{path} vanished while its batch was read",
+        data="nothing is half done",
+        hint="run the same command again: the file becomes one invalid record, or is named if part of it is committed",
+    )
+
+
+def _other(part: Range) -> Retryable:
+    return Retryable(
+        f"{part.path} was renamed, replaced or cut while it was read",
+        data="nothing of this batch is half done",
+        hint="run the same command again: it looks where the file is now",
+    )
+
+
+def _begin(file: IO[bytes] | gzip.GzipFile, part: Range) -> int:
+    """Go to the first line that begins in the range; gives its place."""
+    at = part.start
+    if at:
+        # Behind the end of the range its lines are no matter: each range would look through all of a long one.
+        at = _after_line(file, at - 1, part.end)
+    for _ in range(part.skipped):
+        at = _after_line(file, at, part.size)
+    file.seek(at)
+    return at
+
+
+def _after_line(file: IO[bytes] | gzip.GzipFile, at: int, size: int) -> int:
+    """The place after the line feed that comes next; the file's end when there is none."""
+    file.seek(at)
+    while at < size and (data := file.read(1 << 16)):
+        found = data.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(data)
+    return size
+
+
+def _batch(part: Range, whole: bytes, at: int, dropped: int) -> pa.RecordBatch:
+    """The lines of a piece that begin before the range ends; the piece ends with a line feed. So many bytes of the first line
+    were dropped."""
+    ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
+    begins = np.concatenate([[0], ends + 1])
+    places = begins + at
+    places[1:] += dropped
+    count = int(np.searchsorted(places[:-1], part.end))
+    # Without its line feeds a piece is the texts one after the other, as Arrow has them.
+    texts = whole[: begins[count]].replace(b"\n", b"")
+    offsets = (begins[: count + 1] - np.arange(count + 1)).astype(np.int32)
+    values = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
+    values, reasons = _within(part, values, places[: count + 1])
+    keys = pa.repeat(pa.scalar(part.key, pa.int64()), count)
+    return pa.RecordBatch.from_arrays([values, reasons, keys, pa.array(places[:count], pa.int64())], schema=ARROW)
+
+
+def _within(part: Range, values: pa.Array, places: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+    """The lines, those that are too long by their beginning; and why they are invalid."""
+    sizes = np.diff(places) - 1
+    over = np.flatnonzero(sizes > part.most)
+    if not len(over):
+        return values, pa.nulls(len(values), pa.string())
+    lines: list[bytes] = values.cast(pa.binary()).to_pylist()
+    reasons: list[str | None] = [None] * len(lines)
+    for row in over.tolist():
+        lines[row] = record_size.beginning(lines[row])
+        reasons[row] = record_size.too_large(f"the line at byte {places[row]} of {part.path}", sizes[row], part.most)
+    return pa.array(lines, pa.binary()).view(pa.string()), pa.array(reasons, pa.string())

@@ -1,0 +1,70 @@
+"""Inboxes that were moved: a file is known by the path that it had when its inbox was first read, wherever that folder is now.
+
+The registry keeps those paths. Where a folder of it is now stands in a file beside the registry, written only by a person's
+word (`onlyonce inbox`): a run that finds its inbox elsewhere asks, and never takes what was read for new input.
+
+Who calls it: whatever lists an inbox, opens a registered file, or names one. Errors: Refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from onlyonce import settings
+from onlyonce.model.errors import Refused
+from onlyonce.storage.durable import sync
+
+Moved = Mapping[str, str]
+"""A folder as the registry names it → where it is now."""
+
+
+def of(pipeline: str) -> Moved:
+    """Which folders of a pipeline were moved, and where to."""
+    path = _file(pipeline)
+    told: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    return told
+
+
+def tell(pipeline: str, named: str, folder: str) -> None:
+    """From now on the folder that the registry names so is here."""
+    path = _file(pipeline)
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    partial.write_text(json.dumps({**of(pipeline), named: folder}, indent=1, sort_keys=True))
+    sync(partial)
+    partial.replace(path)
+    sync(path.parent)
+
+
+def place(path: str, moved: Moved) -> str:
+    """Where a registered file is now."""
+    folder, slash, name = path.rpartition("/")
+    return f"{moved[folder]}/{name}" if slash and folder in moved else path
+
+
+def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> str:
+    """How the registry names an inbox; `roots` are the folders of its files, the last one last. Raises Refused where only a
+    person knows."""
+    for name, there in moved.items():
+        if there == folder:
+            return name
+    if not roots or (folder in roots and folder not in moved):
+        return folder
+    raise Refused(
+        f"the inbox of {pipeline} was {last(roots, moved)}, and is {folder} now",
+        data="nothing was read or written; taken for another inbox, each of its files would be read again",
+        hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all of which is "
+        f"new: onlyonce inbox {pipeline} --another",
+    )
+
+
+def last(roots: Collection[str], moved: Moved) -> str:
+    """Where the inbox was when it was last read."""
+    root = list(roots)[-1]
+    return moved.get(root, root)
+
+
+def _file(pipeline: str) -> Path:
+    return settings.data_dir(pipeline) / "inboxes.json"

@@ -1,0 +1,73 @@
+"""Parquet files: their rows some at a time; and what of a file would take more memory to unpack than it is worth.
+
+A value that many rows share is in the file once (a dictionary): 200 rows with one text of 20 MB are two kilobytes. Where such
+texts are long they are left shared; `fitting` measures them before it writes them out.
+
+Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: the bound on what a
+column unpacks to, where the file says less than it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet, types
+
+from onlyonce.sources.files.listing import Damaged
+from onlyonce.sources.files.row_sizes import AT_ONCE
+
+LARGE = 1 << 28
+"""In bytes, what the values of a column in one group of rows may unpack to, however small they are packed."""
+TIMES = 1000
+"""Larger ones may unpack to so many times of what they are packed."""
+
+
+def columns(path: str) -> list[str]:
+    """The names of all columns."""
+    names: list[str] = parquet.read_schema(path).names
+    return names
+
+
+def check(path: str) -> None:
+    """See that no part of a file says that it unpacks to a thousand times its size. Raises Damaged."""
+    metadata = parquet.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        for at in range(metadata.num_columns):
+            part = metadata.row_group(number).column(at)
+            size, packed = part.total_uncompressed_size, part.total_compressed_size
+            if size > max(LARGE, TIMES * packed):
+                raise Damaged(f"the {packed} bytes of its column {part.path_in_schema} unpack to {size}")
+
+
+def rows(path: str, groups: Sequence[int] | None, wanted: list[str], most_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some groups (None: of all) in batches; long texts that rows share may be dictionaries in them."""
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        texts = [field.name for field in file.schema_arrow if field.name in wanted and _is_text(field.type)]
+        for number in range(file.num_row_groups) if groups is None else groups:
+            group = file.metadata.row_group(number)
+            at_once = _at_once(group, most_rows)
+            if at_once * group.total_byte_size <= AT_ONCE or not texts:
+                yield from file.iter_batches(at_once, [number], wanted)
+                continue
+            with parquet.ParquetFile(
+                path, metadata=file.metadata, read_dictionary=texts, page_checksum_verification=True
+            ) as shared:
+                long = at_once * _longest(shared, number, texts) > AT_ONCE
+                yield from (shared if long else file).iter_batches(at_once, [number], wanted)
+
+
+def _at_once(group: parquet.RowGroupMetaData, most_rows: int) -> int:
+    return max(1, min(most_rows, AT_ONCE * group.num_rows // max(group.total_byte_size, 1)))
+
+
+def _longest(shared: parquet.ParquetFile, group: int, texts: list[str]) -> int:
+    """How long the longest text is that rows of a group share. The first row comes with all of them."""
+    first = next(shared.iter_batches(1, [group], texts), None)
+    lengths = [pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in first.columns] if first else []
+    return max(lengths, default=0)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_binary(kind)

@@ -1,0 +1,55 @@
+"""Opening what somebody else has put into a folder: a regular file or an error; no link is followed, and no pipe is waited for.
+
+Whoever may write to an inbox could else have any file read that the driver's user may read. Who calls it: whatever lists or
+reads an inbox. Errors: NoFile, and OSError. Not promised: anything of second names (hard links), which nobody can tell apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+KINDS = (
+    (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
+    (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device file"), (stat.S_ISBLK, "a device file"),
+    (stat.S_ISDIR, "a folder"),
+)  # fmt: skip
+
+
+class NoFile(OSError):
+    """It is there, and is no regular file."""
+
+
+def kind(mode: int) -> str | None:
+    """What a name stands for, by its mode; None for a regular file."""
+    return next((told for is_it, told in KINDS if is_it(mode)), None)
+
+
+def opened(path: str) -> int:
+    """The descriptor of a regular file, to read from it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_file(path, stat.S_IFLNK) from error
+        raise
+    if (mode := os.fstat(file).st_mode) and not stat.S_ISREG(mode):
+        os.close(file)
+        raise _no_file(path, mode)
+    return file
+
+
+def check(path: str) -> None:
+    """The same look, for those who open by name. Raises NoFile."""
+    if not stat.S_ISREG(mode := os.lstat(path).st_mode):
+        raise _no_file(path, mode)
+
+
+def place(path: str, *, links: bool) -> str:
+    """Where a file is opened: itself, or, where links are allowed, what it names."""
+    return os.path.realpath(path) if links else path
+
+
+def _no_file(path: str, mode: int) -> NoFile:
+    return NoFile(errno.EINVAL, f"it is {kind(mode)}", path)

@@ -1,0 +1,197 @@
+"""The inbox of files, by a registry of our own.
+
+Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
+on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
+table `files`; receive streams that table, one of its data files a batch, and reads the files named there.
+The cut into batches is made here, once: by sorted name, `max_files_a_batch` at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce import settings
+from onlyonce.catalog import record_id
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.pipeline import Custom, Pipeline
+from onlyonce.model import releasing
+from onlyonce.model.batch import EPOCH
+from onlyonce.model.errors import Superseded
+from onlyonce.receive import arrived
+from onlyonce.receive.arrived import Lines
+from onlyonce.session import schemas
+from onlyonce.sources import custom, news, registry
+from onlyonce.sources.files import growing, line_reader, moved_inboxes, regular_file, typed_files
+from onlyonce.sources.files.file_identity import inode
+from onlyonce.sources.files.listing import InputFile as InputFile
+from onlyonce.sources.files.listing import changed, packed, records
+from onlyonce.sources.files.moved_inboxes import Moved
+from onlyonce.sources.news import NO_BATCH as NO_BATCH
+from onlyonce.sources.news import Inbox as Inbox
+from onlyonce.sources.parse import parse
+from onlyonce.storage import delta
+
+FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
+RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
+"""Of a source that is read in ranges."""
+LISTINGS = 5
+NO_PLACE = -1
+"""In the place of a position: the file as a whole."""
+
+
+def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
+    """Where a pipeline's files come in, and the registry of an instance."""
+    source = pipeline.source
+    assert not isinstance(source, Kafka)
+    folder = settings.inbox(pipeline.name, source.inbox)
+    table = settings.data_dir(instance) / "files"
+    return Inbox(
+        instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name)
+    )
+
+
+def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
+    """Append what is new in the inbox to the registry; gives the number of new entries.
+
+    The transaction of the append is numbered, so of two drivers that list at once one wins and the other
+    lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
+    The first run of a source that does not start at its begin decides where it starts, in an append before the others.
+    """
+    delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
+    for _ in range(LISTINGS):
+        added = _register_once(inbox, driver, now)
+        if added is not None:
+            return added
+    raise Superseded(
+        f"{inbox.table}: another driver registers the same inbox, {LISTINGS} times in a row",
+        data="each file is registered once, by whichever driver was first",
+        hint="nothing to do while the other one runs",
+    )
+
+
+def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
+    # None: another driver took the number with a listing of its own, or only the start is decided.
+    app_id = f"{inbox.instance}/files"
+    number = (delta.version(inbox.table, app_id) or 0) + 1
+    there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
+    # System time never moves back, whatever the clock does: it decides what may be collected.
+    now = max(now, there.last_seen) if there.last_seen else now
+    news.look_for_folder(inbox, there)
+    start = news.undecided(inbox, there)
+    found, first = ([news.before(inbox)], NO_BATCH) if start else (news.groups(inbox, there), there.batches)
+    if not found:
+        return 0
+    rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
+    appended = registry.append(inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id)
+    return len(rows) if appended and not start else None
+
+
+def _schema(pipeline: Pipeline) -> str:
+    return f"{RANGES if news.in_ranges(pipeline) else FILES}, seen_at timestamp"
+
+
+def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tuple[Any, ...]:
+    file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal)
+    return (*file, f.identity, f.begins, f.ends, f.mark, now) if news.in_ranges(pipeline) else (*file, now)
+
+
+def waiting(inbox: Inbox) -> list[list[InputFile]]:
+    """What a run would register now, in batches; writes nothing."""
+    there = news.Registered({}, {})
+    if delta.exists(inbox.table):
+        there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
+    return news.groups(inbox, news.decided(inbox) if news.undecided(inbox, there) else there)
+
+
+def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
+    """The registry as a stream, one data file (the files of one batch) at a time."""
+    return registry.stream(spark, inbox.table, start)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The files of one batch by name, the batch's number in the registry, and its system time."""
+
+    files: list[InputFile]
+    batch_no: int
+    seen_at: datetime
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of them."""
+        names = [f.path for f in self.files]
+        lines = sum(f.lines for f in self.files)
+        ends = {"first": names[0], "last": names[-1]} if names else {}
+        said = {"batch_no": self.batch_no, "files": len(names), "lines": lines, **ends}
+        released = releasing.among(names)
+        return {**said, "released": released} if released else said
+
+
+def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
+    """The entries of a batch of the registry's stream. There are none in the first batch of an inbox that was empty."""
+    # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+    rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda row: row.path)
+    if not rows:
+        return Listed([], NO_BATCH, datetime.now(UTC))
+    # What lies before the source's start is in the registry, and is no file of a batch.
+    files = [] if rows[0].batch_no == NO_BATCH else [_where(InputFile(*r[1:-1]), moved or {}) for r in rows]
+    return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
+
+
+def _where(file: InputFile, moved: Moved) -> InputFile:
+    now = moved_inboxes.place(file.path, moved)
+    return file if now == file.path else replace(file, moved_to=now)
+
+
+def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
+    """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
+    so that a replay decides the same."""
+    found = {f.path: f.refusal or _changed(pipeline, f) for f in files}
+    return {path: reason for path, reason in found.items() if reason}
+
+
+def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
+    links = pipeline.source.links
+    if file.mark:
+        return growing.located(file, links=links)[1]
+    return None if file.identity else changed(file, links=links)
+
+
+def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]) -> tuple[Lines, int]:
+    """The lines of a batch, or, of a source with columns, its records; and how many there must be.
+
+    The count comes from the registry, counted when the file was accepted: another way than the reader's,
+    so conservation is no tautology (experiments, B12). A file that can't be read counts as one record.
+    """
+    readable = [f for f in files if f.path not in bad]
+    count = records(((f.path, f.lines) for f in files), bad)
+    if pipeline.source.format not in parse.COLUMNS:
+        return Lines([_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None), count
+    rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
+    rows = rows_of(spark, pipeline, readable)
+    return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True)), count
+
+
+def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
+    rows = [(path, reason, record_id.of_file(path), NO_PLACE) for path, reason in sorted(bad.items())]
+    return spark.createDataFrame(rows, schemas.of(arrived.LINE))
+
+
+def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
+    source = pipeline.source
+    key, skipped, most = record_id.of_file(file.identity or file.path), int(source.header), source.max_record_bytes
+    path = regular_file.place(file.place, links=source.links)
+    if file.identity:
+        path = growing.located(file, links=source.links)[0]
+    if packed(file.path):
+        return line_reader.packed(path, key, skipped, most)
+    if file.identity:
+        return line_reader.Range(
+            path, key, file.begins, file.ends, file.ends, inode=inode(file.identity), most=most
+        )  # fmt: skip
+    return line_reader.Range(path, key, 0, file.size, file.size, skipped=skipped, most=most)

@@ -1,0 +1,155 @@
+"""Parquet and Avro files: rows with their numbers, as columns of the declared types.
+
+A file is read to its end, by the same reader and the same rules, when it is registered: one that is cut short, damaged, or of
+other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of rows by whole arrays
+(`parquet_files`); an Avro file by one task (`avro_files`), some thousand records at a time. A row that is too large is `invalid`,
+and the others of its file are not.
+
+Who calls it: `source_files`. Errors: Damaged from `count`; OSError for a file that can't be read, which Spark tries again.
+Not promised: an Avro file that was cut exactly behind a block is shorter and not damaged: its format can't tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.catalog import record_id
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.session import worker
+from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
+from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.parse import fitting
+
+AT_ONCE = 1 << 14
+"""Rows of one Arrow batch at most."""
+PART = 1 << 25
+"""How many bytes one task reads: groups of rows of a large file, or small files together."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`."""
+
+    path: str
+    key: int
+    groups: tuple[int, ...] | None
+    position: int
+    weight: int
+
+
+def counter(pipeline: Pipeline) -> Callable[[str], int]:
+    """Counts the rows of a file as a task would read them; raises Damaged."""
+    read = _reader(pipeline)
+    look_through = parquet_files.check if pipeline.source.format == "parquet" else avro_files.check
+
+    def count(path: str) -> int:
+        try:
+            look_through(path)
+            return sum(batch.num_rows for batch in read(Part(path, 0, None, 0, 0)))
+        except Damaged as error:
+            raise Damaged(f"the {pipeline.source.format} file does not fit the declaration: {error}") from error
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise _damaged(pipeline, error) from error
+        except Exception as error:  # the readers raise whatever a damaged byte leads them to
+            raise _damaged(pipeline, error) from error
+
+    return count
+
+
+def _damaged(pipeline: Pipeline, error: Exception) -> Damaged:
+    said = " ".join(str(error).split())[:200] or type(error).__name__
+    return Damaged(
+        f"the {pipeline.source.format} file is cut short or damaged ({said}); put it in again under a new name"
+    )
+
+
+def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) -> DataFrame:
+    """The rows of some files: `fitting.BESIDE`, and the declared columns."""
+    is_parquet = pipeline.source.format == "parquet"
+    links = pipeline.source.links
+    tasks = list(_together(part for file in files for part in _parts(file, is_parquet, links=links)))
+    of_part = _reader(pipeline)
+
+    def of_task(mine: list[Part]) -> Iterator[pa.RecordBatch]:
+        for part in mine:
+            try:
+                yield from of_part(part)
+            except (FileNotFoundError, regular_file.NoFile) as error:
+                raise line_reader.vanished(part.path) from error
+
+    return worker.each(spark, tasks, of_task, schema(pipeline))
+
+
+def schema(pipeline: Pipeline) -> str:
+    """What `read` gives, in DDL."""
+    return f"{fitting.BESIDE}, {pipeline.schema}"
+
+
+def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
+    wanted = fitting.declared(pipeline.schema)
+    needed = [*pipeline.record_id, pipeline.event_time]
+    rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
+
+    def of_part(part: Part) -> Iterator[pa.RecordBatch]:
+        regular_file.check(part.path)
+        position = part.position
+        of_file = fitting.Place(f"row %s of {part.path}", part.key, pipeline.source.max_record_bytes)
+        for batch, there in rows(part, wanted.names, needed):
+            yield from fitting.fit(batch, there, wanted, of_file, position)
+            position += batch.num_rows
+
+    return of_part
+
+
+Rows = Iterator[tuple[pa.RecordBatch, list[str]]]
+
+
+def _rows_of_parquet(part: Part, wanted: list[str], needed: list[str]) -> Rows:
+    there = parquet_files.columns(part.path)
+    fitting.check_names(there, needed)
+    for batch in parquet_files.rows(part.path, part.groups, [name for name in there if name in wanted], AT_ONCE):
+        yield batch, there
+
+
+def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
+    there = avro_files.columns(part.path)
+    fitting.check_names(there, needed)
+    names = [name for name in there if name in wanted]
+    for records in avro_files.records(part.path, AT_ONCE):
+        yield pa.RecordBatch.from_pydict({name: [row[name] for row in records] for name in names}), there
+
+
+def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterator[Part]:
+    key, path = record_id.of_file(file.path), regular_file.place(file.place, links=links)
+    if not is_parquet or file.size <= PART:
+        yield Part(path, key, None, 0, file.size)
+        return
+    metadata = parquet.read_metadata(path)
+    groups: list[int] = []
+    first = position = weight = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        groups.append(number)
+        position += group.num_rows
+        weight += group.total_byte_size
+        if weight >= PART or number == metadata.num_row_groups - 1:
+            yield Part(path, key, tuple(groups), first, weight)
+            groups, first, weight = [], position, 0
+
+
+def _together(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    group: list[Part] = []
+    for part in parts:
+        if group and sum(one.weight for one in group) + part.weight > PART:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group

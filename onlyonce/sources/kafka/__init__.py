@@ -1,0 +1,1 @@
+"""A topic as a source: what the broker has, which ranges a batch reads, and reading them."""

@@ -1,0 +1,143 @@
+"""What a broker says of a topic, asked by the client that is on Spark's class path. On the driver.
+
+The same client and the same options as Spark's own connector, so that TLS and passwords are given once.
+Errors: Refused for a topic or an option that is not there, Retryable while the brokers do not answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
+from onlyonce.model.batch import to_micros
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.offsets import Seen
+
+ANSWER_MS = "30000"
+"""How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""
+NONE_SO_LATE = -1
+
+
+def options(source: Kafka) -> dict[str, str]:
+    """The options of Kafka's client, with what the environment holds for secrets. Never log them. Raises Refused."""
+    found = {name.removeprefix("kafka."): _resolved(name, value) for name, value in source.options.items()}
+    return found | {"bootstrap.servers": source.servers}
+
+
+def look(spark: SparkSession, source: Kafka) -> Seen:
+    """The topic's id, its first offsets, and the ends of what may be read. Raises Refused where there is no such topic."""
+    found = find(spark, source)
+    if found is None:
+        raise Refused(
+            f"there is no topic {source.topic!r} at {source.servers}",
+            data="nothing was read or written",
+            hint=f"make it: kafka-topics.sh --bootstrap-server {source.servers} --create --topic {source.topic} "
+            "--partitions 4; or correct the declaration",
+        )
+    return found
+
+
+def find(spark: SparkSession, source: Kafka) -> Seen | None:
+    """The same; None where there is no such topic."""
+    with _admin(spark, source) as asking:
+        described = asking.described()
+        if described is None:
+            return None
+        parts = sorted(one.partition() for one in described.partitions())
+        return Seen(described.topicId().toString(), asking.offsets(parts, "earliest"), asking.offsets(parts, "latest"))
+
+
+def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[int, int]:
+    """By partition the first offset whose message has this time or a later one; the end where there is none."""
+    with _admin(spark, source) as asking:
+        found = asking.offsets(sorted(seen.latest), "forTimestamp", (to_micros(time) or 0) // 1000)
+    return {
+        part: seen.latest[part] if offset == NONE_SO_LATE else min(offset, seen.latest[part])
+        for part, offset in found.items()
+    }
+
+
+class _Asking:
+    def __init__(self, jvm: Any, gateway: Any, source: Kafka, admin: Any) -> None:
+        self._jvm, self._gateway, self._source, self._admin = jvm, gateway, source, admin
+
+    def described(self) -> Any:
+        names = self._jvm.java.util.ArrayList()
+        names.add(self._source.topic)
+        try:
+            return self._admin.describeTopics(names).allTopicNames().get().get(self._source.topic)
+        except Py4JJavaError as error:
+            if "UnknownTopicOrPartitionException" in str(error):
+                return None
+            raise
+
+    def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
+        kafka = self._jvm.org.apache.kafka
+        isolation = getattr(kafka.common.IsolationLevel, self._source.isolation.upper())
+        places = {part: kafka.common.TopicPartition(self._source.topic, part) for part in parts}
+        wanted = self._jvm.java.util.HashMap()
+        for place in places.values():
+            wanted.put(place, getattr(kafka.clients.admin.OffsetSpec, which)(*argument))
+        answer = self._admin.listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(isolation)).all().get()
+        return {part: int(answer.get(place).offset()) for part, place in places.items()}
+
+
+@contextmanager
+def _admin(spark: SparkSession, source: Kafka) -> Iterator[_Asking]:
+    context: Any = spark.sparkContext
+    jvm, gateway = context._jvm, context._gateway
+    properties = jvm.java.util.Properties()
+    for name, value in (
+        {"default.api.timeout.ms": ANSWER_MS, "request.timeout.ms": ANSWER_MS} | options(source)
+    ).items():
+        properties.setProperty(name, value)
+    admin = None
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        yield _Asking(jvm, gateway, source, admin)
+    except Py4JJavaError as error:
+        raise _told(source, error) from error
+    finally:
+        if admin is not None:
+            admin.close()
+
+
+def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
+    causes = [error.java_exception]
+    while causes[-1].getCause() is not None:
+        causes.append(causes[-1].getCause())
+    kinds = [cause.getClass().getSimpleName() for cause in causes]
+    message = str(causes[-1].getMessage())
+    # A certificate that nobody has vouched for is told by the layers below, in words of their own.
+    refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
+    if refused:
+        return Refused(
+            f"Kafka at {source.servers} refuses: {refused[0]}: {message}",
+            data="nothing was read or written",
+            hint="correct the options of the declaration, or what the variables that they name hold",
+        )
+    return Retryable(
+        f"Kafka at {source.servers} does not answer: {kinds[-1]}: {message}",
+        data="nothing was read or written",
+        hint="run the same command again when the brokers are up",
+    )
+
+
+def _resolved(name: str, value: str, environment: Mapping[str, str] = os.environ) -> str:
+    if not value.startswith(FROM_ENVIRONMENT):
+        return value
+    variable = value.removeprefix(FROM_ENVIRONMENT)
+    if not environment.get(variable):
+        raise Refused(
+            f"the environment variable {variable} of Kafka's option {name} is not set",
+            data="nothing was read or written",
+            hint=f"set {variable} where the driver runs",
+        )
+    return environment[variable]

@@ -1,0 +1,72 @@
+"""Ranges of a topic, read by Spark's own connector: a bounded read, the same at each attempt.
+
+Who calls it: `source_kafka`. Errors: Refused for a secret that the environment has not; a range that went while it was
+read fails its task (`failOnDataLoss`), which `failures` translates.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.catalog import record_id
+from onlyonce.declare.kafka import Kafka
+from onlyonce.model import record_size
+from onlyonce.model.offsets import Range
+from onlyonce.sources.kafka import kafka_admin
+from onlyonce.sources.parse.parse import BESIDE
+
+TOMBSTONE = "the message has no value (a tombstone)"
+
+
+def messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
+    """The messages of some ranges, as the connector gives them."""
+    first, until = ({str(one.part): getattr(one, end) for one in ranges} for end in ("first", "until"))
+    reader = spark.read.format("kafka").option("assign", json.dumps({source.topic: [one.part for one in ranges]}))
+    reader = reader.option("startingOffsets", json.dumps({source.topic: first}))
+    reader = reader.option("endingOffsets", json.dumps({source.topic: until}))
+    # All cores, also where there are fewer partitions: the id of a message does not depend on the cut.
+    reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
+    reader = reader.option("failOnDataLoss", "true").option("includeHeaders", str(bool(source.headers)).lower())
+    for name, value in kafka_admin.options(source).items():
+        reader = reader.option(f"kafka.{name}", value)
+    return reader.option("kafka.isolation.level", source.isolation).load()
+
+
+def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
+    """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers."""
+    files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
+    # Some producers end a value with a line feed.
+    value = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
+    beside = {name: _header(name) for name in source.headers}
+    if source.key:
+        beside = {source.key: F.col("key").cast("string"), **beside}
+    size: Column = sum(
+        (F.coalesce(F.octet_length(text), F.lit(0)) for text in [F.col("value"), *beside.values()]), F.lit(0)
+    )
+    over = size > source.max_record_bytes
+    bad = F.when(over, _too_large(source, size)).when(F.col("value").isNull(), F.lit(TOMBSTONE))
+    value = F.when(over, F.substring(value, 1, record_size.BEGINNING)).otherwise(value)
+    for name, text in beside.items():
+        named = "key" if name == source.key else f"header {name}"
+        unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
+        bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
+    return messages(spark, source, ranges).select(
+        F.coalesce(value, F.lit("")).alias("oo_line"), bad.alias("oo_refused"), files[F.col("partition")].alias("oo_file"),
+        F.col("offset").alias("oo_position"),
+        *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside],
+    )  # fmt: skip
+
+
+def _too_large(source: Kafka, size: Column) -> Column:
+    place = F.concat(F.lit(f"{source.topic}/"), F.col("partition"), F.lit(" at offset "), F.col("offset"))
+    told = record_size.too_large("the message of %s", "%s", source.max_record_bytes)
+    return F.format_string(told, place, size)
+
+
+def _header(name: str) -> Column:
+    # The last of several of one name, as Kafka's own clients take it.
+    named = F.filter(F.col("headers"), lambda one: one["key"] == name)
+    return F.try_element_at(named, F.lit(-1))["value"].cast("string")

@@ -1,0 +1,240 @@
+"""A topic of Kafka, by a registry of offsets.
+
+The driver asks the broker how far the topic goes, cuts what is new into batches of ranges and appends them to the Delta
+table `ranges`; receive streams that table and reads each batch's ranges with Spark's own connector, as a bounded read. A
+stream of the connector would keep offsets in the checkpoint only: nothing there tells a topic that was made again, a
+lost range, or a new life where to go on, and its start is resolved anew with each checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce import settings
+from onlyonce.catalog import record_id
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.batch import EPOCH
+from onlyonce.model.errors import Refused, Superseded
+from onlyonce.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.receive import arrived
+from onlyonce.receive.arrived import Lines
+from onlyonce.session import schemas
+from onlyonce.sources import registry
+from onlyonce.sources.kafka import kafka_admin, kafka_reader
+from onlyonce.sources.parse.parse import BESIDE
+from onlyonce.storage import delta
+
+SCHEMA = (
+    "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
+    "seen_at timestamp"
+)
+LOOKS = 5
+NO_BATCH = -1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The part of a topic that a bounded run reads, by the times of its messages; None: no bound."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def __str__(self) -> str:
+        return "--".join(time.astimezone(UTC).isoformat() if time else "" for time in (self.start, self.end))
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the source of one instance, and the table `ranges` that remembers its offsets."""
+
+    pipeline: Pipeline
+    source: Kafka
+    instance: str
+    table: Path
+    bounds: Bounds | None = None
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        """Append what is new in the topic to the registry; gives the number of new ranges.
+
+        A bounded run reads what was there at its first look, so that a retry reads the same. Raises Refused for lost
+        messages, and for another range than the one that an unfinished bounded run has.
+        """
+        delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
+        for _ in range(LOOKS):
+            # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
+            app_id = f"{self.instance}/ranges"
+            number = (delta.version(self.table, app_id) or 0) + 1
+            entries = _entries(self.table)
+            if self.bounds is not None and entries.num_rows:
+                _refuse_other(self.instance, self.bounds, str(entries["asked"][0]))
+                return 0
+            found = self._new(spark, _known(entries))
+            if not found:
+                return 0
+            rows = _rows(entries, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), now)
+            if registry.append(self.table, SCHEMA, rows, driver, number, app_id):
+                return len(rows)
+        raise Superseded(
+            f"{self.table}: another driver registers the same topic, {LOOKS} times in a row",
+            data="each range is registered once, by whichever driver was first",
+            hint="nothing to do while the other one runs",
+        )
+
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+        return registry.last_batch(self.table)
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The registry as a stream, a batch at a time."""
+        return registry.stream(spark, self.table, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Ranges:
+        """The ranges of a batch of that stream."""
+        # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+        rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda r: (r.place, r.first))
+        ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
+        if not rows:
+            return Ranges(self, spark, [], NO_BATCH, datetime.now(UTC))
+        return Ranges(self, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
+
+    def waiting(self, spark: SparkSession) -> list[Range]:
+        """What a run would register now; writes nothing."""
+        entries = _entries(self.table) if delta.exists(self.table) else None
+        return self._new(spark, _known(entries) if entries else None)
+
+    def _new(self, spark: SparkSession, known: Known | None) -> list[Range]:
+        seen = kafka_admin.look(spark, self.source)
+        if known is None:
+            return new_ranges(self.source, None, self._bounded(spark, seen), self._started(spark, seen))
+        return new_ranges(self.source, known, seen, {})
+
+    def _started(self, spark: SparkSession, seen: Seen) -> dict[int, int]:
+        start = self.bounds.start if self.bounds and self.bounds.start else self.source.start
+        if isinstance(start, datetime):
+            return kafka_admin.at(spark, self.source, start, seen)
+        # "All input" of a bounded run is more than what comes from now on.
+        return dict(seen.latest if start == "latest" and self.bounds is None else seen.earliest)
+
+    def _bounded(self, spark: SparkSession, seen: Seen) -> Seen:
+        if self.bounds is None or self.bounds.end is None:
+            return seen
+        return Seen(seen.topic_id, seen.earliest, kafka_admin.at(spark, self.source, self.bounds.end, seen))
+
+
+def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None) -> Topic:
+    """The topic of a pipeline, by the registry of an instance."""
+    return Topic(pipeline, source, instance, settings.data_dir(instance) / "ranges", bounds)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of one batch, the batch's number in the registry, and its system time."""
+
+    topic: Topic
+    spark: SparkSession
+    ranges: list[Range]
+    batch_no: int
+    seen_at: datetime
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read: such a batch only stores where the source began."""
+        return not any(one.offsets or one.refusal for one in self.ranges)
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of them."""
+        offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
+        said = {"batch_no": self.batch_no, "lines": sum(one.offsets for one in self.ranges), "offsets": offsets}
+        lost = sum(one.refusal is not None for one in self.ranges)
+        return {**said, "lost": lost} if lost else said
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it is lost at the moment when the batch begins. The batch row keeps it, so that a replay decides the same."""
+        return lost_since(self.topic.source, self.ranges, kafka_admin.find(self.spark, self.topic.source))
+
+    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
+        """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
+
+        Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
+        ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
+        tautology. Raises Refused for lost messages, unless they are to be skipped.
+        """
+        refuse_lost(self.topic.source, facts)
+        left, lost = readable(self.ranges, facts), self._lost(facts)
+        beside = ", ".join(f"{BESIDE}{name} string" for name in self.topic.source.beside)
+        schema = arrived.LINE + (f", {beside}" if beside else "")
+        rows = [
+            ("", reason, file, position, *[None] * len(self.topic.source.beside)) for reason, file, position in lost
+        ]
+        frame = self.spark.createDataFrame(rows, schemas.of(schema))
+        if left:
+            messages = kafka_reader.values(self.spark, self.topic.source, left)
+            frame = frame.union(messages) if lost else messages
+
+        def must(fated: int) -> int:
+            offsets = sum(one.offsets for one in left) + len(lost)
+            return (
+                offsets
+                if fated == offsets
+                else len(lost) + (kafka_reader.messages(self.spark, self.topic.source, left).count() if left else 0)
+            )
+
+        return Lines([], frame), must
+
+    def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
+        # A place below zero is that of no message.
+        found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
+        found += [
+            (facts[one.place]["reason"], one.place, one.first)
+            for one in self.ranges
+            if one.place in facts and one.offsets
+        ]
+        return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
+
+
+def _entries(table: Path) -> pa.Table:
+    return pa.table(DeltaTable(str(table)).to_pyarrow_table()).sort_by(
+        [("batch_no", "ascending"), ("first", "ascending")]
+    )
+
+
+def _known(entries: pa.Table) -> Known | None:
+    if not entries.num_rows:
+        return None
+    first_id, last_id = entries["topic_id"][0].as_py(), entries["topic_id"][-1].as_py()
+    of_last = entries.filter(pc.equal(entries["topic_id"], last_id)).group_by("part").aggregate([("until", "max")])
+    goes_on = dict(zip(of_last["part"].to_pylist(), of_last["until_max"].to_pylist(), strict=True))
+    return Known(first_id, last_id, goes_on)
+
+
+def _rows(entries: pa.Table, batches: list[list[Range]], asked: str, now: datetime) -> list[tuple[Any, ...]]:
+    last, seen = pc.max(entries["batch_no"]).as_py(), pc.max(entries["seen_at"]).as_py()
+    # System time never moves back, whatever the clock does: it decides what may be collected.
+    now = max(now, seen) if seen else now
+    begin = 0 if last is None else last + 1
+    return [
+        (begin + number, one.place, one.topic_id, one.part, one.first, one.until, one.refusal, asked, now)
+        for number, batch in enumerate(batches)
+        for one in batch
+    ]
+
+
+def _refuse_other(instance: str, bounds: Bounds, asked: str) -> None:
+    if str(bounds) != asked:
+        raise Refused(
+            f"the bounded run {instance} is not finished, and reads {asked}; asked is {bounds}",
+            data="nothing was read or written",
+            hint="finish it first by the same command; the next bounded run is another one",
+        )

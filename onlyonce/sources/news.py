@@ -1,0 +1,199 @@
+"""What a source has that its registry does not know yet, in groups of one batch each; and what lies before its start.
+
+No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused for a start that was never decided,
+and those of `custom`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
+from onlyonce.declare.starts import EARLIEST, before_start
+from onlyonce.model.errors import Refused
+from onlyonce.sources import custom
+from onlyonce.sources.files import growing, moved_inboxes, typed_files
+from onlyonce.sources.files.growing import Known
+from onlyonce.sources.files.listing import Counter, InputFile, new_files
+from onlyonce.sources.files.moved_inboxes import Moved
+
+TYPED = ("parquet", "avro")
+NO_BATCH = -1
+"""In the place of a number of the registry: nothing was registered yet. Entries under it lie before the source's start."""
+DECIDED = InputFile("", 0, 0, 0, None)
+"""Stands in the registry for a start that is decided, also where nothing lies before it."""
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Where an instance's input comes in, and the table `files` that remembers it. `moved`: which of its folders are elsewhere now."""
+
+    instance: str
+    folder: Path
+    table: Path
+    max_files_a_batch: int
+    pipeline: Pipeline
+    moved: Moved = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so far,
+    the last system time, and whether it is empty."""
+
+    marks: dict[str, tuple[int, int]]
+    known: dict[str, Known]
+    batches: int = 0
+    last_seen: datetime | None = None
+    empty: bool = True
+
+    def roots(self) -> list[str]:
+        """The folders that files were registered in, the last one last."""
+        return list(dict.fromkeys(path.rpartition("/")[0] for path in reversed(self.marks) if path))[::-1]
+
+
+def registered(table: Path, *, ranges: bool) -> Registered:
+    """What is in the registry; `ranges`: of a source that is read in ranges."""
+    names = [
+        "batch_no",
+        "path",
+        "size",
+        "modified_ns",
+        "seen_at",
+        *(["refusal", "identity", "ends", "mark"] if ranges else ()),
+    ]
+    entries: pa.Table = pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=names)).sort_by("batch_no")
+    rows = {name: entries[name].to_pylist() for name in names if name not in ("seen_at", "batch_no")}
+    marks = zip(rows["size"], rows["modified_ns"], strict=True)
+    last: Any = pc.max(entries["batch_no"]).as_py()
+    return Registered(
+        dict(zip(rows["path"], marks, strict=True)), _known(rows) if ranges else {},
+        NO_BATCH + 1 if last is None else last + 1, pc.max(entries["seen_at"]).as_py(), not entries.num_rows,
+    )  # fmt: skip
+
+
+def in_ranges(pipeline: Pipeline) -> bool:
+    """Whether the source is read in ranges, and not in whole files."""
+    return isinstance(pipeline.source, Growing | Custom)
+
+
+def undecided(inbox: Inbox, there: Registered) -> bool:
+    """Whether this is the first run of a source that does not start at its begin."""
+    return there.empty and inbox.pipeline.source.start != EARLIEST
+
+
+def look_for_folder(inbox: Inbox, there: Registered) -> None:
+    """Make an inbox in the home where nothing was ever read from one; raises Refused where any other is not there."""
+    source = inbox.pipeline.source
+    if isinstance(source, Custom) or inbox.folder.is_dir():
+        return
+    if there.empty and (source.inbox is None or isinstance(source, PubSub)) and not inbox.folder.exists():
+        inbox.folder.mkdir(parents=True, exist_ok=True)
+        return
+    raise Refused(
+        f"the inbox of {inbox.pipeline.name}, {inbox.folder}, is no folder",
+        data="nothing was read or written",
+        hint=f"mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p {inbox.folder}",
+    )
+
+
+def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+    """What is new, cut into batches."""
+    source, most = inbox.pipeline.source, inbox.max_files_a_batch
+    if isinstance(source, Custom):
+        return list(custom.batched(custom.new_ranges(source, there.known), source))
+    if isinstance(source, Growing):
+        found = _as_named(
+            inbox,
+            there,
+            growing.new_ranges(
+                inbox.folder, there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links
+            ),
+        )
+        return list(growing.batched(found, source.max_bytes_a_batch, most))
+    return list(batched_files(_new_files(inbox, there), most))
+
+
+def before(inbox: Inbox) -> list[InputFile]:
+    """What lies before the start: by what is there now for a stream, by what its stream has decided for a bounded run."""
+    if inbox.instance != inbox.pipeline.name:
+        return _as_the_stream(inbox)
+    source = inbox.pipeline.source
+    nothing = Registered({}, {})
+    if isinstance(source, Growing):
+        found = growing.at_start(inbox.folder, source.start, with_packed=source.packed, links=source.links)
+        return [DECIDED, *_as_named(inbox, nothing, found)]
+    if isinstance(source, Custom):
+        ends = custom.ends(source).items()
+        return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
+    return [DECIDED, *(f for f in _new_files(inbox, nothing) if before_start(source.start, f.modified_ns))]
+
+
+def decided(inbox: Inbox) -> Registered:
+    """What the registry would say if the start were decided now."""
+    left_out = before(inbox)
+    marks = {file.path: (file.size, file.modified_ns) for file in left_out}
+    return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out})
+
+
+def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
+    """Groups of at most `size` files, in order."""
+    for start in range(0, len(files), size):
+        yield files[start : start + size]
+
+
+def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
+    pipeline = inbox.pipeline
+    header = ",".join(pipeline.columns()) if pipeline.source.header else None
+    count: Counter | None = typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
+    known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
+    return _as_named(inbox, there, new_files(inbox.folder, known, header, count, links=pipeline.source.links))
+
+
+def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
+    """With the paths by which the registry knows the inbox. Raises Refused where only a person knows whether it does."""
+    folder = str(inbox.folder)
+    name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots(), inbox.moved)
+    return list(files) if name == folder else [replace(one, path=name + one.path.removeprefix(folder)) for one in files]
+
+
+def _as_the_stream(inbox: Inbox) -> list[InputFile]:
+    name = inbox.pipeline.name
+    table = inbox.table.parent.parent / name / inbox.table.name
+    fields = [
+        field
+        for field in InputFile.__dataclass_fields__
+        if field != "moved_to" and (in_ranges(inbox.pipeline) or field in FILE)
+    ]
+    rows = []
+    if (table / "_delta_log").is_dir():
+        rows = (
+            DeltaTable(str(table)).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
+        )
+    if not rows:
+        raise Refused(
+            f"pipeline {name} starts at {inbox.pipeline.source.start}, and no run of its stream has decided where that is",
+            data="nothing was read or written",
+            hint=f"onlyonce run {name} first; a bounded run then starts where the stream did",
+        )
+    return [InputFile(**row) for row in rows]
+
+
+FILE = ("path", "size", "modified_ns", "lines", "refusal")
+
+
+def _known(rows: dict[str, list[Any]]) -> dict[str, Known]:
+    known: dict[str, Known] = {}
+    for who, ends, mark, refusal in zip(rows["identity"], rows["ends"], rows["mark"], rows["refusal"], strict=True):
+        last = known.get(who, Known(0, ""))
+        if ends >= last.ends or refusal:
+            known[who] = Known(max(ends, last.ends), mark, last.refused or bool(refusal))
+    return known

@@ -1,0 +1,184 @@
+"""Columns as a source has them, as the declared ones: by name, whole arrays at a time, and nothing is guessed.
+
+A type fits when every value of it that is there can be held without loss: whole numbers in wider ones, times of any unit in
+microseconds. A text is never read as a number or time: who writes columns knows their types.
+
+Who calls it: `typed_files`, `custom`. Errors: Damaged for a column that does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from onlyonce.declare.pipeline import split_ddl
+from onlyonce.model import record_size
+from onlyonce.model.errors import Refused
+from onlyonce.sources.files import row_sizes
+from onlyonce.sources.files.listing import Damaged
+
+BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
+"""What each row has beside the declared columns: how it begins and the reason, where it is too large; its place; and the names of
+columns that are not declared."""
+_BESIDE = [
+    ("oo_line", pa.string()),
+    ("oo_refused", pa.string()),
+    ("oo_file", pa.int64()),
+    ("oo_position", pa.int64()),
+    ("oo_rest", pa.string()),
+]
+KINDS = {
+    "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_(), "date": pa.date32(),
+    **dict.fromkeys(("tinyint", "byte"), pa.int8()), **dict.fromkeys(("smallint", "short"), pa.int16()),
+    **dict.fromkeys(("int", "integer"), pa.int32()), **dict.fromkeys(("bigint", "long"), pa.int64()),
+    **dict.fromkeys(("float", "real"), pa.float32()), "double": pa.float64(),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")), "timestamp_ntz": pa.timestamp("us"),
+    **dict.fromkeys(("decimal", "dec", "numeric"), pa.decimal128(10, 0)),
+}  # fmt: skip
+BUILT = re.compile(r"(\w+)\s*[<(](.*)[>)]", re.DOTALL)
+
+
+def declared(ddl: str) -> pa.Schema:
+    """The declared columns as Arrow has them. Without a JVM, which Spark's own parser needs. Raises Refused."""
+    return pa.schema([_field(part, " ") for part in split_ddl(ddl)])
+
+
+def _field(part: str, after_name: str) -> pa.Field:
+    name, _, kind = part.strip().partition(after_name)
+    return pa.field(name.strip("` "), _kind(re.sub(r"(?i)\s+(not\s+null|comment\s.*)$", "", kind.strip())))
+
+
+def _kind(text: str) -> pa.DataType:
+    text = text.strip()
+    if known := KINDS.get(text.lower()):
+        return known
+    name, inner = (found[1].lower(), split_ddl(found[2])) if (found := BUILT.fullmatch(text)) else ("", [])
+    if name in ("decimal", "dec", "numeric"):
+        return pa.decimal128(*map(int, inner))
+    if name in ("varchar", "char"):
+        return pa.string()
+    if name == "array":
+        return pa.list_(_kind(inner[0]))
+    if name == "map":
+        return pa.map_(*map(_kind, inner))
+    if name == "struct":
+        return pa.struct([_field(part, ":" if ":" in part else " ") for part in inner])
+    raise Refused(f"a column of type {text!r} can't be read from columns", hint="declare one of Spark's plain types")
+
+
+def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
+    """Raises Damaged when a column is missing without which no record can be known."""
+    if twice := sorted({name for name in there if list(there).count(name) > 1}):
+        raise Damaged(f"it has two columns of the name {twice[0]}")
+    if missing := [name for name in needed if name not in there]:
+        raise Damaged(f"it has no column {missing[0]}; its columns are {', '.join(there)[:300]}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows are from: `told` to people, with %s for a row's number, the `key` that stands for it, and how large a row may be."""
+
+    told: str
+    key: int
+    most: int
+
+
+def fit(
+    batch: pa.RecordBatch, there: Sequence[str], wanted: pa.Schema, place: Place, position: int
+) -> Iterator[pa.RecordBatch]:
+    """A batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns of its file.
+    A row that is too large has a reason and how it begins, and nothing else. Raises Damaged."""
+    sizes = row_sizes.of_rows(batch)
+    over = sizes > place.most
+    for rows in row_sizes.groups(np.where(over, 0, sizes)):
+        some = batch.slice(rows.start, rows.stop - rows.start)
+        yield _fit(some, there, wanted, place, position + rows.start, np.where(over, sizes, 0)[rows])
+
+
+def _fit(
+    batch: pa.RecordBatch,
+    there: Sequence[str],
+    wanted: pa.Schema,
+    place: Place,
+    position: int,
+    over: row_sizes.Sizes,
+) -> pa.RecordBatch:
+    rows, known = batch.num_rows, None
+    values: list[str | None] = [None] * rows
+    reasons: list[str | None] = [None] * rows
+    if over.any():
+        known = pa.array(np.arange(rows), mask=over > 0)
+        for row in np.flatnonzero(over).tolist():
+            values[row] = _beginning(batch.slice(row, 1))
+            reasons[row] = record_size.too_large(place.told % (position + row), int(over[row]), place.most)
+    rest = ", ".join(name for name in there if name not in wanted.names)
+    columns = [
+        pa.array(values, pa.string()), pa.array(reasons, pa.string()), pa.repeat(pa.scalar(place.key, pa.int64()), rows),
+        pc.add(pa.array(np.arange(rows, dtype=np.int64)), position), pa.repeat(pa.scalar(rest or None, pa.string()), rows),
+    ]  # fmt: skip
+    for field in wanted:
+        at = batch.schema.get_field_index(field.name)
+        found = pa.nulls(rows, field.type) if at < 0 else batch.column(at)
+        columns.append(_cast(found if known is None else found.take(known), field))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*_BESIDE, *wanted]))
+
+
+def _beginning(row: pa.RecordBatch) -> str:
+    """How the texts and bytes of a row begin, as JSON."""
+    found = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        value = column[0]
+        if types.is_dictionary(column.type) and value.is_valid:
+            value = column.dictionary[column.indices[0].as_py()]
+        if value.is_valid and hasattr(value, "as_buffer"):
+            found[name] = bytes(value.as_buffer()[: record_size.BEGINNING]).decode("utf-8", "replace")
+    return record_size.beginning(json.dumps(found, ensure_ascii=False).encode()).decode()
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type != field.type and not _fits(array.type, field.type):
+        raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
+    try:
+        cast = array.cast(field.type, safe=not _finer(array.type))
+        cast.validate(full=True)  # texts may be no UTF-8
+    except pa.ArrowInvalid as error:
+        raise Damaged(f"column {field.name}: {str(error)[:300]}") from error
+    return cast
+
+
+def _finer(kind: pa.DataType) -> bool:
+    # What is behind the microseconds is cut off; to Arrow that is no safe cast.
+    return types.is_timestamp(kind) and kind.unit == "ns"
+
+
+def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
+    if types.is_null(there):
+        return True
+    if types.is_nested(wanted):
+        return types.is_nested(there)  # Arrow's cast looks at the parts
+    if types.is_timestamp(wanted):
+        # A time without a zone is UTC, as in receive; one with a zone is no clock time.
+        return types.is_timestamp(there) and (wanted.tz is not None or there.tz is None)
+    if types.is_integer(there):
+        return types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
+    return any(
+        is_it(there) and is_it(wanted)
+        for is_it in (types.is_floating, types.is_decimal, types.is_date, _is_text, _is_bytes)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)

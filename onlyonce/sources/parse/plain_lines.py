@@ -1,0 +1,75 @@
+"""Plain lines, read by Arrow a block at a time, where Spark's parser takes line by line.
+
+Which lines those are (`onlyonce/model/plain.py`) is decided by their text alone: so narrowly that Arrow and Spark's parser give
+the same values. Every other line, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
+left to Spark's parser, whose word is the last on what is invalid. So no fate hangs on what is read here.
+
+Who calls it: `plain_records`. Not promised: which lines are read here; that a line beyond LONGEST ever is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from onlyonce.model import plain
+
+LONGEST = 4096
+"""In bytes. A block is 65,536 lines, which a worker holds a few times over."""
+TYPES = {
+    "string": pa.string(), "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(),
+    "bigint": pa.int64(), "seconds": pa.int64(), "double": pa.float64(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+AS_TEXT = ("date", "timestamp")
+"""Of these JSON has no values: they are read as text and cast."""
+IN_SECONDS = {"timestamp": "seconds"}
+ZONED = r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
+
+Kinds = Mapping[str, str]
+
+
+def read(lines: pa.Array, kinds: Kinds) -> tuple[pa.Array, list[pa.Array]]:
+    """A block of texts → which of them are plain, and the columns of those.
+
+    Times are texts or seconds since 1970: of a block that has both, the fewer are left to Spark's parser.
+    """
+    lines = pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None)
+    form, found = kinds, _found(lines, kinds)
+    if 2 * found.true_count < len(lines):
+        other = {name: IN_SECONDS.get(kind, kind) for name, kind in kinds.items()}
+        form, found = max((form, found), (other, _found(lines, other)), key=lambda each: each[1].true_count)
+    try:
+        return found, _parsed(lines.filter(found), form)
+    except pa.ArrowInvalid:
+        return pa.repeat(pa.scalar(False), len(lines)), [pa.nulls(0, TYPES[kind]) for kind in kinds.values()]
+
+
+def _found(lines: pa.Array, kinds: Kinds) -> pa.Array:
+    return pc.fill_null(pc.match_substring_regex(lines, plain.exact(kinds)), False)
+
+
+def _parsed(lines: pa.Array, kinds: Kinds) -> list[pa.Array]:
+    if not len(lines):
+        return [pa.nulls(0, TYPES[kind]) for kind in kinds.values()]
+    whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+    text = whole.buffers()[2]
+    fields = [(name, pa.string() if kind in AS_TEXT else TYPES[kind]) for name, kind in kinds.items()]
+    table = arrow_json.read_json(
+        pa.BufferReader(text),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1),
+        parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error"),
+    )
+    return [_cast(table.column(name).combine_chunks(), kind) for name, kind in kinds.items()]
+
+
+def _cast(column: pa.Array, kind: str) -> pa.Array:
+    if kind == "timestamp":
+        # A time without a zone is UTC, as in every session of ours; Arrow wants a zone for all of them or for none.
+        zoned = pc.match_substring_regex(column, ZONED)
+        column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    if kind == "seconds":
+        return pc.multiply(column, 1_000_000).cast(TYPES["timestamp"])
+    return column.cast(TYPES[kind])

@@ -1,0 +1,159 @@
+"""Plain lines as records, in blocks: read, identified and packed for their partition, without a row in the JVM.
+
+A block is an Arrow message with the records of one partition of the batch; it waits in a file for its task (`block_files`). A line that is not plain (`plain_lines`), or whose record would not be kept (no id, no event time, one
+before 1970 or too far ahead), goes on as a line: Spark's parser has the last word on it (`parse`). So a block has only valid records, and
+no fate hangs on which lines are in blocks. The ids are those of `parse`, to the bit.
+
+Who calls it: `arrived`. Not promised: where a block is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from onlyonce.catalog import xxh64
+from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.model import plain
+from onlyonce.model.batch import to_micros
+from onlyonce.session import schemas
+from onlyonce.sources.parse import plain_lines
+from onlyonce.sources.parse.parse import BESIDE, BOUND, PLACE
+
+AS_IDS = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp")
+"""The types whose text, of which an id is made, Arrow and Spark write alike."""
+AS_TIMES = ("timestamp", "date")
+LAST_AS_TEXT = 253_402_300_799_999_999
+"""In microseconds, the last instant of the year 9999: Spark writes later ones with a sign."""
+FIRST_TIME = 0
+"""In microseconds, the first valid event time (`parse.FIRST_TIME`)."""
+INSTANT = plain_lines.TYPES["timestamp"]
+FOUND = [("oo_event_time", INSTANT), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_payload", pa.int64())]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a task needs to know to read plain lines: fixed by the declaration and the batch.
+
+    `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
+    valid, in microseconds; `record_id` empty: a record is its place.
+    """
+
+    kinds: Mapping[str, str]
+    beside: Mapping[str, str]
+    record_id: tuple[str, ...]
+    event_time: str
+    latest: int
+    partitions: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the records in a block."""
+        return pa.schema([*((name, plain_lines.TYPES[kind]) for name, kind in self.kinds.items()), *FOUND])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and batches of the other lines, with
+        BOUND, the last event time that is valid: data, since as a number in the plan it would have Spark compile the plan anew for each batch."""
+        for lines in batches:
+            if not lines.num_rows:
+                continue
+            rows, records = self._records(lines)
+            left = np.ones(lines.num_rows, bool)
+            left[rows] = False
+            if left.any():
+                yield self._with(lines.filter(pa.array(left)), pa.nulls(int(left.sum()), pa.binary()))
+            if len(rows):
+                yield self._packed(lines, records)
+
+    def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+        """The rows whose lines are plain and valid, and their records."""
+        of_line = {name: kind for name, kind in self.kinds.items() if name not in self.beside}
+        plain_ones, columns = plain_lines.read(_unrefused(lines), of_line)
+        rows = np.flatnonzero(plain_ones.to_numpy(zero_copy_only=False))
+        found = dict(zip(of_line, columns, strict=True))
+        found |= {name: lines.column(column).take(pa.array(rows)) for name, column in self.beside.items()}
+        time = found[self.event_time].cast(INSTANT)
+        micros = pc.fill_null(time.cast(pa.int64()), self.latest + 1)
+        valid = pc.and_(pc.less_equal(micros, self.latest), pc.greater_equal(micros, FIRST_TIME))
+        for name in self.record_id:
+            valid = pc.and_(valid, found[name].is_valid())
+            if self.kinds[name] == "timestamp":
+                valid = pc.and_(valid, pc.fill_null(pc.less_equal(found[name].cast(pa.int64()), LAST_AS_TEXT), False))
+        columns = [*(found[name] for name in self.kinds), time]
+        if valid.false_count:
+            rows = rows[valid.to_numpy(zero_copy_only=False)]
+            columns = [column.filter(valid) for column in columns]
+        high, low, payload = self._identified(lines, rows, dict(zip(self.kinds, columns, strict=False)))
+        hashes = [pa.array(half.view(np.int64)) for half in (high, low, payload)]
+        return rows, pa.RecordBatch.from_arrays([*columns, *hashes], schema=self.schema)
+
+    def _identified(
+        self, lines: pa.RecordBatch, rows: NDArray[np.int64], columns: Mapping[str, pa.Array]
+    ) -> tuple[xxh64.Hashes, xxh64.Hashes, xxh64.Hashes]:
+        here = pa.array(rows)
+        payload = xxh64.of_texts(lines.column("oo_line").take(here))
+        seeds = [np.full(len(rows), xxh64.SEED, np.uint64), xxh64.of_texts(pa.repeat("low", len(rows)))]
+        if not self.record_id:
+            places = [lines.column(name).take(here).to_numpy() for name in PLACE]
+            high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
+            return high, low, payload
+        for name in self.record_id:
+            text = _text(columns[name], self.kinds[name])
+            seeds = [xxh64.of_texts(text, seed) for seed in seeds]
+        return seeds[0], seeds[1], payload
+
+    def _packed(self, lines: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
+        """One row for each partition that has any."""
+        targets = np.mod(records.column("oo_high").to_numpy(), self.partitions)
+        here = np.unique(targets)
+        parts = [records] if len(here) == 1 else [records.take(pa.array(np.flatnonzero(targets == at))) for at in here]
+        blocks = pa.array([part.serialize().to_pybytes() for part in parts], pa.binary())
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.nulls(len(here), field.type) for field in lines.schema], schema=lines.schema
+        )
+        return self._with(nothing, blocks, here)
+
+    def _with(
+        self, lines: pa.RecordBatch, blocks: pa.Array, targets: NDArray[np.int64] | None = None
+    ) -> pa.RecordBatch:
+        target = pa.nulls(len(blocks), pa.int32()) if targets is None else pa.array(targets.astype(np.int32))
+        bound = pa.repeat(pa.scalar(self.latest, INSTANT), len(blocks))
+        return lines.append_column("block", blocks).append_column("target", target).append_column(BOUND, bound)
+
+
+def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
+    """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format, leave
+    all to Spark's parser."""
+    kinds = {field.name: field.dataType.simpleString() for field in schemas.of(pipeline.schema).fields}
+    source = pipeline.source
+    beside = source.beside if isinstance(source, Kafka) else ()
+    of_line = [kind for name, kind in kinds.items() if name not in beside]
+    if source.format != "json" or not of_line or not {*of_line} <= {*plain.EXACT}:
+        return None
+    if any(kinds[name] != "string" for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
+        return None
+    if any(kinds[name] not in AS_IDS for name in pipeline.record_id):
+        return None
+    latest = to_micros(system_time + pipeline.max_ahead)
+    assert latest is not None
+    named = {name: f"{BESIDE}{name}" for name in beside}
+    return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions)
+
+
+def _unrefused(lines: pa.RecordBatch) -> pa.Array:
+    reasons = lines.column("oo_refused")
+    value = lines.column("oo_line")
+    return value if reasons.null_count == len(reasons) else pc.if_else(reasons.is_valid(), None, value)
+
+
+def _text(column: pa.Array, kind: str) -> pa.Array:
+    """A column without nulls, as Spark's cast to string has it."""
+    if kind == "timestamp":
+        return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*Z\z", "")
+    return column.cast(pa.string())

@@ -1,0 +1,59 @@
+"""The registry of a source: an append-only Delta table in which the driver notes what is new, cut into batches once.
+
+Receive streams that table, one of its data files (one batch) at a time, and reads what it names. So a replay, a second
+driver and a new life read the same. Who calls it: `source_files`, `source_kafka`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.session import schemas
+from onlyonce.storage import delta, own_tables
+
+
+def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
+    """Append entries, whose first column is the number of their batch, one data file for each batch.
+
+    The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
+    """
+    names = schemas.of(schema).names
+    batches = groupby(rows, key=itemgetter(0))
+    files = [[dict(zip(names, row, strict=True)) for row in batch] for _, batch in batches]
+    content = hashlib.sha256(repr([row[:-1] for row in rows]).encode()).hexdigest()[:32]
+    commit = delta.Commit(app_id, number, f"{app_id}/{number}", driver.epoch, content)
+    try:
+        own_tables.append_rows(files, table, commit)
+    except InvariantBroken:
+        return False
+    return True
+
+
+def last_batch(table: Path) -> int | None:
+    """The number of the last batch that was registered; None before the first. No JVM needed."""
+    for version in range(delta.latest(table), -1, -1):
+        if files := delta.added(table, version):  # a commit of another kind, such as new columns, adds none
+            numbers = [parquet.read_table(file.path, columns=["batch_no"])["batch_no"] for file in files]
+            return max(int(pc.max(one).as_py()) for one in numbers)
+    return None
+
+
+def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:
+    """A registry as a stream, one data file (one batch) at a time."""
+    return (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .option("startingVersion", start)
+        .load(str(table))
+    )

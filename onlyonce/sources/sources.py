@@ -1,0 +1,124 @@
+"""What receive asks of a source, and the source of a pipeline.
+
+Any source is a registry (`registry`): new input is noted there, cut into batches once, and a batch of it is read as often
+as need be, each time the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.receive.arrived import Lines
+from onlyonce.sources import registry
+from onlyonce.sources.files import source_files
+from onlyonce.sources.files.source_files import Inbox
+from onlyonce.sources.kafka.source_kafka import Bounds, topic_of
+
+
+class Cut(Protocol):
+    """One batch of a registry."""
+
+    @property
+    def batch_no(self) -> int:
+        """Its number in the registry; NO_BATCH where nothing was registered yet."""
+
+    @property
+    def seen_at(self) -> datetime:
+        """Its system time."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of it."""
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it can't be read at the moment when the batch begins."""
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """Its lines; and, given how many records have a fate, how many must."""
+
+
+class Source(Protocol):
+    """Where the records of an instance come from."""
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        """Note what is new; gives how many entries."""
+
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The registry as a stream, a batch at a time."""
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        """What a batch of that stream names."""
+
+
+def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None) -> Source:
+    """The source of an instance. `bounds` are those of a bounded run."""
+    if isinstance(pipeline.source, Kafka):
+        if max_files:
+            raise Refused(
+                f"{pipeline.name} reads a topic: it has no files to count",
+                hint="Kafka(max_offsets_a_batch=…) in the declaration says how much one batch takes",
+            )
+        return topic_of(pipeline, pipeline.source, instance, bounds)
+    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files))
+
+
+@dataclass(frozen=True)
+class _Files:
+    pipeline: Pipeline
+    inbox: Inbox
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        return source_files.register(spark, self.inbox, driver, now)
+
+    def last_batch(self) -> int | None:
+        return registry.last_batch(self.inbox.table)
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        return source_files.stream(spark, self.inbox, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        return _Listed(self.pipeline, spark, source_files.listed(batch, self.inbox.moved))
+
+
+@dataclass(frozen=True)
+class _Listed:
+    pipeline: Pipeline
+    spark: SparkSession
+    found: source_files.Listed
+
+    @property
+    def batch_no(self) -> int:
+        return self.found.batch_no
+
+    @property
+    def seen_at(self) -> datetime:
+        return self.found.seen_at
+
+    @property
+    def empty(self) -> bool:
+        return not self.found.files
+
+    def summary(self) -> dict[str, Any]:
+        return self.found.summary()
+
+    def unreadable(self) -> dict[str, Any]:
+        return source_files.unreadable(self.pipeline, self.found.files)
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        lines, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
+        return lines, lambda _: read

@@ -1,0 +1,54 @@
+"""Which masters of Spark are taken, and by which address their executors reach the driver. No Spark is imported.
+
+The driver runs where it is started (deploy mode client): its jars, its files and its secrets are there. Who calls it:
+`onlyonce.spark_options`, `onlyonce.airflow.spark_job`. Errors: Refused for what can't work, before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+
+from onlyonce.model.errors import Refused
+
+LOOPBACK = "127.0.0.1"
+TAKEN = "local[N], spark://host:port, or yarn, with the driver on this machine (deploy mode client)"
+
+
+def refuse_master(master: str, deploy_mode: str | None = None) -> None:
+    """Raise Refused, by name, for a master or a deploy mode that is not supported."""
+    kind = master.partition("://")[0].partition("[")[0]
+    if (deploy_mode or "client") != "client":
+        raise Refused(
+            f"Spark's deploy mode {deploy_mode} is not supported",
+            data="nothing was started",
+            hint=f"a driver elsewhere finds neither our jars nor our secrets. Supported: {TAKEN}",
+        )
+    if kind not in ("local", "spark", "yarn"):
+        raise Refused(
+            f"Spark's master {master} is not supported",
+            data="nothing was started",
+            hint=f"Spark Connect and Kubernetes are no masters of ours yet. Supported: {TAKEN}",
+        )
+
+
+def driver_host(master: str) -> str | None:
+    """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark:// this
+    machine's address on the way to the master. None: Spark chooses, by this machine's name."""
+    if named := os.environ.get("ONLYONCE_DRIVER_HOST"):
+        return named
+    if master.startswith("local"):
+        return LOOPBACK
+    found = re.match(r"spark://(\[[^]]+\]|[^:,/]+):(\d+)", master)
+    return _on_the_way_to(found[1].strip("[]"), int(found[2])) if found else None
+
+
+def _on_the_way_to(host: str, port: int) -> str | None:
+    try:
+        [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # of a datagram: nothing is sent
+            return str(way.getsockname()[0])
+    except OSError:
+        return None  # the master's name is not known here: Spark says so itself

@@ -1,0 +1,139 @@
+"""A query's checkpoint and its lineage in the log must be of one mind. Protocol step 1."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from onlyonce.model.errors import Refused
+
+OLD_COPY = "the checkpoint was restored from an older copy, or the log from a newer one"
+
+
+def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
+    """Make the checkpoint of a new lineage, or see that the one there is the registered one.
+
+    Spark keeps a `metadata` file that is there already (experiments, B18). Raises Refused when it was
+    lost or swapped.
+    """
+    if is_its_own(folder, lineage, checkpoint_id, begun):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".metadata.{uuid4().hex}"  # two drivers may start at once
+    partial.write_text(json.dumps({"id": str(checkpoint_id)}))
+    partial.replace(folder / "metadata")
+
+
+def is_its_own(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
+    """Whether the checkpoint is there and is the registered one; False for a lineage that has none yet. Raises Refused
+    when it was lost or swapped."""
+    there = identity(folder)
+    if there == str(checkpoint_id):
+        return True
+    way_out = f"put it back, or start a new life from the log: onlyonce lineage new {lineage.rsplit('/', 1)[0]}"
+    if there is not None:
+        raise Refused(
+            f"the checkpoint at {folder} is {there}, but lineage {lineage} is bound to {checkpoint_id}",
+            data="nothing was read or written; with another checkpoint the same batch ids would mean other data",
+            hint=f"the folder was swapped or copied. {way_out}",
+        )
+    if begun is not None:
+        raise Refused(
+            f"the checkpoint of lineage {lineage} is gone from {folder}, but its batches up to {begun} are in the log",
+            data="nothing was read or written; a new checkpoint would begin at batch 0 and write everything again",
+            hint=way_out,
+        )
+    return False
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed driver left half written before the first batch had an offset: beside it Spark would refuse
+    to begin that batch, at every run. One that still writes is fenced; it loses its file and ends."""
+    if last(folder, "offsets") >= 0:
+        return
+    for kind in ("offsets", "commits"):
+        for partial in (folder / kind).glob(".*"):
+            partial.unlink(missing_ok=True)
+
+
+def identity(folder: Path) -> str | None:
+    """The id in the checkpoint's `metadata` file; None when there is none. Raises Refused when unreadable."""
+    try:
+        return str(json.loads((folder / "metadata").read_text())["id"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(
+            f"the file {folder / 'metadata'} is damaged: {error}",
+            data="nothing was read or written",
+            hint="restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new",
+        ) from error
+
+
+def compare(folder: Path, lineage: str, committed: int | None) -> None:
+    """Require a checkpoint that is whole, and that the log's last committed batch is its last, or one more.
+    Raises Refused.
+
+    One more: the driver died between the end of the batch and Spark's own commit file.
+    """
+    in_checkpoint = last(folder, "commits")
+    _whole(folder, lineage)
+    if (committed if committed is not None else -1) - in_checkpoint in (0, 1):
+        return
+    behind = committed is None or committed < in_checkpoint
+    raise Refused(
+        f"lineage {lineage}: the log's last committed batch is {committed}, the checkpoint's is {in_checkpoint}",
+        data="nothing was read or written. " + (
+            "The log is behind: batches are in the tables that it does not know" if behind
+            else "The checkpoint is behind: it would replay batches that are committed"
+        ),
+        hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them from one "
+        "moment (a new life would write again what the log has forgotten)" if behind
+        else f"{OLD_COPY}; restore both from one moment, or: onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+    )  # fmt: skip
+
+
+def _whole(folder: Path, lineage: str) -> None:
+    # Spark reads the last two offsets and the last commit; what is wrong with them it says without a way out.
+    planned, done = last(folder, "offsets"), last(folder, "commits")
+    wanted = [("offsets", n) for n in range(max(done - 1, 0), planned + 1)] + [("commits", done)]
+    problem = f"offsets/{done} is missing" if planned < done else None
+    for kind, number in wanted:
+        if number >= 0 and problem is None:
+            problem = _problem(folder / kind / str(number))
+    if problem:
+        raise Refused(
+            f"the checkpoint of lineage {lineage} at {folder} is damaged: {problem}",
+            data="nothing was read or written",
+            hint="restore the checkpoint from a copy of the same moment, or start a new life from the log: "
+            f"onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+        )
+
+
+def _problem(file: Path) -> str | None:
+    name = f"{file.parent.name}/{file.name}"
+    try:
+        version, *lines = file.read_text().strip().splitlines() or [""]
+        for line in lines:
+            json.loads(line)
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except ValueError as error:
+        return f"{name} can't be read: {error}"
+    # Offsets are metadata and one line for each source; a commit is one line.
+    needed = 2 if file.parent.name == "offsets" else 1
+    return None if version.startswith("v") and len(lines) >= needed else f"{name} is cut short"
+
+
+def last(folder: Path, kind: str) -> int:
+    """The highest batch in `offsets` or `commits`; -1 before the first."""
+    names = [p.name for p in (folder / kind).glob("[0-9]*")] if (folder / kind).is_dir() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def offsets(folder: Path, batch_id: int) -> tuple[dict[str, object], str]:
+    """The (only) source's offset of a batch and the hash of its whole offsets file."""
+    text = (folder / "offsets" / str(batch_id)).read_text()
+    return json.loads(text.strip().splitlines()[-1]), hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,249 @@
+"""Commits to Delta that can be repeated, and the look afterwards that they are what was meant. Protocol step 4.
+
+Delta keeps only the highest txnVersion of a txnAppId and skips a write at or below it without a word. So
+each write is followed by a comparison of what is there (the commit's userMetadata) with what was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import tenacity
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from onlyonce.model.errors import InvariantBroken, Retryable
+
+RECENT = 20
+"""How many commits back the look usually goes; when the commit is older, all of the history is read."""
+
+KEEP_ALL = {
+    "delta.appendOnly": "true",
+    # Streams of new outputs and new lives start at an old version, so the log must reach back (experiments, B17).
+    "delta.logRetentionDuration": "interval 3650 days",
+}
+"""The properties of the platform's own tables, `files` and `events`."""
+
+SKIPPING = "delta.dataSkippingStatsColumns"
+"""The property of a table that names the columns by which files are skipped."""
+
+CONFLICT = (
+    "DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete", "DELTA_METADATA_CHANGED", "MetadataChangedException",
+    "DELTA_PROTOCOL_CHANGED", "ProtocolChangedException",
+)  # fmt: skip
+CONFLICTS = 20
+"""How often a write is tried while other commits come between."""
+WAIT_FOR_OTHERS = tenacity.wait_random_exponential(multiplier=0.2, max=5)
+
+LOG = "_delta_log"
+STAGED = "_staged_commits"
+"""A folder that Delta 4.4 makes in the log's, before the first commit."""
+MADE_UNTIL = tenacity.stop_after_delay(30)
+MADE_WAIT = tenacity.wait_random(0.1, 1)
+"""Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
+
+LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One Delta commit: its transaction id and version, and the note that tells what it holds."""
+
+    app_id: str
+    version: int
+    unit: str
+    epoch: int
+    content: str
+
+    def note(self) -> str:
+        """The commit's userMetadata."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Added:
+    """One data file of a commit, with the values of its partition columns."""
+
+    path: Path
+    partition: dict[str, str]
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a Delta table."""
+    return (path / LOG).is_dir() and any((path / LOG).glob("*.json"))
+
+
+def make(
+    path: Path, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
+) -> None:
+    """Make an empty table if there is none; drivers at once make one, and what a killed one has left is no table.
+
+    Raises what Delta says of a folder that holds something else.
+    """
+
+    def create() -> None:
+        from delta.tables import DeltaTable as SparkTable
+
+        builder = SparkTable.createIfNotExists(session).location(str(path)).addColumns(frame_schema)
+        for key, value in properties.items():
+            builder = builder.property(key, value)
+        try:
+            (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
+        except Exception:
+            # One of the drivers makes the table, the others are told of a conflict.
+            if not exists(path):
+                raise
+
+    if exists(path):
+        return
+    made_by_another = tenacity.retry_if_exception(lambda _: exists(path) or _only_begun(path))
+    try:
+        for attempt in tenacity.Retrying(retry=made_by_another, stop=MADE_UNTIL, wait=MADE_WAIT, reraise=True):
+            with attempt:
+                create()
+    except Exception:
+        # The log's folder comes before its first commit: if there is none after all this time, its maker was killed.
+        if not _only_begun(path):
+            raise
+        _clear(path / LOG)
+        create()
+
+
+def _clear(log: Path) -> None:
+    # A folder goes only when it is empty: should its maker live after all and commit just now, its commit stays.
+    with suppress(OSError):
+        for entry in log.glob(".*"):
+            entry.unlink(missing_ok=True)
+        if (log / STAGED).exists():
+            (log / STAGED).rmdir()
+        log.rmdir()
+
+
+def _only_begun(path: Path) -> bool:
+    inside = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    return inside == [LOG] and all(
+        entry.name.startswith(".") or entry.name == STAGED for entry in (path / LOG).iterdir()
+    )
+
+
+def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str], *, replayed: bool = False) -> int:
+    """Append rows once; gives the table's version that holds them. For `replayed` and errors see `once`."""
+
+    def write() -> None:
+        writer = frame.write.format("delta").mode("append").option("userMetadata", commit.note())
+        writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
+        (writer.partitionBy(*partition_by) if partition_by else writer).save(str(path))
+
+    return once(path, commit, write, replayed=replayed)
+
+
+def replace(frame: DataFrame, path: Path, commit: Commit, where: str) -> None:
+    """Put rows in the place of those that the predicate names, in one commit. To be called by `once`."""
+    writer = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
+    writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
+    writer.option("userMetadata", commit.note()).save(str(path))
+
+
+def _until_alone(path: Path, write: Callable[[], None]) -> None:
+    # Delta judges by the files that a commit has read: an append to one of the same dates is a conflict (experiments, A9).
+    try:
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_conflict),
+            stop=tenacity.stop_after_attempt(CONFLICTS),
+            wait=WAIT_FOR_OTHERS,
+            reraise=True,
+        ):
+            with attempt:
+                write()
+    except Exception as error:
+        if not _is_conflict(error):
+            raise
+        raise Retryable(
+            f"{path}: others committed to the same files {CONFLICTS} times while a batch was written",
+            data="nothing of this commit is in the table",
+            hint="run the same command again; it happens beside a backfill or OPTIMIZE that is at work for long",
+        ) from error
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return any(mark in str(error) for mark in CONFLICT) and not any(mark in str(error) for mark in LOST_ANSWER)
+
+
+def once(path: Path, commit: Commit, write: Callable[[], None], *, replayed: bool = False) -> int:
+    """Write unless it is there, again where others came between; then find the commit and compare. Gives its version.
+
+    replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
+               where `delta.setTransactionRetentionDuration` is set
+
+    Of two drivers that commit the same transaction one gets an error, and it may be the live one: that
+    error is a lost answer (experiments, A8), and the look decides. Raises InvariantBroken when something
+    else is there under this transaction, or a later one; Retryable when others come between for ever.
+    """
+    known = version(path, commit.app_id)
+    if (known is None or known < commit.version) and not (replayed and find(path, commit)):
+        try:
+            _until_alone(path, write)
+        except Exception as error:
+            if not any(mark in str(error) for mark in LOST_ANSWER):
+                raise
+    there = find(path, commit)
+    if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
+        raise InvariantBroken(
+            f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
+            f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
+            data="Delta skipped the write without a word; the rows of this unit are not in the table as meant",
+            hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
+        )
+    return there[0]
+
+
+def version(path: Path, app_id: str) -> int | None:
+    """The highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
+    return DeltaTable(str(path)).transaction_version(app_id) if exists(path) else None
+
+
+def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
+    """(table version, note) of the commit with this transaction id and version."""
+    table = DeltaTable(str(path))
+    for limit in (RECENT, None):
+        for entry in table.history(limit):
+            note = _note(entry.get("userMetadata"))
+            if (note.get("app_id"), note.get("version")) == (commit.app_id, commit.version):
+                return int(entry["version"]), note
+    return None
+
+
+def added(path: Path, version: int) -> list[Added]:
+    """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
+    files = [action["add"] for action in _entry(path, version) if "add" in action]
+    return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
+
+
+def noted(path: Path, version: int) -> dict[str, Any]:
+    """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
+    infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
+    return _note(infos[0].get("userMetadata") if infos else None)
+
+
+def _entry(path: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / LOG / f"{version:020}.json").read_text().splitlines()]
+
+
+def latest(path: Path) -> int:
+    """The table's version now; -1 without a table."""
+    return DeltaTable(str(path)).version() if exists(path) else -1
+
+
+def _note(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,15 @@
+"""Put on the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.land`, `onlyonce.sinks.files.local_store`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """It is there after a power cut too. Raises OSError of the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,34 @@
+"""What a team has switched on in a Delta table that is no part of what this platform maintains or counts without Spark.
+
+Who calls it: `maintain`, the audit of the data. Errors: none of its own.
+"""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+KNOWN = frozenset(
+    {"appendOnly", "invariants", "timestampNtz", "checkConstraints", "generatedColumns", "changeDataFeed"}
+)
+"""The features of a table under which all that is done here, without Spark, is right."""
+NAMES = {
+    "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
+    "inCommitTimestamp": "in-commit timestamps",
+}  # fmt: skip
+BROUGHT = {"domainMetadata"}
+"""Comes with another one and has no switch of its own."""
+
+
+def only_for_spark(table: DeltaTable) -> list[str]:
+    """The features under which only Spark may compact or vacuum a table, in words."""
+    protocol = table.protocol()
+    return _named({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - KNOWN)
+
+
+def unreadable(table: DeltaTable) -> list[str]:
+    """Those under which only Spark can count its rows."""
+    return _named({*(table.protocol().reader_features or ())} - KNOWN)
+
+
+def _named(features: set[str]) -> list[str]:
+    return [NAMES.get(feature, feature) for feature in sorted(features - BROUGHT)]

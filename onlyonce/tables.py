@@ -1,0 +1,112 @@
+"""Reports, rows and errors, shown: rich tables for people, JSON for scripts.
+
+Who calls it: `onlyonce.cli`, `onlyonce.operate.audit` and the demo. It reads nothing and decides nothing; no errors.
+Not promised: the exact look. Scripts take `--json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.report import Report
+
+Row = dict[str, Any]
+
+_WIDTH_IN_A_PIPE = 240
+# The raw content of an invalid record may be a line without end; JSON has all of it.
+_LONGEST_CELL = 300
+# Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
+_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rows"))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where to write. A pipe has no width, and cutting columns to 80 would lose what was asked for."""
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH_IN_A_PIPE)
+
+
+def show_report(report: Report, out: Console) -> None:
+    """A report: its facts in one line, each of its tables, its warnings."""
+    out.print(Text(report.title, style="bold"))
+    if report.facts:
+        out.print(Text("  ".join(f"{name}: {plain(value)}" for name, value in report.facts.items())))
+    for name, rows in report.tables.items():
+        show_rows(rows, out, title=name.replace("_", " "))
+    for warning in report.warnings:
+        out.print(Text(f"! {warning}", style="yellow"))
+
+
+def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows") -> None:
+    """Rows as a table: the columns of the first row, numbers to the right. Columns without a value are left out."""
+    if not rows:
+        out.print(Text(f"{title}: {empty}" if title else empty, style="dim"))
+        return
+    names = [n for n in rows[0] if any(row[n] is not None for row in rows)] or list(rows[0])
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        values = [row[name] for row in rows]
+        table.add_column(Text(name), justify="right" if _are_numbers(values) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text(_cell(name, row[name]), style=_style(row[name])) for name in names])
+    out.print(table)
+
+
+def show_error(error: OnlyonceError, out: Console) -> None:
+    """The three lines of an error: what happened, what it means for the data, what to do next."""
+    out.print(Text(error.what, style="bold red"), soft_wrap=True)
+    for label, text in (("data", error.data), ("next", error.hint)):
+        if text:
+            out.print(Text.assemble((f"  {label}: ", "dim"), text), soft_wrap=True)
+
+
+def as_json(value: Report | Sequence[Row]) -> str:
+    """A report or rows as JSON; times in ISO 8601, anything else that JSON lacks as its text."""
+    plain_value = value.as_dict() if isinstance(value, Report) else list(value)
+    return json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False)
+
+
+def plain(value: Any) -> str:
+    """A value as people read it: times in UTC, fractions with two digits, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float | Decimal):
+        return f"{value:.2f}" if value % 1 else f"{value:.0f}"
+    if isinstance(value, datetime):
+        return _time(value)
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+
+
+def _cell(column: str, value: Any) -> str:
+    text = f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
+    return text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "…"
+
+
+def _time(value: datetime) -> str:
+    utc = value if value.tzinfo is None else value.astimezone(UTC)
+    return f"{utc:%Y-%m-%d %H:%M:%S}" + ("" if value.tzinfo is None else "Z")
+
+
+def _for_json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value) if value % 1 else int(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(v is None or (isinstance(v, int | float | Decimal) and not isinstance(v, bool)) for v in values)
+
+
+def _style(value: Any) -> str:
+    return "red" if value is False else ""

@@ -1,0 +1,32 @@
+"""Entry point: does a pipeline's source keep its contract? What `onlyonce conform` does; see jobs/SOURCES.md.
+
+All that the source has now is read three times, and nothing is written but a scratch folder, which is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from onlyonce.declare import loading as declarations
+from onlyonce.model.report import Report
+
+
+def main(argv: list[str]) -> Report:
+    """Check one pipeline's source; the report's warnings are what is wrong. Raises the platform's errors."""
+    parser = argparse.ArgumentParser(prog="onlyonce.testing.conform", description=__doc__)
+    parser.add_argument("pipeline")
+    parser.add_argument("--master", help="Spark's master")
+    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
+    asked = parser.parse_args(argv)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+
+    from onlyonce.session import session
+    from onlyonce.testing import conformance
+
+    spark = session.start(f"onlyonce conform {pipeline.name}", asked.master)
+    with tempfile.TemporaryDirectory(prefix="onlyonce-conform-") as scratch:
+        found = conformance.check(spark, pipeline, Path(scratch))
+    facts = {"records": found.records, "batches": found.batches, "keeps its contract": not found.problems}
+    return Report(f"{pipeline.name}: its source, read at once, in batches and again", "", facts, {}, found.problems)

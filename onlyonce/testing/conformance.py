@@ -1,0 +1,148 @@
+"""Does a source keep its contract? Read in pieces, each piece twice, and at once: the same records with the same ids.
+
+It goes the product's own way (registry, ranges, readers, ids), on scratch registries; nothing of the pipeline is touched. All
+ids are held in memory: try it on a part of the data, which must not change meanwhile.
+
+Who calls it: `onlyonce.testing.conform`, and the tests of whoever has a source. Errors: Refused for what is no source at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce import settings
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
+from onlyonce.declare.starts import EARLIEST
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.receive import arrived, block_files
+from onlyonce.session.failures import translate
+from onlyonce.sources.files import source_files
+from onlyonce.sources.files.source_files import Listed
+from onlyonce.sources.news import Inbox
+
+Rows = Counter[tuple[str, int, str | None]]
+"""(id, hash of the content, why it is invalid)."""
+PIECES = 5
+AT_ONCE = 1 << 60
+ALL: dict[str, Any] = {"start": EARLIEST}
+NOBODY = Driver("conformance", 0, 0, "conformance")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How many records a source has given, and what is wrong with it."""
+
+    records: int
+    batches: int
+    problems: list[str]
+
+
+def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
+    """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's."""
+    now = datetime.now(UTC)
+    problems: list[str] = []
+    whole: Rows = Counter()
+    pieces: Rows = Counter()
+    batches = 0
+    try:
+        for listed in _batches(spark, _of_size(pipeline, AT_ONCE), scratch / "bounded", now):
+            whole += _rows(spark, pipeline, listed, now, problems, scratch)
+        size = max(1, _weight(scratch / "bounded", pipeline) // PIECES)
+        for listed in _batches(spark, _of_size(pipeline, size), scratch / "stream", now):
+            first, again = (_rows(spark, pipeline, listed, now, problems, scratch) for _ in range(2))
+            if first != again:
+                problems.append(f"a replay of batch {listed.batch_no} gives other records: {_differ(first, again)}")
+            pieces += first
+            batches += 1
+    except Exception as error:
+        known = translate(error)
+        if not isinstance(known, InvariantBroken):
+            raise known from error
+        problems.append(str(known))
+        return Verdict(pieces.total(), batches, list(dict.fromkeys(problems)))
+    if whole != pieces:
+        problems.append(f"read at once and read in batches are not the same records: {_differ(whole, pieces)}")
+    ids = Counter({key: 0 for key, _, _ in whole})
+    for (key, _, reason), number in whole.items():
+        ids[key] += number if reason is None else 0
+    if not _may_repeat(pipeline) and (twice := [key for key, number in ids.items() if number > 1]):
+        problems.append(
+            f"{len(twice)} ids are those of several records, {twice[0]} for one, and it says it needs no dedup"
+        )
+    return Verdict(whole.total(), batches, list(dict.fromkeys(problems)))
+
+
+def _may_repeat(pipeline: Pipeline) -> bool:
+    """Whether two records may have one id: then the later one is a re-delivery."""
+    source = pipeline.source
+    return source.needs_dedup if isinstance(source, Custom) else not pipeline.by_position
+
+
+def _of_size(pipeline: Pipeline, size: int) -> Pipeline:
+    source = pipeline.source
+    if isinstance(source, Growing):
+        return replace(pipeline, source=replace(source, max_bytes_a_batch=size, start=EARLIEST))
+    if isinstance(source, Custom):
+        return replace(pipeline, source=replace(source, max_records_a_batch=size, start=EARLIEST))
+    if isinstance(source, Kafka):
+        raise Refused(
+            f"{pipeline.name} reads a topic, whose reader is the platform's own",
+            hint="onlyonce conform asks sources of files, and readers of your own",
+        )
+    return replace(pipeline, source=replace(source, max_files_a_batch=size, **ALL if isinstance(source, Files) else {}))
+
+
+def _batches(spark: SparkSession, pipeline: Pipeline, scratch: Path, now: datetime) -> Iterator[Listed]:
+    source = pipeline.source
+    assert not isinstance(source, Kafka)
+    table = scratch / pipeline.name / "files"
+    folder = settings.inbox(pipeline.name, source.inbox)
+    inbox = Inbox(pipeline.name, folder, table, source.max_files_a_batch, pipeline)
+    source_files.register(spark, inbox, NOBODY, now)
+    entries = spark.read.format("delta").load(str(table))
+    last = entries.agg(F.max("batch_no")).collect()[0][0]
+    for number in range(0 if last is None else last + 1):
+        yield source_files.listed(entries.filter(F.col("batch_no") == number))
+
+
+def _weight(scratch: Path, pipeline: Pipeline) -> int:
+    entries = DeltaTable(str(scratch / pipeline.name / "files")).to_pyarrow_table().to_pylist()
+    kind = pipeline.source
+    if not isinstance(kind, Growing | Custom):
+        return len(entries)
+    return sum(entry["ends"] - entry["begins"] for entry in entries)
+
+
+def _rows(
+    spark: SparkSession, pipeline: Pipeline, listed: Listed, now: datetime, problems: list[str], scratch: Path
+) -> Rows:
+    bad = source_files.unreadable(pipeline, listed.files)
+    lines, count = source_files.lines(spark, pipeline, listed.files, bad)
+    with block_files.folder(scratch / "blocks", NOBODY.epoch) as folder:
+        rows = _as_rows(arrived.rows(spark, lines, pipeline, now, folder))
+    if rows.total() != count:
+        problems.append(
+            f"batch {listed.batch_no} has {rows.total()} records, and {count} were counted when it was listed"
+        )
+    return rows
+
+
+def _as_rows(records: DataFrame) -> Rows:
+    key = F.concat(F.lower(F.lpad(F.hex("oo_high"), 16, "0")), F.lower(F.lpad(F.hex("oo_low"), 16, "0")))
+    table = records.select(key.alias("key"), "oo_payload", "oo_reason").toArrow()
+    return Counter(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True))
+
+
+def _differ(one: Rows, other: Rows) -> str:
+    missing, more = one - other, other - one
+    return f"{missing.total()} are missing and {more.total()} are other, of {one.total()}"

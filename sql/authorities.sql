@@ -1,0 +1,36 @@
+-- identity --
+-- Which database this is.
+SELECT id FROM onlyonce_private.this_database
+
+-- own --
+-- Whose a lineage is in this database: the platform that came first.
+INSERT INTO onlyonce_private.owners AS known (lineage, platform) VALUES (:lineage, :platform)
+ON CONFLICT ON CONSTRAINT owners_one_for_each_lineage DO UPDATE SET platform = known.platform
+RETURNING platform
+
+-- remember --
+-- A database in which a lineage may have units from now on. Which one it was is kept from the first time.
+INSERT INTO onlyonce_private.authorities AS known (lineage, authority, database_id)
+VALUES (:lineage, :authority, :database_id)
+ON CONFLICT ON CONSTRAINT authorities_once DO UPDATE SET database_id = coalesce(known.database_id, excluded.database_id)
+RETURNING database_id
+
+-- remembered --
+-- Where units of some lineages may be beside the platform's own database.
+SELECT lineage, authority, database_id FROM onlyonce_private.authorities
+WHERE lineage = ANY (:lineages) ORDER BY authority, lineage
+
+-- settled --
+-- Where units of batches may be whose units in the platform's log were removed; a lineage's batches are committed in order.
+SELECT a.lineage, a.authority, a.database_id, max(b.batch_id) AS upto
+FROM onlyonce_private.authorities a JOIN onlyonce_private.batches b USING (lineage)
+WHERE b.units_removed IS NOT NULL GROUP BY 1, 2, 3 ORDER BY a.authority, a.lineage
+
+-- newest --
+-- The highest batch of a lineage with a unit in this database.
+SELECT max(batch_id) AS batch_id FROM onlyonce_private.units WHERE lineage = :lineage
+
+-- remove_units --
+-- The units of a lineage's batches up to one, some at a time.
+DELETE FROM onlyonce_private.units WHERE unique_id = ANY (ARRAY(
+    SELECT unique_id FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id <= :upto LIMIT :at_once))

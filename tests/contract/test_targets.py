@@ -1,0 +1,172 @@
+"""A table or folder has the rows of one output of one instance, however it is spelled. On the real PostgreSQL."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from onlyonce import settings
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, Sink
+from onlyonce.model.errors import Refused
+from onlyonce.operate import drop
+from onlyonce.session.run_context import RunContext
+from onlyonce.sinks import own_target
+from tests.contract.conftest import Log, shared
+from tests.contract.shop import SHOP
+
+__all__ = ["shared"]
+ELSEWHERE = "TEST_SECOND_NAME"
+"""A variable that holds the URL of the platform's own database, by another address."""
+
+
+def pipeline(name: str, sink: Sink) -> Pipeline:
+    """One with one output `all`, to a sink."""
+    shop = declarations.load([Path(SHOP)])["shop"]
+    return dataclasses.replace(shop, name=name, outputs=(Output(name="all", transform="a:b", sink=sink),))
+
+
+def claim(log: Log, name: str, sink: Sink, instance: str | None = None) -> None:
+    """What a run does before it makes the table of its output."""
+    declared, no_session = pipeline(name, sink), Any
+    context = RunContext(no_session, declared, instance or name, "run", log.database)  # type: ignore[arg-type]
+    with own_target.claimed(context, declared.outputs[0]):
+        make(log, sink)
+
+
+def make(log: Log, sink: Sink) -> None:
+    """The table of a sink, where its writer would make it."""
+    if isinstance(sink, Delta):
+        rows = pa.table({"n": [1]})
+        write_deltalake(str(settings.tables_dir() / (sink.path or "")), rows, mode="ignore")
+    elif isinstance(sink, Postgres):
+        schema = sink.table.split(".")[0]
+        log.rows(
+            f'CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE IF NOT EXISTS {schema}."{sink.table[len(schema) + 1 :]}" ()'
+        )
+
+
+def spellings(log: Log) -> list[tuple[Sink, Sink]]:
+    """Pairs that are one target, or one inside the other."""
+    return [
+        (Delta(path="a/all"), Delta(path="a//./all/")),
+        (Delta(path="a/all"), Delta(path=str(settings.tables_dir() / "a" / "all"))),
+        (Delta(path="a/all"), Delta(path="link/all")),
+        (Delta(path="a/all"), Delta(path="a")),
+        (Delta(path="a"), Delta(path="a/all")),
+        (Delta(path="a/all"), FileSink(path="../tables/a/all")),
+        (FileSink(path="s3://bucket/all?region=x"), FileSink(path="s3a://bucket//all/")),
+        (Postgres(table="results.all"), Postgres(table="results.all", connection=ELSEWHERE)),
+        (Postgres(table=f"results.{'n' * 63}a"), Postgres(table=f"results.{'n' * 63}b")),
+    ]
+
+
+@pytest.fixture
+def platform(shared: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A platform where nobody has a target; its database has a second address, a folder of its tables a link."""
+    shared.rows("TRUNCATE onlyonce_private.targets")
+    monkeypatch.setenv(ELSEWHERE, shared.url.replace("127.0.0.1", "localhost"))
+    (settings.tables_dir() / "a").mkdir(parents=True, exist_ok=True)
+    link = settings.tables_dir() / "link"
+    if not link.exists():
+        link.symlink_to(settings.tables_dir() / "a")
+    return shared
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_target_of_another_pipeline_is_refused_at_run_with_its_owner(platform: Log, number: int) -> None:
+    """Whichever spelling came first; the owner itself goes on."""
+    first, second = spellings(platform)[number]
+    claim(platform, "mill", first)
+    claim(platform, "mill", first)
+
+    with pytest.raises(Refused, match="belongs to mill/all") as refused:
+        claim(platform, "shop", second)
+
+    assert "onlyonce drop mill --output all" in refused.value.hint
+    assert platform.rows("SELECT instance FROM onlyonce_private.targets") == [("mill",)]
+
+
+@pytest.mark.parametrize("number", [n for n in range(9) if n != 7])
+def test_two_declared_outputs_of_one_target_are_refused_where_they_are_read(
+    platform: Log, number: int, tmp_path: Path
+) -> None:
+    """Before any run, without a database: so a database is known by its variable or address there."""
+    first, second = spellings(platform)[number]
+    source = (
+        "import dataclasses\nfrom onlyonce.declare.pipeline import *\nfrom tests.support.shop import SHOP\n"
+        "def of(name, sink):\n"
+        "    return dataclasses.replace(SHOP, name=name, outputs=(Output(name='all', transform='a:b', sink=sink),))\n"
+        f"PIPELINES = [of('mill', {first!r}), of('shop', {second!r})]\n"
+    ).replace("import *", "import Delta, FileSink, Output, Postgres")
+    (tmp_path / "declared.py").write_text(source)
+
+    with pytest.raises(Refused, match="write to one target") as refused:
+        declarations.load([tmp_path / "declared.py"])
+
+    assert "mill/all" in refused.value.what
+    assert "shop/all" in refused.value.what
+
+
+def test_targets_that_only_look_alike_are_two(platform: Log) -> None:
+    """A name that begins with another one's; capitals, which PostgreSQL keeps; the same table name in two schemas;
+    a bounded run, which has a target of its own."""
+    sinks: list[Sink] = [
+        Delta(path="a/all"), Delta(path="a/all2"), Postgres(table="results.all"), Postgres(table="results.All"),
+        Postgres(table="other.all"), FileSink(path="a/all"), FileSink(path="s3://bucket/all"),
+    ]  # fmt: skip
+    for number, sink in enumerate(sinks):
+        claim(platform, f"p{number}", sink)
+        claim(platform, f"p{number}", sink, instance=f"p{number}@1")
+    assert platform.rows("SELECT count(*) FROM onlyonce_private.targets") == [(2 * len(sinks),)]
+
+
+def test_another_declaration_lets_the_old_target_go(platform: Log) -> None:
+    """Once the output runs with it; who waited may have it then."""
+    claim(platform, "mill", Delta(path="a/all"))
+    claim(platform, "mill", Delta(path="a/new"))
+    claim(platform, "shop", Delta(path="a/all"))
+    with pytest.raises(Refused, match="belongs to shop/all"):
+        claim(platform, "mill", Delta(path="a/all"))
+
+
+def test_a_drop_lets_a_target_go_with_its_rows(platform: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """While the table is left with its rows nobody writes beside them; a drop with the tables frees it."""
+    (tmp_path / "none.py").write_text("PIPELINES = []\n")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
+    mill = pipeline("mill", Delta(path="a/all"))
+    monkeypatch.setattr(declarations, "transform", lambda _: claim)
+    platform.start("mill", "all")
+    no_session: Any = None
+    RunContext(no_session, mill, "mill", "run", platform.database).kept_declaration("all")
+    claim(platform, "mill", Delta(path="a/all"))
+
+    drop.main(["mill", "--yes"])
+    with pytest.raises(Refused, match="belongs to mill/all"):
+        claim(platform, "shop", Delta(path="a//all"))
+    drop.main(["mill", "--tables", "--yes"])
+
+    claim(platform, "shop", Delta(path="a//all"))
+
+
+@pytest.mark.parametrize(
+    "sink", [Delta(path="gone/all"), Postgres(table="gone.all"), Postgres(table="gone.All", connection=ELSEWHERE)]
+)
+def test_a_table_that_was_deleted_is_not_made_again_without_a_word(platform: Log, sink: Sink) -> None:
+    """The log says that all its rows are there, and the stream would write the newest ones only. A new target is another matter."""
+    claim(platform, "mill", sink)
+    claim(platform, "mill", sink)
+    shutil.rmtree(settings.tables_dir() / "gone", ignore_errors=True)
+    platform.rows("DROP SCHEMA IF EXISTS gone CASCADE")
+
+    with pytest.raises(Refused, match="is gone") as refused:
+        claim(platform, "mill", sink)
+
+    assert "onlyonce drop mill --output all --tables" in refused.value.hint
+    claim(platform, "mill", Delta(path="gone/other"))

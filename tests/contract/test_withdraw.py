@@ -1,0 +1,179 @@
+"""A begun batch of an output whose checkpoint is lost: what a new life withdraws, what it must not, and whom it fences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from onlyonce import settings
+from onlyonce.commitlog import batches, declared, lineages, units
+from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.declared import Declared
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import Content, UnitId
+from onlyonce.run import lineage, withdraw
+from tests.contract.conftest import Log, plan_of
+from tests.contract.shop import commit
+
+EMPTY = pa.table({"shop": pa.array([], pa.string())})
+ROW = pa.table({"shop": ["a"]})
+TABLE = "delta:shop/per_shop"
+LEAVES = {
+    "a witness before its commit": ("witness", "append", TABLE, 1),
+    "units without rows": ("data", "append", "postgres::results.per_shop", 0),
+    "an upsert": ("data", "upsert", "postgres::results.per_shop", 1),
+    "files without a pane": ("data", "FileSink()", "files:shop/per_shop", 1),
+}
+STAYS = {
+    "an append": ("data", "append", "postgres::results.per_shop", 1),
+    "an increment": ("data", "increment", "postgres::results.per_shop", 1),
+    "rows in the outbox": ("data", "post", "webhook:there", 1),
+}
+
+
+class Output:
+    """The output per_shop of a platform, with a batch that has begun; its sink is what the log says it was declared as."""
+
+    def __init__(self, log: Log, write: str, target: str) -> None:
+        self.log, self.driver = log, log.start("shop", "per_shop")
+        parts = {"outputs": {"per_shop": {"write": write, "target": target}}}
+        run(log.database, lambda conn: declared.keep(conn, Declared("shop", "per_shop", "d1", parts)))
+        run(log.database, lambda conn: batches.begin(conn, self.driver, "shop", plan_of(self.driver), Frontier()))
+        self.app_id = f"{self.driver.lineage}/per_shop"
+        self.table = settings.tables_dir() / "shop" / "per_shop"
+
+    def unit(self, kind: Any, rows: int) -> None:
+        """Commit a unit of the batch."""
+        name = UnitId(self.driver.lineage, 0, "per_shop", 0)
+
+        def work(conn: Any) -> None:
+            units.claim(conn, units.Claim(name, self.driver.epoch, "driver", kind))
+            units.fill(conn, name, Content(rows, "hash"))
+
+        run(self.log.database, work)
+
+    def left(self) -> Counter[Any]:
+        """What the log has of the batch, and of the files of its units."""
+        return self.log.multiset(
+            "SELECT 'batch' FROM onlyonce_private.batches UNION ALL SELECT 'unit' FROM onlyonce_private.units "
+            "UNION ALL SELECT 'file' FROM onlyonce_private.files"
+        )
+
+    def file(self) -> None:
+        """Record a file of the batch, as a unit of sharded files does; it has no pane yet."""
+        self.log.rows(
+            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, place, "
+            "temporary, name, rows, bytes, checksum) VALUES ('shop', 'per_shop', %s, 0, 0, 0, 1, 'p', 't', 'n-{pane}', 1, 1, 'c')",
+            self.driver.lineage,
+        )
+
+
+@pytest.fixture
+def home(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Log:
+    """The log of a platform that is this process's."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
+    return log
+
+
+@pytest.mark.parametrize("kind", LEAVES)
+def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) -> None:
+    """No unit, file or batch is left of it, and the old lineage is closed."""
+    sort, write, target, rows = LEAVES[kind]
+    output = Output(home, write, target)
+    commit(output.table, EMPTY, "another", 0)
+    output.unit(sort, rows)
+    output.file()
+
+    lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter()
+    live = run(home.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    assert live is not None
+    assert live.lineage == "shop/per_shop/2"
+
+
+@pytest.mark.parametrize("kind", STAYS)
+def test_what_a_new_life_would_write_twice_is_not_withdrawn(home: Log, kind: str) -> None:
+    """Its rows are where readers see them."""
+    sort, write, target, rows = STAYS[kind]
+    output = Output(home, write, target)
+    output.unit(sort, rows)
+
+    with pytest.raises(Refused):
+        lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter([("batch",), ("unit",)])
+
+
+def test_a_witness_whose_rows_are_in_the_table_is_not_withdrawn(home: Log) -> None:
+    """The table's transaction says whether they are."""
+    output = Output(home, "append", TABLE)
+    output.unit("witness", 1)
+    commit(output.table, ROW, output.app_id, 0)
+
+    with pytest.raises(Refused):
+        lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter([("batch",), ("unit",)])
+
+
+def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(home: Log) -> None:
+    """No epoch fences a table: a driver that wakes between the look and the mark has its rows there, and its unit must stay.
+    The next attempt sees them."""
+    output = Output(home, "append", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    output.unit("witness", 1)
+    take = withdraw.take
+
+    def woken(*arguments: Any) -> None:
+        commit(output.table, ROW, output.app_id, 0)
+        take(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(withdraw, "take", woken)
+        with pytest.raises(Retryable):
+            lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter([("batch",), ("unit",)])
+    left = run(home.database, lambda conn: withdraw.left(conn, output.driver, "shop", "per_shop", 0))
+    assert [withdraw.is_written(one, output.driver, 0) for one in left] == [True]
+
+
+def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
+    """Its transaction is taken before its unit goes: also by a new life that was killed between, and is asked for again."""
+    output = Output(home, "append", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    output.unit("witness", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lineage.new("shop/per_shop", yes=True)
+    assert output.left() == Counter([("batch",), ("unit",)])
+
+    lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter()
+    assert DeltaTable(str(output.table)).transaction_version(output.app_id) == 0
+    assert DeltaTable(str(output.table)).to_pyarrow_table().num_rows == 0
+
+
+def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:
+    """The transaction that it has taken in `events` is not taken for the batch's rows."""
+    driver = home.start("shop", "receive")
+    run(home.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))
+    events = settings.data_dir("shop") / "events"
+    commit(events, EMPTY, "another", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lineage, "_relive", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lineage.new("shop/receive", yes=True)
+
+    lineage.new("shop/receive", yes=True)
+
+    assert home.rows("SELECT count(*) FROM onlyonce_private.batches") == [(0,)]

@@ -1,0 +1,41 @@
+"""What a team installs: one wheel, built from this checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, as `pip wheel` makes it, by the build backend that the environment has."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True)
+    [made] = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
+    """Names like jobs, dags and plugins are those of a team's own folders."""
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"onlyonce"}
+    assert {"onlyonce/py.typed", "onlyonce/sql/inspect.sql", "onlyonce/airflow/page/templates/base.html"} <= set(names)
+
+
+def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
+    """As executors do that get the wheel by `--py-files`."""
+    asked = "from onlyonce import Pipeline; from onlyonce.commitlog.migrate import migrations; print(len(migrations('platform')))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {asked}"],
+        cwd=wheel.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert int(done.stdout) == len(list((ROOT / "sql" / "migrations" / "platform").glob("*.sql")))

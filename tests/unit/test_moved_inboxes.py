@@ -1,0 +1,67 @@
+"""Whose files are those of an inbox that is elsewhere: asked of a person, and never taken for new input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onlyonce.model.errors import Refused
+from onlyonce.sources.files import moved_inboxes
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a registry's folder."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    (tmp_path / "data" / "shop").mkdir(parents=True)
+    return tmp_path
+
+
+def named(folder: str, *roots: str) -> str:
+    """How the registry names it, by what was told."""
+    return moved_inboxes.named("shop", folder, roots, moved_inboxes.of("shop"))
+
+
+def test_an_inbox_that_is_where_it_was_needs_no_word() -> None:
+    """Also the first one, and one of two that a registry from before has."""
+    assert named("/a") == "/a"
+    assert named("/a", "/a") == "/a"
+    assert named("/a", "/a", "/b") == "/a"
+
+
+def test_a_folder_that_no_file_was_read_from_is_asked_about() -> None:
+    """With both answers."""
+    with pytest.raises(Refused, match="the inbox of shop was /a, and is /b now") as asked:
+        named("/b", "/a")
+    assert "--moved" in asked.value.hint
+    assert "--another" in asked.value.hint
+
+
+def test_moved_files_keep_their_names_however_often_they_move() -> None:
+    """And are found where they are now; also when they are back."""
+    moved_inboxes.tell("shop", "/a", "/b")
+    assert named("/b", "/a") == "/a"
+    assert moved_inboxes.place("/a/x y", moved_inboxes.of("shop")) == "/b/x y"
+    assert moved_inboxes.place("/other/x", moved_inboxes.of("shop")) == "/other/x"
+    with pytest.raises(Refused, match="was /b, and is /a now"):
+        named("/a", "/a")
+    moved_inboxes.tell("shop", "/a", "/a")
+    assert named("/a", "/a") == "/a"
+
+
+def test_another_folder_is_named_as_it_is() -> None:
+    """Beside the one that was moved, whose files stay known."""
+    moved_inboxes.tell("shop", "/a", "/b")
+    moved_inboxes.tell("shop", "/c", "/c")
+    assert named("/c", "/a") == "/c"
+    assert named("/b", "/a", "/c") == "/a"
+
+
+def test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about() -> None:
+    """It has a whole path now, and its files are known by the old one."""
+    with pytest.raises(Refused, match="was in, and is /home/in now"):
+        named("/home/in", "in")
+    moved_inboxes.tell("shop", "in", "/home/in")
+    assert named("/home/in", "in") == "in"
+    assert moved_inboxes.place("in/a", moved_inboxes.of("shop")) == "/home/in/a"

@@ -1,0 +1,66 @@
+"""The settings of a session, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onlyonce import spark_options
+from onlyonce.model.errors import Refused
+from onlyonce.spark_master import refuse_master
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of jars as `make env` leaves it."""
+    (tmp_path / "delta-spark_4.2_2.13-4.4.0.jar").touch()
+    monkeypatch.setattr(spark_options, "JARS", tmp_path)
+    monkeypatch.setattr(spark_options, "CLASSES", tmp_path / "spark.jsa")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("master", "there", "used"), [
+    ("local[2]", True, True), ("local[2]", False, False), ("spark://host:7077", True, False),
+])  # fmt: skip
+def test_the_archive_of_classes_is_used_by_a_local_master_that_has_one(
+    jars: Path, master: str, there: bool, used: bool
+) -> None:
+    """Another machine's driver may have another JVM, and one without the file starts as ever."""
+    if there:
+        (jars / "spark.jsa").touch()
+
+    assert ("spark.driver.extraJavaOptions" in spark_options.options(master)) is used
+
+
+@pytest.mark.parametrize("master", ["k8s://https://host:6443", "sc://host:15002", "mesos://host:5050", "yarn-cluster"])
+def test_a_master_that_cannot_work_is_refused_by_its_name(jars: Path, master: str) -> None:
+    """Before a JVM is started, with those that are taken."""
+    with pytest.raises(Refused, match=master) as refused:
+        spark_options.options(master)
+
+    assert "spark://host:port" in refused.value.hint
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077", "yarn"])
+def test_a_driver_in_the_cluster_is_refused(jars: Path, master: str) -> None:
+    """Its jars and its secrets are here."""
+    spark_options.options(master)
+    refuse_master(master, "client")
+    with pytest.raises(Refused, match="deploy mode cluster"):
+        refuse_master(master, "cluster")
+
+
+@pytest.mark.parametrize(("master", "host"), [
+    ("local[2]", "127.0.0.1"), ("spark://127.0.0.1:7077", "127.0.0.1"), ("spark://127.0.0.2:7077,other:7077", None),
+    ("spark://no-such-host.invalid:7077", None), ("yarn", None),
+])  # fmt: skip
+def test_the_drivers_address_is_one_that_its_executors_reach(
+    jars: Path, monkeypatch: pytest.MonkeyPatch, master: str, host: str | None
+) -> None:
+    """The loopback for nobody but a local master, and one there; else on the way to the master, or Spark's own choice."""
+    monkeypatch.delenv("ONLYONCE_DRIVER_HOST", raising=False)
+    chosen = spark_options.options(master).get("spark.driver.host")
+    assert chosen == host or (master.startswith("spark://127.0.0.2") and chosen in ("127.0.0.1", "127.0.0.2"))
+    monkeypatch.setenv("ONLYONCE_DRIVER_HOST", "by-name")
+    assert spark_options.options(master)["spark.driver.host"] == "by-name"
