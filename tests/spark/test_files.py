@@ -96,15 +96,13 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
     known = events(0, 9) + events(1, 3) + events(2, 1)
     platform.put("user_counts", "a.jsonl", known[:10])
     platform.put("user_counts", "b.jsonl", known[10:])
-    struck: list[str] = []
 
     def strike(name: str) -> None:
-        if name == "output-before-end" and not platform.sql("SELECT 1 AS n FROM onlyonce.files").empty and not struck:
-            struck.append(name)
+        if name == "output-before-end" and not platform.sql("SELECT 1 AS n FROM onlyonce.files").empty:
             raise failpoints.FailPoint(name)
 
-    monkeypatch.setattr("onlyonce.outputs.outputs.passing", strike)
-    with pytest.raises(Exception, match="output-before-end"):
+    with monkeypatch.context() as striking, pytest.raises(Exception, match="output-before-end"):
+        striking.setattr("onlyonce.outputs.outputs.passing", strike)
         platform.run("user_counts", "--close")
     before = winners(platform)
     assert before
