@@ -1,0 +1,42 @@
+"""The pages that people read, and the blocks of code in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from onlyonce.settings import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(
+    r"^(?P<left><!-- not run: .+ -->\n\n?)?^ *```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code, and where it begins. A block behind `<!-- not run: why -->` is left out by whoever runs blocks."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    left_out: bool
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    """The blocks of a language that are to be run, in the order of the pages."""
+    return [block for page in PAGES for block in _of(page) if block.language == language and not block.left_out]
+
+
+def _of(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        line = text.count("\n", 0, found.start("language")) + 1
+        yield Block(page, line, found["language"], found["text"], bool(found["left"]))
