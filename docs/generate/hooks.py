@@ -19,13 +19,15 @@ PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
         "existing-airflow",
-        "own-pipeline",
+        "testing",
+        "notebook",
+        "errors",
         "kafka",
         "late-data",
         "backfill",
         "change-a-pipeline",
-        "errors",
         "stuck",
+        "backup-restore-upgrade",
     ],
     "reference": ["commands", "cli", "declarations", "sources", "windows", "sinks", "settings", "views", "exit-codes"],
     "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],

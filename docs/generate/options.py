@@ -7,9 +7,13 @@ type and the default, which are in the code.
 from __future__ import annotations
 
 import re
+from dataclasses import MISSING
+from datetime import timedelta
 from typing import Any
 
 from griffe import Extension
+
+import onlyonce
 
 OPTION = re.compile(r"^(?P<names>[a-z_]+(?:, [a-z_]+)*)(?:  +(?P<text>\S.*))?$")
 
@@ -40,27 +44,34 @@ class OptionTables(Extension):
         if cls.docstring is None:
             return
         before, found = options(cls.docstring.value)
-        if rows := [_row(cls.members.get(name), name, text) for name, text in found.items()]:
-            head = "| option | type | by default | is |\n|---|---|---|---|"
+        declared = getattr(onlyonce, cls.name, None)
+        if declared and (rows := [_row(declared, cls.members.get(name), name, text) for name, text in found.items()]):
+            head = "| option | is |\n|---|---|"
             cls.docstring.value = f"{before}\n\n{head}\n" + "\n".join(rows)
 
 
-def _row(attribute: Any, name: str, text: str) -> str:
+def _row(declared: Any, attribute: Any, name: str, text: str) -> str:
     kind = str(attribute.annotation) if attribute is not None and attribute.annotation else ""
-    return f"| `{name}` | {_code(kind)} | {_code(_default(attribute))} | {_cell(text)} |"
+    default = _default(declared, name)
+    shown = f"`{name}`" + (f" = `{default}`" if default else "") + (f"<br>{kind}" if kind else "")
+    return f"| {_cell(shown)} | {_cell(text)} |"
 
 
-def _default(attribute: Any) -> str:
-    value = str(attribute.value) if attribute is not None and attribute.value is not None else ""
-    if value.startswith("field("):
-        inside = re.search(r"default(?:_factory)?=([^,]+(?:\([^)]*\))?)", value)
-        return inside[1].rstrip(")") + (")" if "(" in inside[1] else "") if inside else ""
-    return value
+def _default(declared: Any, name: str) -> str:
+    option = declared.__dataclass_fields__.get(name)
+    if option is None or (option.default is MISSING and option.default_factory is MISSING):
+        return ""
+    value = option.default if option.default_factory is MISSING else option.default_factory()
+    return _length(value) if isinstance(value, timedelta) else f"{value!r}"
 
 
-def _code(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|") if text else ""
+def _length(value: timedelta) -> str:
+    """`timedelta(hours=1)`, as a declaration writes it."""
+    for unit, seconds in (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1)):
+        if value and value % timedelta(seconds=seconds) == timedelta(0):
+            return f"timedelta({unit}={value // timedelta(seconds=seconds)})"
+    return "timedelta(0)"
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"<(?!br>)", "&lt;", text.replace("|", "\\|"))
