@@ -11,20 +11,24 @@ from onlyonce.settings import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(
-    r"^(?P<left><!-- not run: .+ -->\n\n?)?^ *```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$",
+    r"^(?P<mark><!-- (?:not run: .+|run) -->\n\n?)?^ *```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, and where it begins. A block behind `<!-- not run: why -->` is left out by whoever runs blocks."""
+    """A block of code, and where it begins.
+
+    A block behind `<!-- not run: why -->` is left out by whoever runs blocks. One of shell commands behind `<!-- run -->` is run on the
+    reference pipeline `flights`; the others are only taken apart.
+    """
 
     page: Path
     line: int
     language: str
     text: str
-    left_out: bool
+    mark: str
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -32,11 +36,16 @@ class Block:
 
 def blocks(language: str) -> list[Block]:
     """The blocks of a language that are to be run, in the order of the pages."""
-    return [block for page in PAGES for block in _of(page) if block.language == language and not block.left_out]
+    return [
+        block
+        for page in PAGES
+        for block in _of(page)
+        if block.language == language and not block.mark.startswith("<!-- not")
+    ]
 
 
 def _of(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("language")) + 1
-        yield Block(page, line, found["language"], found["text"], bool(found["left"]))
+        yield Block(page, line, found["language"], found["text"], found["mark"] or "")
