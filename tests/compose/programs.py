@@ -128,7 +128,9 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    texts = [
+        path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")
+    ]
     return frozenset(re.findall(r'environ(?:\.get\(|\[)"(\w+)"', "\n".join(texts)))
 
 

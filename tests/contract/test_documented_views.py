@@ -28,4 +28,5 @@ def test_each_statement_of_a_page_runs_for_who_only_reads(log: Log) -> None:
 def test_each_view_and_column_is_on_the_page(log: Log) -> None:
     """None is there that the page does not explain, and none is explained that is not there."""
     explained = views.commented((ROOT / "sql" / "inspect.sql").read_text())
-    assert {(view, column) for view, (_, columns) in explained.items() for column in columns} == {*log.rows(COLUMNS)}
+    there = {(view, column) for view, column in log.rows(COLUMNS) if not explained[view][0].startswith("Deprecated")}
+    assert {(view, column) for view, (_, columns) in explained.items() for column in columns} == there

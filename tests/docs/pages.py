@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ FENCE = re.compile(
 class Block:
     """A block of code, and where it begins.
 
-    A block behind `<!-- not run: why -->` is left out by whoever runs blocks. One of shell commands behind `<!-- run -->` is run on the
+    A block behind `<!-- not run: why -->` is left out by whoever runs blocks, and so is a sketch: Python in which … stands for code.
+    One of shell commands behind `<!-- run -->` is run on the
     reference pipeline `flights`; the others are only taken apart.
     """
 
@@ -36,12 +38,16 @@ class Block:
 
 def blocks(language: str) -> list[Block]:
     """The blocks of a language that are to be run, in the order of the pages."""
-    return [
-        block
-        for page in PAGES
-        for block in _of(page)
-        if block.language == language and not block.mark.startswith("<!-- not")
-    ]
+    found = [block for page in PAGES for block in _of(page) if block.language == language]
+    return [block for block in found if not block.mark.startswith("<!-- not") and not _sketch(block)]
+
+
+def _sketch(block: Block) -> bool:
+    try:
+        ast.parse(block.text)
+    except SyntaxError:
+        return block.language == "python" and "…" in block.text
+    return False
 
 
 def _of(page: Path) -> Iterator[Block]:
