@@ -18,11 +18,11 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.collector import SHORT_WAIT
-from onlyonce.commitlog.connect import ask
+from onlyonce.database.connect import ask
 from onlyonce.failpoints import passing
-from onlyonce.model import collecting
-from onlyonce.model.collecting import Part
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.operate import collecting
+from onlyonce.model.operate.collecting import Part
 
 WASTE = 1.5
 """A closed bucket's table that takes so many times what its chunks need is written anew, once it is worth it."""

@@ -17,7 +17,7 @@ from sqlalchemy import literal_column, select, table
 
 from onlyonce import settings, tables
 from onlyonce.commitlog import views
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
 from onlyonce.sinks.files.stores import folder_of

@@ -22,10 +22,10 @@ from typing import Any
 
 import structlog
 
-from onlyonce import entry, logs, settings, tables
+from onlyonce import job_main, logs, settings, tables
 from onlyonce.catalog import collector
 from onlyonce.commitlog import views
-from onlyonce.commitlog.connect import Database, run, snapshot
+from onlyonce.database.connect import Database, run, snapshot
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
@@ -199,7 +199,7 @@ def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]
 def cli() -> None:
     """`python -m onlyonce.operate.audit`."""
     logs.configure(job="audit")
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

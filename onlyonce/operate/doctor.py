@@ -1,6 +1,6 @@
 """Entry point: find what is stuck, say what it means and how it is repaired, and repair what can be. No Spark to look.
 
-Asks the log, the checkpoints and the Delta tables; `onlyonce.model.diagnosis` decides. A finding counts when a second look
+Asks the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts when a second look
 a moment later has it too, so that work under way is none. Each repair is the command that the finding names, carried out
 by the same entry point, and is noted in <home>/logs/doctor.log.
 
@@ -24,17 +24,18 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
-from onlyonce.catalog import catalog_rebuild, collector
+from onlyonce.catalog import collector
 from onlyonce.commitlog import declared, dropping, health, lineages
-from onlyonce.commitlog.connect import Database, run, snapshot, transaction
-from onlyonce.commitlog.migrate import migrate, missing
+from onlyonce.database.connect import Database, run, snapshot, transaction
+from onlyonce.database.migrate import migrate, missing
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.diagnosis import Evidence, findings
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.finding import Finding, half_dropped, not_migrated
+from onlyonce.model.operate.diagnosis import Evidence, findings
+from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
 from onlyonce.model.report import Report
-from onlyonce.operate import on_disk
+from onlyonce.operate import disk_state
+from onlyonce.receive import catalog_rebuild
 
 log = structlog.get_logger()
 
@@ -118,7 +119,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    versions = on_disk.versions()
+    versions = disk_state.versions()
     with transaction(platform.database) as connection:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
@@ -133,9 +134,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
         known, instances = health.queries(connection), dict(collector.instances(connection))
-    tables = on_disk.Tables()
+    tables = disk_state.Tables()
     landed = tables.landed(known, pipelines)
-    forgotten = on_disk.forgotten([*instances, *dropped], known)
+    forgotten = disk_state.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)
         queries, begun = health.queries(connection), health.begun(connection)
@@ -144,9 +145,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
     return Evidence(
         frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
-        on_disk.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
+        disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
-        {instance: on_disk.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
         waits,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.commitlog.connect import Database, ask, transaction
+from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.model.errors import OnlyonceError, Refused
 
 log = structlog.get_logger()

@@ -16,14 +16,15 @@ from uuid import uuid4
 import structlog
 
 from onlyonce import logs, settings
-from onlyonce.commitlog import backfills, views
-from onlyonce.commitlog.connect import Database, ask, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.commitlog import views
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 
 log = structlog.get_logger()

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import backfills
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.errors import Refused

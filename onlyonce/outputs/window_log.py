@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import batches, panes
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import panes
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import raw_windows, results, windowing

@@ -18,10 +18,10 @@ from pyspark import TaskContext
 
 from onlyonce.model.frontier import Frontier
 from onlyonce.receive import receive_unit
-from onlyonce.receive.arrived import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.event_files import EventFiles, Stamp
+from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
-from onlyonce.receive.spool import Spool
+from onlyonce.receive.spill import Spool
 from onlyonce.session.worker import Batches
 
 GIVES = "path string"

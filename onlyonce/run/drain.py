@@ -11,8 +11,8 @@ from collections.abc import Callable
 import structlog
 
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.apart import ends_with
 from onlyonce.model.errors import Superseded
+from onlyonce.model.run.isolation import ends_with
 from onlyonce.outputs import outputs
 from onlyonce.outputs import recompute as backfill
 from onlyonce.receive import receive

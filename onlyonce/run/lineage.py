@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities, batches, lineages
-from onlyonce.commitlog.connect import Database, ask, run
+from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto

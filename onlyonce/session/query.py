@@ -11,9 +11,9 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.lineages import Driver, check_epoch
-from onlyonce.model.long_run import first_cause
+from onlyonce.database.connect import Database, run
+from onlyonce.model.run.long_run import first_cause
 from onlyonce.receive.block_files import GONE
 from onlyonce.session.failures import OTHER_DRIVER, translate
 from onlyonce.storage import checkpoint

@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.session.names import quoted
 from onlyonce.session.query import Query

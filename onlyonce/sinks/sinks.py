@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.declare.pipeline import Delta, FileSink, Output, Sent
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content
 from onlyonce.session.query import Query
 from onlyonce.session.run_context import RunContext

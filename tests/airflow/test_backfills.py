@@ -17,8 +17,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.local import processes
-from onlyonce.local.airflow_api import AirflowApi
 from onlyonce.local.feed.deliver import feed
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from tests import oracle
 from tests.support.platform import Platform, multiset
 

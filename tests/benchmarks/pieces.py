@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.receive import arrived, events, receive
-from onlyonce.receive.arrived import Lines
+from onlyonce.receive import events, exchange, receive
+from onlyonce.receive.exchange import Lines
 from onlyonce.session import schemas
 from onlyonce.session.query import Query
 from onlyonce.session.run_context import RunContext
@@ -44,11 +44,11 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
     lines, partitions = Lines(ranges, None), batch.plan.partitions
 
     def read() -> DataFrame:
-        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(arrived.LINE))
+        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(exchange.LINE))
 
-    def read_whole() -> arrived.Read:
+    def read_whole() -> exchange.Read:
         reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
-        return arrived.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
+        return exchange.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> list[Path]:
         return receive._written(context, query, batch, lines, home / "pieces_ours")

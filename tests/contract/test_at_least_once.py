@@ -15,15 +15,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.catalog import catalog_lookup, catalog_rebuild
+from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan, to_time
-from onlyonce.model.collecting import BUCKET
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.operate.collecting import BUCKET
 from onlyonce.model.units import Counts, UnitId
+from onlyonce.receive import catalog_rebuild
 from tests.contract.conftest import Log, plan_of
 from tests.support.shop import SHOP
 

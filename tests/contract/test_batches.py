@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from onlyonce.commitlog import batches, lineages, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
 from onlyonce.model.frontier import Frontier

@@ -24,9 +24,9 @@ from onlyonce.catalog import merging
 from onlyonce.catalog.merging import Crowd
 from onlyonce.cli import app
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, forget_connections, run
+from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.declare import loading as declarations
-from onlyonce.operate import doctor, on_disk
+from onlyonce.operate import disk_state, doctor
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
@@ -504,7 +504,7 @@ def test_jars_that_do_not_fit_the_packages_are_found(
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    monkeypatch.setattr(on_disk, "JARS", folder)
+    monkeypatch.setattr(disk_state, "JARS", folder)
 
     found = only(examined())
 

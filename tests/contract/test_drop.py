@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.cli import app
 from onlyonce.commitlog import declared, lineages
-from onlyonce.commitlog.connect import run
-from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.database.connect import run
+from onlyonce.database.migrate import migrate_authority
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.operate import doctor, drop

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce import failpoints
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.sinks import FileSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.sinks.files import files_unit, finalize, sweep

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog import lineages, long_runs, views
-from onlyonce.commitlog.connect import Database, forget_connections, run, transaction
 from onlyonce.commitlog.long_runs import Taken
+from onlyonce.database.connect import Database, forget_connections, run, transaction
 from onlyonce.model.errors import OnlyonceError, Refused, Superseded
-from onlyonce.model.long_run import Stopped
+from onlyonce.model.run.long_run import Stopped
 from onlyonce.run import long_run
 from tests.contract.conftest import Log
 from tests.support.steps import Stage

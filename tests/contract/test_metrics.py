@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import Refused
 from onlyonce.operate import metrics
 from onlyonce.operate.metrics import METRICS, UP, Figures

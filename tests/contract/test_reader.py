@@ -11,9 +11,9 @@ import pytest
 from psycopg2.extensions import connection as Session
 
 from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
+from onlyonce.database.statements import queries
 from onlyonce.model.batch import Outcome
-from onlyonce.statements import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {

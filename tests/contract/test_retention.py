@@ -13,8 +13,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
 from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.operate import audit, collect
 from tests.contract.conftest import Log, plan_of

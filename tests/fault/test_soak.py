@@ -20,8 +20,8 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.local import postgres
+from onlyonce.database.connect import forget_connections
+from onlyonce.local.database import postgres
 from onlyonce.operate import audit
 from tests import oracle
 from tests.fault import ledger

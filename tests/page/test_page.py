@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 from onlyonce.airflow.page.app import app
 from onlyonce.airflow.page.charts import age, number, size, time
 from onlyonce.commitlog import health, lineages
-from onlyonce.commitlog.connect import run
-from onlyonce.model.finding import Finding, new_life
-from onlyonce.statements import queries
+from onlyonce.database.connect import run
+from onlyonce.database.statements import queries
+from onlyonce.model.operate.finding import Finding, new_life
 from tests.contract.conftest import Log, ask
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import EVIL, Shop, events

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.operate import audit_data
 from onlyonce.run import lineage

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.batch import Outcome
 from onlyonce.outputs import results

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.catalog.record_id import asked
 from onlyonce.cli import trace as tracing
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
+from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset

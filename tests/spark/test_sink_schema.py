@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused

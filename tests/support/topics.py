@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.catalog.record_id import RecordId, of_file, of_place
+from onlyonce.sources.parse.record_id import RecordId, of_file, of_place
 from tests.support.broker import Broker
 from tests.support.platform import Platform
 

@@ -19,9 +19,9 @@ from typing import Any
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
-from onlyonce.model import shards
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks import shards
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 
 PARTS, MANIFESTS = "parts", "_manifests"
