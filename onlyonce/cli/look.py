@@ -39,7 +39,7 @@ def sql(
 
 
 def status(as_json: Json = False) -> None:
-    """One row for each pipeline and bounded run: last batch, tide, conservation, epoch."""
+    """One row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
     from onlyonce.commitlog import views
 
     give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")

@@ -18,7 +18,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "findings", "invalid", "lag",
-    "late", "lineages", "long_runs", "outbox", "releases", "remnant", "subscriptions", "windows",
+    "late", "lineages", "long_runs", "outbox", "output_files", "record_ids", "releases", "remnant", "subscriptions", "windows",
 }  # fmt: skip
 
 
@@ -80,6 +80,23 @@ def test_every_view_and_every_column_says_what_it_is(log: Log) -> None:
 
     assert silent == []
     assert log.rows("SELECT obj_description('onlyonce'::regnamespace, 'pg_namespace') IS NOT NULL") == [(True,)]
+
+
+def test_a_deprecated_name_gives_what_the_new_one_does(log: Log) -> None:
+    """For one version: old views and columns are there, say which name to take, and hold the same."""
+    old = log.rows(
+        "SELECT c.relname, a.attname, replace(col_description(c.oid, a.attnum), 'deprecated: ', '') "
+        "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 "
+        "WHERE c.relnamespace = 'onlyonce'::regnamespace AND col_description(c.oid, a.attnum) LIKE 'deprecated: %%'"
+    )
+
+    assert ("batches", "tide", "max_event_time") in old
+    for view, column, new in old:
+        assert log.rows(f'SELECT 1 FROM onlyonce.{view} WHERE "{column}" IS DISTINCT FROM "{new}"') == []
+    for view, new in (("catalog", "record_ids"), ("files", "output_files")):
+        assert log.multiset(f"SELECT to_jsonb(v)::text FROM onlyonce.{view} v") == log.multiset(
+            f"SELECT to_jsonb(v)::text FROM onlyonce.{new} v"
+        )
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
