@@ -46,7 +46,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch,
        b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
        b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
        b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at,
-       -- Deprecated: the names of 0.2, for one version.
+       -- Deprecated: the names of 0.1, for one version.
        b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
@@ -93,7 +93,7 @@ SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
        (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain,
-       coalesce(f.output, l.query) AS output -- Deprecated: the name of 0.2, for one version.
+       coalesce(f.output, l.query) AS output -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
@@ -125,7 +125,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
            AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once'
                 OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved,
-       l.query AS stage, b.read AS "in" -- Deprecated: the names of 0.2, for one version.
+       l.query AS stage, b.read AS "in" -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
@@ -222,7 +222,7 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
        m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location,
-       m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.2, for one version.
+       m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
@@ -242,7 +242,7 @@ COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, unde
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
        'data/' || instance || '/events' AS location,
-       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.2, for one version.
+       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
 COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
 COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
@@ -258,7 +258,7 @@ COMMENT ON COLUMN onlyonce.invalid.location IS 'the Delta table with the rows, u
 CREATE VIEW onlyonce.remnant AS
 SELECT pipeline, instance, lineage, batch, remnant, run_id, committed_at,
        'data/' || instance || '/events' AS location,
-       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.2, for one version.
+       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
 COMMENT ON VIEW onlyonce.remnant IS 'Records from before the dedup horizon, by batch. `onlyonce remnant` shows the rows.';
 COMMENT ON COLUMN onlyonce.remnant.pipeline IS 'the declared pipeline';
@@ -273,7 +273,7 @@ COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, u
 CREATE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
        f.in_time, f.late, f.events_version, f.declaration_hash, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
-       f.asked_by -- Deprecated: the name of 0.2, for one version.
+       f.asked_by -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
@@ -299,7 +299,7 @@ COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 CREATE VIEW onlyonce.closes AS
 SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide AS max_event_time, c.ended AS ended_event_time,
        c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at,
-       c.tide, c.ended, c.silent_tide, c.silent_clock -- Deprecated: the names of 0.2, for one version.
+       c.tide, c.ended, c.silent_tide, c.silent_clock -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
@@ -363,7 +363,7 @@ SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, in
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
        begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness,
-       tide -- Deprecated: the name of 0.2, for one version.
+       tide -- Deprecated: the name of 0.1, for one version.
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
@@ -382,7 +382,7 @@ COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 
 CREATE VIEW onlyonce.declarations AS
 SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,
-       d.hash -- Deprecated: the name of 0.2, for one version.
+       d.hash -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
 COMMENT ON COLUMN onlyonce.declarations.pipeline IS 'the declared pipeline';
@@ -440,7 +440,7 @@ SELECT p.pipeline, r.instance, r.attempt,
             WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
        r.driver, r.run_id, r.every AS poll_interval, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
        r.exit_code, r.why AS error, r.down AS failed_outputs,
-       r.every, r.why, r.down -- Deprecated: the names of 0.2, for one version.
+       r.every, r.why, r.down -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
 COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
 COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
@@ -462,7 +462,7 @@ COMMENT ON COLUMN onlyonce.long_runs.failed_outputs IS 'the outputs that stand s
 
 CREATE VIEW onlyonce.alerts AS
 SELECT kind, subject, what, raised_at, told_at AS notified_at,
-       told_at -- Deprecated: the name of 0.2, for one version.
+       told_at -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
 COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, near horizon';
@@ -549,7 +549,7 @@ COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription its
 
 CREATE VIEW onlyonce.findings AS
 SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix,
-       f."where" -- Deprecated: the name of 0.2, for one version.
+       f."where" -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
 COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
@@ -561,7 +561,7 @@ COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
 COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
 
--- Deprecated since 0.3, and gone with the version after it: names of views and columns that are other words now. A view that kept its name
+-- Deprecated since 0.2, and gone with 0.3: names of views and columns that are other words now. A view that kept its name
 -- has the old columns as its last ones.
 CREATE VIEW onlyonce.catalog AS SELECT * FROM onlyonce.record_ids;
 COMMENT ON VIEW onlyonce.catalog IS 'Deprecated: the old name of record_ids.';

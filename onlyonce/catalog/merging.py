@@ -1,7 +1,7 @@
 """The effects of merging: many small chunks of a bucket become few large ones, and the room that they took is given back.
 
 Protocol step 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
-lists the parts and then misses one lists again (`spark/catalog_lookup.py`). Which parts, `model/collecting.py` decides.
+lists the parts and then misses one lists again (`catalog_lookup`). Which parts, `model.operate.collecting` decides.
 
 Who calls it: `onlyonce.operate.collect`. Not promised: that all is merged in one call, or that room is given back now. Both go on
 where they were, whatever killed the last attempt.

@@ -1,6 +1,6 @@
 """What a declaration or setting names as 'module:name': a function, a writer, a class of the user's own.
 
-Who calls it: whatever takes code of the user's (`declarations`, `alerts`, `shards.formats`, `delivery.target`, `spark.custom`).
+Who calls it: whatever takes code of the user's (`declare.loading`, `operate.alerts`, `sinks.files.formats`, `sinks.outbox.target`, `sources.custom`).
 Importing runs the user's module. Not promised: what kind of thing it is; the caller looks.
 """
 

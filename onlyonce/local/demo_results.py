@@ -29,7 +29,7 @@ LOOK_FURTHER = (
     "audit",
     "late flights",
     "files flights",
-    'sql "select * from onlyonce.conservation order by lineage, batch"',
+    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from onlyonce.conservation order by 1, 2"',
     'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
     'sql "select * from results.flights_per_hour order by window_start limit 10"',
 )

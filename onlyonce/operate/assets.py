@@ -25,7 +25,7 @@ RECENT = 100
 
 def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
     """One entry for each output that the run has written rows of; JSON values only. Bounded runs have targets of their own."""
-    database = Database(settings.database_url(), "onlyonce-outlets")
+    database = Database(settings.database_url(), "onlyonce-assets")
     found = run(database, lambda conn: views.rows(conn, "run_outputs", run_id=run_id, pipeline=pipeline))
     declared = declarations.load().get(pipeline)
     return [_told(declared, row, run_id) for row in found if row["instance"] == pipeline]

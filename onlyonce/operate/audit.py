@@ -133,7 +133,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
         if waiting["seconds"] >= FILES_WAIT_SECONDS:
             yield (
                 f"{waiting['instance']}: {waiting['files']} files of output {waiting['output']} are committed since "
-                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.files"
+                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.output_files"
             )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from onlyonce.receive.exchange import Part
 
 
-class Spool:
+class Spill:
     """Batches that can be read again, in any order; a context."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Spool:
         folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by the context
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> Spill:
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -63,7 +63,7 @@ def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputF
 
 
 def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -> DataFrame:
-    """The records of some ranges: `fitting.BESIDE`, and the declared columns."""
+    """The records of some ranges: `coercion.BESIDE`, and the declared columns."""
     source = pipeline.source
     assert isinstance(source, Custom)
     tasks = [(one.path, at, min(at + TASK, one.ends)) for one in ranges for at in range(one.begins, one.ends, TASK)]

@@ -42,7 +42,7 @@ def take(log: Log, driver: str = "m:1:a", beat: timedelta = LONG) -> Taken:
 
 def states(log: Log) -> list[tuple[Any, ...]]:
     """What the view tells."""
-    return log.rows("SELECT attempt, state, driver, turns, exit_code, why FROM onlyonce.long_runs")
+    return log.rows("SELECT attempt, state, driver, turns, exit_code, error FROM onlyonce.long_runs")
 
 
 def test_of_drivers_that_start_at_the_same_instant_one_takes_the_place(log: Log) -> None:

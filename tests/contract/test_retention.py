@@ -61,7 +61,7 @@ def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
     assert report.facts["units kept (days)"] == 90
     assert fates(stream.log) == before
     assert all(row["conserved"] for row in before)
-    assert stream.log.rows("SELECT batch_id, units_removed FROM onlyonce.batches ORDER BY 1") == [
+    assert stream.log.rows("SELECT batch, units_removed FROM onlyonce.batches ORDER BY 1") == [
         (0, 2), (1, None), (2, 2), (3, None),
     ]  # fmt: skip
     assert audit.examine().warnings == []

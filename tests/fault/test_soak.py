@@ -97,7 +97,7 @@ def test_nothing_shows_of_random_faults_under_load(
 
 def check_log(platform: Platform, lines: int) -> None:
     """Each line that was delivered has one fate, the audit finds nothing, and nothing closed before the end."""
-    conserved = platform.sql('SELECT sum("in") AS lines, bool_and(conserved) AS ok FROM onlyonce.conservation')
+    conserved = platform.sql("SELECT sum(records_in) AS lines, bool_and(conserved) AS ok FROM onlyonce.conservation")
     assert conserved["ok"][0]
     assert conserved["lines"][0] == lines
     assert audit.examine(grace=0).warnings == []

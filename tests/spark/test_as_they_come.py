@@ -43,7 +43,7 @@ def panes(platform: Platform, output: str) -> list[tuple[list[str], int, str]]:
     """The ids in each file that counts, with the pane and window of its name."""
     finalize.main(["shop"])
     there = platform.sql(
-        f"SELECT place, name, pane, window_start::text AS start FROM onlyonce.files WHERE output = '{output}' "
+        f"SELECT place, name, pane, window_start::text AS start FROM onlyonce.output_files WHERE output = '{output}' "
         "AND state = 'final' ORDER BY start, pane"
     )
     return [

@@ -49,7 +49,7 @@ def check(platform: Platform, batches: list[list[dict[str, Any]]], *, invalid: i
     check_outputs(platform, records if suffix else records[~records["late"]], suffix)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = 'shop{suffix}'")
     assert log["conserved"].all()
-    assert log[log["stage"] == "receive"]["in"].sum() == len(records) + invalid
+    assert log[log["query"] == "receive"]["records_in"].sum() == len(records) + invalid
 
 
 def test_a_log_that_grows_is_rotated_and_is_cut(new_platform: Callable[..., Platform], spark: object) -> None:

@@ -280,7 +280,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
         patch.setattr("onlyonce.outputs.outputs.passing", broken)
         with pytest.raises(Refused, match="this output is broken"):
             quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
-    ended = quiet.sql("SELECT state, exit_code, why FROM onlyonce.long_runs").values.tolist()
+    ended = quiet.sql("SELECT state, exit_code, error FROM onlyonce.long_runs").values.tolist()
 
     assert (committed(quiet), begun(quiet, "receive")) == (2, 2)
     assert ended == [["failed", 64, "this output is broken"]]

@@ -42,5 +42,5 @@ def check(platform: Platform, files: list[list[dict[str, Any]]], paths: list[Pat
     check_outputs(platform, records if suffix else records[~records["late"]], suffix)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = 'shop{suffix}'")
     assert log["conserved"].all(), log[~log["conserved"].astype(bool)]
-    assert log[log["stage"] == "receive"]["in"].sum() == len(judged)
+    assert log[log["query"] == "receive"]["records_in"].sum() == len(judged)
     assert platform.sql("SELECT 1 FROM onlyonce_private.catalog_chunks").empty

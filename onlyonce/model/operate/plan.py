@@ -55,7 +55,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "event_time": (
         Need.NAME,
-        "tide, frontiers and closed windows are of the old column: declare a pipeline of another name",
+        "the max event time, frontiers and closed windows are of the old column: declare a pipeline of another name",
     ),
     "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
     "max_record_bytes": (

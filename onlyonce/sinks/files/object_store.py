@@ -82,7 +82,7 @@ class ObjectStore:
             raise InvariantBroken(
                 f"{path} is there with other content than the log has for this pane",
                 data="the pane is not final; nothing was overwritten",
-                hint="compare it with onlyonce.files; move it away if it is not the platform's, then: onlyonce finalize",
+                hint="compare it with onlyonce.output_files; move it away if it is not the platform's, then: onlyonce finalize",
             )
 
     def published(self, winners: list[Winner]) -> None:

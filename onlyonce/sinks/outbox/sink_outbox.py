@@ -1,7 +1,7 @@
 """The sinks behind the outbox, Webhook, BigQuery, Kafka and your own: each row as JSON, with its unit, in the unit's own transaction.
 
 It is the unit of a Postgres sink with another table. What is committed here is stable input: `onlyonce.sinks.outbox.deliver` sends it, and a
-replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.backfills`): each attempt
+replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.outputs.backfills`): each attempt
 is a batch of its own, and what a killed one has left is never sent. Rows of a key are in one unit of a batch, and batches come one after the other,
 so the order of a key is the order of the rows in the outbox.
 """

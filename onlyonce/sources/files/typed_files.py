@@ -70,7 +70,7 @@ def _damaged(pipeline: Pipeline, error: Exception) -> Damaged:
 
 
 def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) -> DataFrame:
-    """The rows of some files: `fitting.BESIDE`, and the declared columns."""
+    """The rows of some files: `coercion.BESIDE`, and the declared columns."""
     is_parquet = pipeline.source.format == "parquet"
     links = pipeline.source.links
     tasks = list(_together(part for file in files for part in _parts(file, is_parquet, links=links)))

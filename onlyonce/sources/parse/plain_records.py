@@ -4,7 +4,7 @@ A block is an Arrow message with the records of one partition of the batch; it w
 before 1970 or too far ahead), goes on as a line: Spark's parser has the last word on it (`parse`). So a block has only valid records, and
 no fate hangs on which lines are in blocks. The ids are those of `parse`, to the bit.
 
-Who calls it: `arrived`. Not promised: where a block is cut.
+Who calls it: `exchange`. Not promised: where a block is cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A record's id as receive computes it (`spark/parse.py`, `spark/plain_records.py`), without a JVM: two chained XXH64 hashes of the id columns as text,
+"""A record's id as receive computes it (`parse`, `plain_records`), without a JVM: two chained XXH64 hashes of the id columns as text,
 or of its place.
 
 Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
