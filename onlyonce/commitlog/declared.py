@@ -1,6 +1,6 @@
 """What each query has run under: declarations in readable parts, kept once for each fingerprint.
 
-Who calls it: a starting driver (`onlyonce.session.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
 `onlyonce/model/operate/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
 """
 

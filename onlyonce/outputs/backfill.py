@@ -150,9 +150,9 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> R
 def _recompute(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: argparse.Namespace
 ) -> None:
+    from onlyonce.context.run_context import RunContext
     from onlyonce.outputs import recompute as backfill
     from onlyonce.session import session
-    from onlyonce.session.run_context import RunContext
 
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)

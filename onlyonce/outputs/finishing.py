@@ -23,6 +23,8 @@ from pyspark.sql import functions as F
 
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, micros
@@ -31,8 +33,6 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
 from onlyonce.outputs.outputs import Versions
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 
 ANY_LIFE = ""
 """Stands for a lineage that is none, where the windows of all lives are asked for."""

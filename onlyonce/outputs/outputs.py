@@ -17,6 +17,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
@@ -25,8 +27,6 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.outputs import raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
 from onlyonce.storage import checkpoint, delta
 
 

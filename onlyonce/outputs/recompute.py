@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, Sliding
@@ -24,8 +26,6 @@ from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import recompute_sessions, results, staging, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks.sinks import SinkWriter
 
 

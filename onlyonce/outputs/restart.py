@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.frontier import closed_until
 from onlyonce.receive import events
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 
 
 def read_from(context: RunContext, start: int) -> DataFrame:

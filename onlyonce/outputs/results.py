@@ -16,6 +16,8 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.sinks import Sink, later_window_wins
@@ -24,8 +26,6 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
 from onlyonce.model.units import Content
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 

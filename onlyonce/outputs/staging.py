@@ -10,11 +10,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 

@@ -20,14 +20,11 @@ from uuid import uuid4
 import pyarrow as pa
 
 from onlyonce.model.errors import Retryable
-from onlyonce.session.worker import Batches, Work
+from onlyonce.session.worker import GONE, Batches, Work
 
 GIVES = "target int, file string, start bigint, bytes bigint"
 """What a task tells: of each block for which partition it is and where, and the file of the lines that are left, without a target."""
 _GIVES = pa.schema([("target", pa.int32()), ("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
-
-GONE = "records on their way to their task are gone"
-"""How it is told that blocks were taken away: mostly by the driver that has taken over."""
 
 
 @contextmanager

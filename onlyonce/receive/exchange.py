@@ -33,12 +33,11 @@ from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
 from onlyonce.session import schemas, worker
 from onlyonce.session.worker import Batches
 from onlyonce.sources.files import line_reader
+from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, plain_records
 from onlyonce.sources.parse.plain_records import Reader
 
 NO_COLUMNS = pa.schema([])
-LINE = "oo_line string, oo_refused string, oo_file long, oo_position long"
-"""With a reason it is no line but what could not be read; `oo_file` and `oo_position` are its place."""
 CODE = "oo_code"
 """What a record is before it is judged (`receive_unit`)."""
 PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (CODE, pa.int8())]
@@ -49,15 +48,6 @@ Part: TypeAlias = "pa.RecordBatch | Callable[[], pa.RecordBatch]"
 """Records as they pass, once, or what opens them as often as it is asked."""
 Parts = Iterator[Part]
 Task = Callable[[Parts], Batches]
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read. Of a source with
-    columns the rows have those."""
-
-    ranges: Sequence[line_reader.Range]
-    rows: DataFrame | None
 
 
 @dataclass(frozen=True)

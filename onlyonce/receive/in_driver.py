@@ -20,8 +20,9 @@ import structlog
 
 from onlyonce import settings
 from onlyonce.receive import exchange
-from onlyonce.receive.exchange import Lines, Task
+from onlyonce.receive.exchange import Task
 from onlyonce.sources.files import line_reader
+from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse.plain_records import Reader
 
 log = structlog.get_logger()

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
@@ -31,12 +33,10 @@ from onlyonce.receive import (
     receive_unit,
 )
 from onlyonce.receive.event_files import Stamp
-from onlyonce.receive.exchange import Lines
 from onlyonce.session import schemas
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
+from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse import plain_records
 from onlyonce.storage import checkpoint, delta, own_tables
 

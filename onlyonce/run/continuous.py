@@ -26,6 +26,8 @@ from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce.commitlog import batches
+from onlyonce.context.query import LOOK_SECONDS, Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Retryable, Superseded
@@ -37,8 +39,6 @@ from onlyonce.outputs import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run.failed_outputs import Down
 from onlyonce.session.failures import translate
-from onlyonce.session.query import LOOK_SECONDS, Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.storage import delta
 
 log = structlog.get_logger()

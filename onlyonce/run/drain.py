@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Superseded
 from onlyonce.model.run.isolation import ends_with
@@ -17,7 +18,6 @@ from onlyonce.outputs import outputs
 from onlyonce.outputs import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.session.failures import translate
-from onlyonce.session.run_context import RunContext
 
 log = structlog.get_logger()
 

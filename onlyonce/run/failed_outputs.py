@@ -11,8 +11,8 @@ from threading import Lock
 
 import structlog
 
+from onlyonce.context.query import LOOK_SECONDS
 from onlyonce.model.run.isolation import cause_of, first_line, for_good
-from onlyonce.session.query import LOOK_SECONDS
 
 log = structlog.get_logger()
 

@@ -27,7 +27,7 @@ from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run
 
 if TYPE_CHECKING:
-    from onlyonce.session.run_context import RunContext
+    from onlyonce.context.run_context import RunContext
 
 log = structlog.get_logger()
 
@@ -119,8 +119,8 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argp
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
+    from onlyonce.context.run_context import RunContext
     from onlyonce.session import session
-    from onlyonce.session.run_context import RunContext
     from onlyonce.sources.kafka.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)

@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import units
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
@@ -25,8 +27,6 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import delta_fit, delta_table
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.receive import exchange
-from onlyonce.receive.exchange import Lines
+from onlyonce.sources.lines import LINE, Lines
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
 
@@ -56,7 +56,7 @@ def test_no_line_stops_a_batch(form: str, spark: SparkSession) -> None:
     schema = COLUMNS if form == "csv" else COLUMNS + NESTED
     pipeline: Pipeline = replace(SHOP, schema=schema, source=Files(format=form), record_id=("id",))  # type: ignore[arg-type]
     rows = [(text, None, 7, at) for at, text in enumerate([*texts, good])]
-    lines = spark.createDataFrame(rows, exchange.LINE)
+    lines = spark.createDataFrame(rows, LINE)
 
     found = (
         exchange.records(spark, Lines([], lines), pipeline, NOW)

@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import files
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, target
 from onlyonce.failpoints import passing
@@ -24,8 +26,6 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.files import files_unit, formats, stores
 from onlyonce.sinks.files.files_unit import END, SHARD, START

@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import outbox
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery, KafkaSink, Output, Sent, Webhook
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION

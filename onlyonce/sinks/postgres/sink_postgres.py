@@ -14,6 +14,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructFi
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, units
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import Database, do, run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
@@ -22,8 +24,6 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION

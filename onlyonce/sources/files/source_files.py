@@ -22,8 +22,6 @@ from onlyonce.declare.pipeline import Custom, Pipeline
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
 from onlyonce.model.outputs import releasing
-from onlyonce.receive import exchange
-from onlyonce.receive.exchange import Lines
 from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
@@ -33,6 +31,7 @@ from onlyonce.sources.files.file_identity import inode
 from onlyonce.sources.files.listing import InputFile as InputFile
 from onlyonce.sources.files.listing import changed, packed, records
 from onlyonce.sources.files.moved_inboxes import Moved
+from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
 from onlyonce.storage import delta
 
@@ -178,7 +177,7 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
 
 def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
     rows = [(path, reason, record_id.of_file(path), NO_PLACE) for path, reason in sorted(bad.items())]
-    return spark.createDataFrame(rows, schemas.of(exchange.LINE))
+    return spark.createDataFrame(rows, schemas.of(LINE))
 
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:

@@ -29,6 +29,8 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce.commitlog import lineages
+from onlyonce.context.query import OnBatch, Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
@@ -37,8 +39,6 @@ from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.units import Content, UnitId
 from onlyonce.outputs import outputs, results, staging, windowing
 from onlyonce.receive import events, exchange, receive, receive_unit
-from onlyonce.session.query import OnBatch, Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter

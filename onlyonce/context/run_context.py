@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from onlyonce import settings
 from onlyonce.commitlog import declared, dropping, lineages
+from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.model.operate.dropping import targets
-from onlyonce.session.query import WHAT_IS_THERE, Query
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.storage import checkpoint

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database.connect import Database, run
 from onlyonce.model.run.long_run import first_cause
-from onlyonce.receive.block_files import GONE
 from onlyonce.session.failures import OTHER_DRIVER, translate
+from onlyonce.session.worker import GONE
 from onlyonce.storage import checkpoint
 
 log = structlog.get_logger()
