@@ -33,7 +33,8 @@ def test_each_comment_of_a_view_is_on_its_page() -> None:
     statements = len(re.findall(r"COMMENT ON (?:VIEW|COLUMN) onlyonce\.", sql))
 
     assert len(found) + sum(len(columns) for _, columns in found.values()) == statements
-    assert all(f"## {view}\n" in views.page(sql) for view in found)
+    current = {view for view, (text, _) in found.items() if not text.startswith("Deprecated")}
+    assert {*re.findall(r"^## (\w+)$", views.page(sql), re.MULTILINE)} == current
 
 
 @pytest.mark.parametrize(
