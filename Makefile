@@ -39,10 +39,10 @@ compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is 
 
 PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs
 
-# Its makers announce another product at each build.
+# Its makers announce another product at each build. --quiet would count no warning, and so fail at none.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: env ## the site, in site/: every link is checked, nothing is loaded from the network
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
 	$(BIN)/ruff check .
