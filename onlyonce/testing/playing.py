@@ -95,7 +95,7 @@ class Play:
         if closed is None or not self._events:
             return
         rows = results.of_pipeline(self.pipeline, root, windowing.assign(self._all(), root.window))
-        rows = rows.filter(F.unix_micros("oo_window.end") <= F.lit(closed))
+        rows = rows.filter(windowing.after_merge(F.unix_micros("oo_window.end") <= F.lit(closed)))
         for output, made in self._chain(root, rows):
             if chain[output.name] == "skip":
                 continue
@@ -130,7 +130,7 @@ class Play:
             return None
         end = F.unix_micros("oo_window.end")
         closing = end <= F.lit(now) if was is None else (end <= F.lit(now)) & (end > F.lit(was))
-        return self._of(root, self._all()).filter(closing)
+        return self._of(root, self._all()).filter(windowing.after_merge(closing))
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
         """The function over the rows in time, each with its window."""
