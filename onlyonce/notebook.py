@@ -127,7 +127,11 @@ class Opened:
         there = sql.Identifier(schema, table + self._suffix)
         url = _there(settings.reader_url) if sink.connection is None else os.environ.get(sink.connection)
         if not url:
-            raise Refused(f"the environment variable {sink.connection} is not set", data=NO_ROWS, hint="set it to the database's URL")
+            raise Refused(
+                f"the environment variable {sink.connection} is not set",
+                data=NO_ROWS,
+                hint="set it to the database's URL",
+            )
 
         def rows(connection: Connection) -> pd.DataFrame:
             cursor: Any = connection.connection.cursor()
@@ -144,10 +148,22 @@ class Opened:
 
         from onlyonce import settings
         from onlyonce.commitlog import views
+        from onlyonce.sinks.files.stores import folder_of
 
-        readers = {"jsonl": lambda place: pd.read_json(place, lines=True), "csv": pd.read_csv, "parquet": pd.read_parquet}
+        readers = {
+            "jsonl": lambda place: pd.read_json(place, lines=True),
+            "csv": pd.read_csv,
+            "parquet": pd.read_parquet,
+        }
+        if "://" in (sink.path or ""):
+            raise Refused(
+                f"output {output.name} is in an object store, where manifests say what is final", data=NO_ROWS,
+                hint="read the files that the manifests name",
+            )  # fmt: skip
         if sink.format not in readers:
-            raise Refused(f"output {output.name}: pandas has no reader for {sink.format}", data=NO_ROWS, hint="read its files")
+            raise Refused(
+                f"output {output.name}: pandas has no reader for {sink.format}", data=NO_ROWS, hint="read its files"
+            )
         known = _read(
             _there(settings.reader_url), lambda conn: views.rows(conn, "files_of", instance=self.instance, n=ALL)
         )
@@ -155,8 +171,14 @@ class Opened:
         newest: dict[Any, int] = {}
         for file in final:
             newest[file["window_start"]] = max(newest.get(file["window_start"], 0), file["generation"])
-        places = [f"{f['place']}/{f['name']}" for f in final if f["generation"] == newest[f["window_start"]] and f["rows"]]
-        return pd.concat([readers[sink.format](place) for place in places], ignore_index=True) if places else pd.DataFrame()
+        places = [
+            folder_of(f["place"]) / f["name"] for f in final if f["generation"] == newest[f["window_start"]] and f["rows"]
+        ]
+        return (
+            pd.concat([readers[sink.format](place) for place in places], ignore_index=True)
+            if places
+            else pd.DataFrame()
+        )
 
     def _not_yet(self, output: Output, place: str) -> Refused:
         return Refused(

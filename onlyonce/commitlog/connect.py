@@ -36,7 +36,9 @@ ROWS_AT_ONCE = 10_000
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
-SESSION_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c statement_timeout=0 -c timezone=UTC"
+SESSION_OPTIONS = (
+    "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c statement_timeout=0 -c timezone=UTC"
+)
 """A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 AWAY = ("57P", "40", "53", "08", "55P03")
 """Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""

@@ -27,9 +27,7 @@ FURTHER = 4
 Windows = list[tuple[Micros, Micros]]
 
 
-def computed(
-    context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
-) -> Recomputed:
+def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame) -> Recomputed:
     """The sessions that start in the span, widened to what has merged.
 
     Raises OpenWindows when one that starts in what was asked for is still open.

@@ -63,7 +63,9 @@ def holds(pipeline: Pipeline, rows: Sequence[Given], examples: int = 10) -> None
         taken = Receive(spark, pipeline).take_in(then(rows))
         count = taken.kept.num_rows
         if not count:
-            raise Refused("none of these rows is kept, so there is nothing to hold", hint="see run(PIPELINE, rows).invalid")
+            raise Refused(
+                "none of these rows is kept, so there is nothing to hold", hint="see run(PIPELINE, rows).invalid"
+            )
         by_time = pc.array_sort_indices(taken.kept.column("oo_event_time").combine_chunks()).to_pylist()
 
         def played(cut: Cut) -> dict[str, Rows]:
@@ -106,7 +108,9 @@ def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
     whole = span - span % timedelta(milliseconds=1) + timedelta(milliseconds=1)
 
     def wait(output: Output) -> Output:
-        return output if output.window is None or output.from_output else replace(output, lateness=output.lateness + whole)
+        return (
+            output if output.window is None or output.from_output else replace(output, lateness=output.lateness + whole)
+        )
 
     return replace(pipeline, outputs=tuple(map(wait, pipeline.outputs)))
 

@@ -72,7 +72,9 @@ class Play:
         before = self.frontier
         if silent_at is None:
             self.frontier = before.declared_ended()
-        elif self.pipeline.idle_after is None or self._last is None or silent_at - self._last < self.pipeline.idle_after:
+        elif (
+            self.pipeline.idle_after is None or self._last is None or silent_at - self._last < self.pipeline.idle_after
+        ):
             return
         else:
             self.frontier = before.fallen_silent(to_micros(silent_at) or 0, micros(self.pipeline.idle_after))
@@ -104,7 +106,9 @@ class Play:
                 self.targets[output.name].write(there)
             else:
                 # A session may have merged with others, so all that are closed give way.
-                gone = {(pane.window_start, pane.window_end) for pane in self.panes[output.name]} if only is None else only
+                gone = (
+                    {(pane.window_start, pane.window_end) for pane in self.panes[output.name]} if only is None else only
+                )
                 self.targets[output.name].replace(there, gone)
             self._note(output, there, backfilled=True)
 

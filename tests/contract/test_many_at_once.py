@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,12 +65,15 @@ def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Lo
 
 def backfilled(log: Log) -> None:
     """Some of them again, by a backfill: the next generation of each."""
-    span = Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1_000_000_000)
+    span = Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1000 * FEWER)
     request = Request("shop", "bursts", span, "person", "d1")
     driver = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
     number = run(log.database, lambda conn: backfills.begin(conn, driver, request, 1))
     counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
-    run(log.database, lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": windows()[:FEWER]}, counts))
+    run(
+        log.database,
+        lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": windows()[:FEWER]}, counts),
+    )
 
     last = "SELECT generation, count(*) FROM onlyonce_private.panes WHERE output = 'bursts' GROUP BY 1 ORDER BY 1"
     assert patient(log, last) == [(0, SESSIONS), (1, FEWER)]
@@ -82,7 +86,7 @@ def test_a_thousand_units_end_their_batch(log: Log) -> None:
         log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver, partitions=UNITS), Frontier())
     )
     for partition in range(UNITS):
-        run(log.database, lambda conn, unit=UnitId(driver.lineage, 0, "events", partition): commit(conn, unit, driver.epoch))
+        run(log.database, partial(commit, unit=UnitId(driver.lineage, 0, "events", partition), epoch=driver.epoch))
     other, nothing = log.start(query="out"), Content(0, "")
     run(log.database, lambda conn: units.commit_alike(conn, other.lineage, 0, "out", UNITS, other.epoch, nothing))
 
@@ -96,7 +100,9 @@ def test_a_thousand_units_end_their_batch(log: Log) -> None:
 def commit(conn: Connection, unit: UnitId, epoch: int) -> None:
     """A unit with one record."""
     units.claim(conn, units.Claim(unit, epoch, "test", "witness"))
-    units.fill(conn, unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON))
+    units.fill(
+        conn, unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON)
+    )
 
 
 def patient(log: Log, statement: str) -> list[tuple[Any, ...]]:

@@ -26,8 +26,9 @@ from onlyonce.commitlog.migrate import migrate
 from onlyonce.local import postgres, processes
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.units import Content, UnitId
+from onlyonce.testing.suite.task import hashed
 from tests.contract.conftest import Log, ask
-from tests.contract.task import Task, hashed, shop_rows
+from tests.contract.task import Task, shop_rows
 from tests.support.platform import Server, free_port
 from tests.support.steps import PATIENCE
 

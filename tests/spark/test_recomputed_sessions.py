@@ -22,7 +22,10 @@ pytestmark = pytest.mark.spark
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 START = to_micros(NOON) or 0
 OUTPUT = Output(
-    name="bursts", transform="tests.support.shop_transforms:per_shop", window=Session(timedelta(seconds=10)), sink=Delta()
+    name="bursts",
+    transform="tests.support.shop_transforms:per_shop",
+    window=Session(timedelta(seconds=10)),
+    sink=Delta(),
 )
 
 

@@ -108,7 +108,11 @@ def test_an_early_pane_takes_the_place_of_the_one_before() -> None:
 
 @pytest.mark.parametrize(
     "function, said",
-    [("misspelled", "cent"), ("ranked", "can't run tests.support.order_dependent:ranked as a stream"), ("gone", "is not there")],
+    [
+        ("misspelled", "cent"),
+        ("ranked", "can't run tests.support.order_dependent:ranked as a stream"),
+        ("gone", "is not there"),
+    ],
 )
 def test_what_a_run_would_refuse_is_refused(function: str, said: str) -> None:
     """A column that is missing, what no stream can do, a function that is not there: by the first row, not in production."""
