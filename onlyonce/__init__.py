@@ -1,10 +1,11 @@
 """Exactly-once batch and stream pipelines on Airflow, Spark, PostgreSQL and Delta Lake: what a declaration imports.
 
-    from onlyonce import Delta, Files, Fixed, Output, Pipeline
+from onlyonce import Delta, Files, Fixed, Output, Pipeline
 
 and `onlyonce.open("flights")`, for a notebook (`onlyonce.notebook`), which is loaded when it is asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onlyonce.declare.pipeline import (
@@ -58,6 +59,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "open":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onlyonce import notebook
-
-    return notebook.open
+    return import_module("onlyonce.notebook").open

@@ -64,15 +64,15 @@ class Opened:
         """The records that met a closed window, once for each output and window; of one output or all."""
         if output is not None:
             self.pipeline.output(output)
-        return self._fates(lambda fates: fates.late(self.pipeline, self.instance, ALL, output))
+        return self._fates(lambda records: records.late(self.pipeline, self.instance, ALL, output))
 
     def invalid(self) -> pd.DataFrame:
         """The records that are none, with the reason and the line as it came."""
-        return self._fates(lambda fates: fates.invalid(self.pipeline, self.instance, ALL))
+        return self._fates(lambda records: records.invalid(self.pipeline, self.instance, ALL))
 
     def remnant(self) -> pd.DataFrame:
         """The records from before the dedup horizon."""
-        return self._fates(lambda fates: fates.remnant(self.pipeline, self.instance, ALL))
+        return self._fates(lambda records: records.remnant(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate, batch and unit. None
@@ -85,9 +85,9 @@ class Opened:
 
     def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:
         from onlyonce import settings
-        from onlyonce.catalog.record_id import asked
         from onlyonce.cli import trace
-        from onlyonce.commitlog.connect import Database
+        from onlyonce.database.connect import Database
+        from onlyonce.sources.parse.record_id import asked
 
         wanted = asked(self.pipeline, [str(value) for value in record_id])
         database = Database(_there(settings.database_url), "onlyonce-trace")
@@ -95,9 +95,9 @@ class Opened:
         return _frame(report.tables.get(table, []))
 
     def _fates(self, of: Callable[[Any], tuple[int, list[dict[str, Any]]]]) -> pd.DataFrame:
-        from onlyonce.cli import fates
+        from onlyonce.cli import records
 
-        return _frame(of(fates)[1])
+        return _frame(of(records)[1])
 
     @property
     def _suffix(self) -> str:
@@ -172,7 +172,9 @@ class Opened:
         for file in final:
             newest[file["window_start"]] = max(newest.get(file["window_start"], 0), file["generation"])
         places = [
-            folder_of(f["place"]) / f["name"] for f in final if f["generation"] == newest[f["window_start"]] and f["rows"]
+            folder_of(f["place"]) / f["name"]
+            for f in final
+            if f["generation"] == newest[f["window_start"]] and f["rows"]
         ]
         return (
             pd.concat([readers[sink.format](place) for place in places], ignore_index=True)
@@ -208,7 +210,7 @@ def _there(url: Callable[[], str]) -> str:
 
 
 def _read(url: str, work: Callable[[Connection], T]) -> T:
-    from onlyonce.commitlog.connect import Database, transaction
+    from onlyonce.database.connect import Database, transaction
 
     with transaction(Database(url, "onlyonce-notebook")) as connection:
         return work(connection)

@@ -12,14 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.backfills import Counts, Reach
+from onlyonce.commitlog.outputs.backfills import Counts, Reach
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Micros, Session, micros
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import results, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
-from onlyonce.session.run_context import RunContext
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""

@@ -22,7 +22,7 @@ from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.catalog_lookup import Seen
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.apart import first_line
 from onlyonce.model.errors import Refused
+from onlyonce.model.run.isolation import first_line
 from onlyonce.outputs import outputs, raw_windows, results, windowing
 from onlyonce.receive import events
 

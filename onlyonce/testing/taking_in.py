@@ -21,9 +21,9 @@ from onlyonce.catalog.catalog_lookup import Seen
 from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.packed import Ids
 from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.receive.arrived import LINE
 from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.session import schemas
+from onlyonce.sources.lines import LINE
 from onlyonce.sources.parse import parse
 from onlyonce.testing.given import Batch, Given, line_of
 

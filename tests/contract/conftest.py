@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import forget_connections
+from onlyonce.database.migrate import migrate
 from onlyonce.testing.suite.log import NOON, Log, ask, plan_of, platform
 from tests.support.platform import Server
 

@@ -11,8 +11,8 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog.connect import Database
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.testing.suite.task import Context, hashed

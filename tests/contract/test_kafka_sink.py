@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.delivery import Row
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox import kafka
 from onlyonce.testing.suite import cases
 from onlyonce.testing.suite.cases import make_rows

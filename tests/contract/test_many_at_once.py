@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from onlyonce.commitlog import backfills, batches, panes, units
-from onlyonce.commitlog.backfills import Request
-from onlyonce.commitlog.connect import ROWS_AT_ONCE, forget_connections, run
-from onlyonce.model.backfill import Span
+from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.outputs import backfills, panes
+from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.database.connect import ROWS_AT_ONCE, forget_connections, run
 from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import NOON, Log, ask, plan_of
 

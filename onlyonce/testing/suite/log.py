@@ -15,9 +15,9 @@ import psycopg2
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, forget_connections, run
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, forget_connections, run
+from onlyonce.database.migrate import migrate
 from onlyonce.model.batch import Plan
 from onlyonce.testing.crashtest.scratch import Server
 

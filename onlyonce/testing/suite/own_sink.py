@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import CustomSink, Output, Sent
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.outbox import deliver
