@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.receive import block_files
 from onlyonce.receive.block_files import Block
+from onlyonce.receive.chosen import ALL, Chosen
 from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
 from onlyonce.session import schemas, worker
 from onlyonce.session.worker import Batches
@@ -54,10 +55,11 @@ Task = Callable[[Parts], Batches]
 @dataclass(frozen=True)
 class Lines:
     """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read. Of a source with
-    columns the rows have those."""
+    columns the rows have those. `chosen`: which of them are read."""
 
     ranges: Sequence[line_reader.Range]
     rows: DataFrame | None
+    chosen: Chosen = ALL
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ def read(
     store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
     frames = []
     if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, store, gives))
+        frames.append(line_reader.read(spark, lines.ranges, lambda found: store(lines.chosen.of_batches(found)), gives))
     if lines.rows is not None:
-        frames.append(worker.mapped(lines.rows, store, gives))
+        frames.append(worker.mapped(lines.chosen.of_rows(lines.rows), store, gives))
     told = _together(frames).collect() if frames else []
     left = [row.file for row in told if row.target is None]
     # One object for each name: the tasks are sent all of them.
@@ -92,11 +94,13 @@ def read(
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
-    frames = [] if lines.rows is None else [lines.rows]
-    if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, iter, schemas.of(LINE)))
-    rows = _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
+    rows = _as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
+
+
+def places(spark: SparkSession, lines: Lines) -> pa.Table:
+    """Where the records of a batch are: oo_file and oo_position of each."""
+    return _as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
 
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
@@ -206,6 +210,13 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
     for number in seeds:
         for block in shares[number]:
             yield partial(_opened, block.fetched, schema)
+
+
+def _as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+    frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, schemas.of(LINE)))
+    return _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
 
 
 def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:

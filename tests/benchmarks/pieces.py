@@ -13,7 +13,7 @@ from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.connect import run
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.receive import arrived, events, receive
+from onlyonce.receive import arrived, batch_files, events
 from onlyonce.receive.arrived import Lines
 from onlyonce.session import schemas
 from onlyonce.session.query import Query
@@ -51,7 +51,7 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         return arrived.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> list[Path]:
-        return receive._written(context, query, batch, lines, home / "pieces_ours")
+        return batch_files.written(context, query, batch, lines, home / "pieces_ours")
 
     return {
         "bare: read": lambda: _nowhere(bare()),
