@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do
 from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database.connect import ask, do
 from onlyonce.model.poison import Place
 
 

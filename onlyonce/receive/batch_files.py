@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from onlyonce.catalog import chunks as catalog
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.collecting import edge_buckets
-from onlyonce.receive import arrived, block_files, in_driver, poison, receive_task, receive_unit
-from onlyonce.receive.arrived import Lines
-from onlyonce.receive.chosen import Chosen
+from onlyonce.model.operate.collecting import edge_buckets
+from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit
 from onlyonce.receive.event_files import Stamp
 from onlyonce.session import schemas
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
+from onlyonce.sources.chosen import Chosen
+from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse import plain_records
 
 
@@ -40,11 +40,11 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
         tried = receive_task.without_catalog(stamp, place)
         return _made(context, query, plan, replace(lines, chosen=chosen), tried, None)
 
-    return poison.written(query, context.instance, batch, lambda: arrived.places(context.spark, lines), write, attempt)
+    return poison.written(query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt)
 
 
 def _made(
-    context: RunContext, query: Query, plan: Plan, lines: Lines, task: arrived.Task, partitions: int | None
+    context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
 ) -> list[Path]:
     """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they are."""
     reader = plain_records.reader(context.pipeline, plan.system_time, partitions or 1)
@@ -53,12 +53,12 @@ def _made(
         return small
     gives = schemas.of(receive_task.GIVES)
     with block_files.folder(context.blocks, query.driver.epoch) as place:
-        read = arrived.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        read = exchange.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
         passing("receive-lines-read")
         if partitions is None:
-            found = arrived.apart(context.spark, read, task, gives)
+            found = exchange.apart(context.spark, read, task, gives)
         else:
-            found = arrived.judged(context.spark, read, partitions, task, gives)
+            found = exchange.judged(context.spark, read, partitions, task, gives)
         return [Path(row.path) for row in found.collect()] if found is not None else []
 
 

@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from onlyonce.commitlog import failures
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query
+from onlyonce.database.connect import run
 from onlyonce.model import poison
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
-from onlyonce.receive.chosen import Chosen
 from onlyonce.session.failures import known as is_known
-from onlyonce.session.query import Query
+from onlyonce.sources.chosen import Chosen
 
 Done = TypeVar("Done")
 Places = Callable[[], pa.Table]

@@ -11,17 +11,16 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 
-from onlyonce.catalog import catalog_rebuild
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.receive import at_least_once, batch_files, block_files, events
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
+from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
 from onlyonce.storage import checkpoint, delta, own_tables
