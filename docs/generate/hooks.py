@@ -19,7 +19,7 @@ PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
         "existing-airflow",
-        "testing",
+        "test-your-pipeline",
         "notebook",
         "errors",
         "kafka",
