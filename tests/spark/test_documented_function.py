@@ -14,6 +14,7 @@ from onlyonce.settings import ROOT
 from tests.docs.pages import blocks
 
 
+@pytest.mark.slow
 def test_the_tests_that_a_page_shows_pass(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of how to test a pipeline, as a reader has them beside a `pipelines.py` of their own."""
     monkeypatch.setitem(sys.modules, "pipelines", jobs.pipelines)
