@@ -36,10 +36,10 @@ def of_json(values: Sequence[Any]) -> str:
         return "string"
     if kinds == {bool}:
         return "boolean"
-    if kinds == {int} and all(-LARGEST <= value < LARGEST for value in there):
-        return "long"
     if kinds <= {int, float}:
-        return "double"
+        # A fraction would lose digits of a number that no long holds.
+        fits = all(-LARGEST <= value < LARGEST for value in there)
+        return "string" if not fits else "long" if kinds == {int} else "double"
     if kinds == {str}:
         return _of_texts(there)
     if kinds == {list}:
