@@ -29,7 +29,18 @@ FIRST = {
         "stuck",
         "backup-restore-upgrade",
     ],
-    "reference": ["commands", "cli", "declarations", "sources", "windows", "sinks", "settings", "views", "exit-codes"],
+    "reference": [
+        "commands",
+        "cli",
+        "declarations",
+        "sources",
+        "windows",
+        "sinks",
+        "settings",
+        "views",
+        "errors",
+        "exit-codes",
+    ],
     "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""
