@@ -342,7 +342,7 @@ _ALL = (
     ),
     Mutant(
         "final-at-first-row", "a window whose rows are written as they come is final with the first of them", "sql/batches.sql",
-        (("0, false, :rows", "0, true, :rows"),),
+        (("0, false, rows, lineage", "0, true, rows, lineage"),),
         ("tests/contract/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(
