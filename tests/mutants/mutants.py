@@ -396,6 +396,11 @@ _ALL = (
         ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
     ),
     Mutant(
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
+        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+    ),
+    Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
         ("tests/unit/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
