@@ -37,6 +37,16 @@ ORDER BY b.bucket
 -- One collector at a time drops the buckets of an instance.
 SELECT pg_advisory_xact_lock(hashtextextended('collect ' || :instance, 0))
 
+-- lock_instance_if_free --
+-- The same for a driver between two batches, which waits for no collector.
+SELECT pg_try_advisory_xact_lock(hashtextextended('collect ' || :instance, 0)) AS got
+
+-- bucket_before --
+-- The bucket of the last batch of a lineage before one.
+SELECT bucket FROM onlyonce_private.batches
+WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
+ORDER BY batch_id DESC LIMIT 1
+
 -- short_wait --
 -- New readers queue behind a DROP that waits for a running one, so it waits shortly (experiments, A10).
 SELECT set_config('lock_timeout', :wait, true)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from onlyonce.catalog import catalog_rebuild
+from onlyonce.catalog import catalog_rebuild, merge_as_it_grows
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.connect import run
@@ -66,8 +66,10 @@ def take_in(context: RunContext) -> None:
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         with context.receiving:
-            _batch(context, query, frame, batch_id)
+            ended = _batch(context, query, frame, batch_id)
             context.receiving.notify_all()
+        if ended is not None:  # the outputs go on meanwhile
+            merge_as_it_grows.merge(query.database, query.driver, context.instance, ended)
 
     drain_query(query, stream, "append", on_batch)
 
@@ -93,7 +95,8 @@ def close(context: RunContext, *, ended: bool) -> None:
         _close(context, query, "ended" if ended else "silent", after)
 
 
-def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
+def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
+    """Gives the plan of a batch that has added to the catalog."""
     listed = context.source().listed(context.spark, registered)
     plan = _plan(context, query, batch_id, listed)
     known = Frontier() if context.bounded else None
@@ -107,10 +110,10 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("receive-after-begin")
     if batch.committed:
-        return
+        return None
     if listed.empty or listed.batch_no <= query.start_from.get("after_batch_no", NO_BATCH):
         _skip(query, batch)
-        return
+        return None
     lines, must = listed.lines(batch.plan.facts)
     commit = delta.Commit(
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
@@ -120,6 +123,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")
+    return None if batch.without_catalog else batch.plan
 
 
 def _skip(query: Query, batch: Batch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import catalog_lookup, merge_as_it_grows
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.connect import run
@@ -87,6 +87,10 @@ class Receive:
             self.land(batch, self.units(batch, records))
             self.end(batch, len(records))
         return batch
+
+    def merge(self, batch: Batch) -> int:
+        """What the driver does between this batch and the next."""
+        return merge_as_it_grows.merge(self.log.database, self.driver, self.instance, batch.plan)
 
     def rows(self) -> Counter[tuple[str, Record]]:
         """What is in `events`: (fate, record) as a multiset."""
