@@ -27,9 +27,7 @@ FURTHER = 4
 Windows = list[tuple[Micros, Micros]]
 
 
-def computed(
-    context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
-) -> Recomputed:
+def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame) -> Recomputed:
     """The sessions that start in the span, widened to what has merged.
 
     Raises OpenWindows when one that starts in what was asked for is still open.
@@ -44,9 +42,7 @@ def computed(
     result = _sessions(context, root, rows)
     inside = result.filter(starts_in(F.col("oo_window.start"), widened))
     closed = reach.closed_until(root)
-    wanted = result.filter(
-        starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop)))
-    )
+    wanted = result.filter(starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop))))
     last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
