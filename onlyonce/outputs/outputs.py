@@ -17,17 +17,18 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
-from onlyonce.outputs import new_life, raw_windows, results, window_log, windowing
+from onlyonce.model.run.isolation import first_line
+from onlyonce.outputs import raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
-from onlyonce.storage import checkpoint, delta, staging
+from onlyonce.storage import checkpoint, delta
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     stateless = results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
         result = _stream(context, query, root, int(query.start_from["rows_from"]))
-    raw = raw_windows.are_of(context, root, stateless=stateless)
+    raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
 
@@ -73,7 +74,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     try:
         drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
     except AnalysisException as error:
-        raise _refusal(root, error) from error
+        raise refusal(root, error) from error
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:
@@ -89,10 +90,10 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _stream(context: RunContext, query: Query, root: Output, start: int) -> DataFrame:
     """An output's rows, made of what `events` has from a version on."""
-    rows = windowing.in_stream(new_life.read_from(context, start), root)
+    rows = windowing.in_stream(restart.read_from(context, start), root)
     if query.start_from:
-        rows = new_life.without_final(context, query, root, rows, start - 1)
-    return new_life.not_written(context, query, root, results.applied(context, root, rows))
+        rows = restart.without_final(context, query, root, rows, start - 1)
+    return restart.not_written(context, query, root, results.applied(context, root, rows))
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
@@ -101,7 +102,7 @@ def closing(context: RunContext, query: Query, root: Output, versions: Versions,
     after = None if anew else versions.after
     rows = raw_windows.closed_by(context, root, after, versions.upto)
     if query.start_from:
-        rows = new_life.without_final(context, query, root, rows, after)
+        rows = restart.without_final(context, query, root, rows, after)
     return results.applied(context, root, rows)
 
 
@@ -226,8 +227,8 @@ def _end(
     query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(windows))
 
 
-def _refusal(root: Output, error: AnalysisException) -> Exception:
-    if "watermark" not in str(error).lower():
+def refusal(root: Output, error: AnalysisException) -> Exception:
+    if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(
         f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",

@@ -12,14 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.backfills import Counts, Reach
+from onlyonce.commitlog.outputs.backfills import Counts, Reach
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Micros, Session, micros
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import results, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
-from onlyonce.session.run_context import RunContext
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""
@@ -40,9 +40,10 @@ def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: 
         if widened == before:
             break
     result = _sessions(context, root, rows)
-    inside = result.filter(starts_in(F.col("oo_window.start"), widened))
+    inside = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), widened)))
     closed = reach.closed_until(root)
-    wanted = result.filter(starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop))))
+    to_be_closed = Span(widened.start, max(widened.stop, asked.stop))
+    wanted = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), to_be_closed)))
     last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
@@ -72,9 +73,8 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     while True:
         rows = between(kept, low, high)
         sessions = _sessions(context, root, rows)
-        touching = sessions.filter(
-            (F.unix_micros("oo_window.start") < span.stop) & (F.unix_micros("oo_window.end") > span.start)
-        )
+        touches = (F.unix_micros("oo_window.start") < span.stop) & (F.unix_micros("oo_window.end") > span.start)
+        touching = sessions.filter(windowing.after_merge(touches))
         start, end = _ends(touching.agg(*_extremes("oo_window.start", "oo_window.end")))
         cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
         cut_high = end is not None and end >= high and newest is not None and high <= newest

@@ -16,16 +16,16 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Sent
 from onlyonce.model.units import UnitId
 from onlyonce.settings import ROOT
 from onlyonce.sinks.outbox import deliver
 from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.testing.suite.task import Context, hashed
 from tests.contract.conftest import Log
-from tests.contract.task import Context, hashed
 
 Row = dict[str, Any]
 

@@ -14,17 +14,18 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog import batches, files
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import run
 from onlyonce.declare.sinks import FileSink
 from onlyonce.model.batch import Outcome, to_micros
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.files import files_unit
 from onlyonce.sinks.files.stores import folder_of, store_of
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.testing.suite.task import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
-from tests.contract.task import Context, hash_of
 
 MINUTE = timedelta(minutes=1)
 LINE = pa.schema([("oo_line", pa.string())])

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import backfills, batches
-from onlyonce.commitlog.connect import run
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.statements import queries
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import run
+from onlyonce.database.migrate import migrate
+from onlyonce.database.statements import queries
 from tests.contract.conftest import Log
 from tests.support import long_log
 from tests.support.long_log import OUTPUT, RECEIVE, STREAM

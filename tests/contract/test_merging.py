@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup, merge_as_it_grows, merging, packed
+from onlyonce.catalog import bloom, catalog_lookup, merging, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.connect import ask, run, transaction
+from onlyonce.database.connect import ask, run, transaction
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
+from onlyonce.receive import merge_as_it_grows
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -138,7 +139,7 @@ def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
 
 def test_no_merged_chunk_is_larger_than_a_full_one(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 100 ids; the rest makes another chunk, and nothing is lost."""
-    monkeypatch.setattr("onlyonce.model.collecting.FULL", 100)
+    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 100)
     stream.partitions = 1
     fill(stream, 100, 12)
     fill(stream, 101, 1)
@@ -212,11 +213,11 @@ def test_between_two_batches_a_bounded_number_of_ids_is_merged(
     stream: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever waits: the rest is merged after the next batches."""
-    monkeypatch.setattr("onlyonce.model.collecting.BETWEEN_BATCHES", 100)
+    monkeypatch.setattr("onlyonce.model.operate.collecting.BETWEEN_BATCHES", 100)
     stream.partitions = 1
     fill(stream, 100, 63)
     [last] = [stream.batch(100, uniform(20, 4711))]
-    monkeypatch.setattr("onlyonce.model.collecting.FULL", 200)
+    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 200)
 
     assert [stream.merge(last) for _ in range(8)] == [200, 200, 200, 200, 200, 200, 0, 0]
     assert sum(count for *_, count in stream.chunks()) == 64 * 20
@@ -254,8 +255,8 @@ def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_o
     before = stored(stream)
     script = f"""if True:
         from types import SimpleNamespace
-        from onlyonce.catalog import merge_as_it_grows
-        from onlyonce.commitlog.connect import Database
+        from onlyonce.receive import merge_as_it_grows
+        from onlyonce.database.connect import Database
         from onlyonce.settings import database_url
         driver = SimpleNamespace(lineage={stream.driver.lineage!r}, epoch={stream.driver.epoch})
         plan = SimpleNamespace(lineage=driver.lineage, batch_id=7, bucket=100)

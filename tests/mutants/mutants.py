@@ -19,6 +19,7 @@ BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/test_kafka_sink.py::"
 DELTA = "tests/contract/test_delta_once.py::"
 TARGETS = "tests/contract/test_targets.py::"
+MANY = "tests/contract/test_many_at_once.py::"
 LONG = "tests/spark/test_long_run.py::"
 AUTHORITIES = "tests/contract/test_authorities.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
@@ -135,7 +136,7 @@ _ALL = (
         (UNITS + "test_float_sums_pass_in_any_order_of_the_rows", POSTGRES + "test_float_sums_in_another_order_pass_and_other_floats_stop"),
     ),
     Mutant(
-        "errors-swallowed", "a COMMIT that failed counts as done", "onlyonce/commitlog/connect.py",
+        "errors-swallowed", "a COMMIT that failed counts as done", "onlyonce/database/connect.py",
         (("            connection.invalidate()\n            raise CommitStateUnknown(", "            connection.invalidate()\n            return\n            raise CommitStateUnknown("),),
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
@@ -160,7 +161,7 @@ _ALL = (
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
-        "wall-clock", "the catalog is collected by the clock", "onlyonce/model/collecting.py",
+        "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
         ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
     ),
@@ -197,12 +198,12 @@ _ALL = (
     ),
     Mutant(
         "any-size-with-any", "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
-        "onlyonce/model/collecting.py",
+        "onlyonce/model/operate/collecting.py",
         (("for some in [list(layout)] if closed else _levels(layout):", "for some in [list(layout)]:"),),
         ("tests/unit/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
     ),
     Mutant(
-        "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/catalog/merge_as_it_grows.py",
+        "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
         (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
         ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
@@ -250,7 +251,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "onlyonce/storage/staging.py",
+        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "onlyonce/outputs/staging.py",
         (("    return stored.filter(", "    return frame\n    return stored.filter("),),
         (SAMPLE,),
     ),
@@ -274,7 +275,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "sweep-of-the-living", "the sweep takes what a running task still writes", "onlyonce/model/shards.py",
+        "sweep-of-the-living", "the sweep takes what a running task still writes", "onlyonce/model/sinks/shards.py",
         (("    return standing.settled or temporary.epoch < standing.epoch\n", "    return True\n"),),
         (FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
     ),
@@ -284,7 +285,7 @@ _ALL = (
         (DELIVER + "test_a_kill_does_not_show",),
     ),
     Mutant(
-        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "onlyonce/model/delivery.py",
+        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "onlyonce/model/sinks/delivery.py",
         (('        return f"{self.unit}/{self.seq}@{self.life}"\n', '        return f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"\n'),),
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
@@ -294,7 +295,7 @@ _ALL = (
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
     Mutant(
-        "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/outbox.py",
+        "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/sinks/outbox.py",
         (
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        columns", "        columns"),
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        do(", "        do("),
@@ -372,7 +373,7 @@ _ALL = (
     ),
     Mutant(
         "folded-by-the-hour", "late rows of a session ask for the start of their hour, not for where in it they are",
-        "onlyonce/commitlog/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
+        "onlyonce/commitlog/outputs/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
         ("tests/contract/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
     ),
     Mutant(
@@ -393,7 +394,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/news.py",
+        "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
         (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
         ("tests/unit/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
@@ -409,6 +410,11 @@ _ALL = (
         "long-lines-whole", "a line is held in memory as a whole, however long it is", "onlyonce/sources/files/line_reader.py",
         (("        if self.bytes > self._most:\n", "        if False:\n"),),
         ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
+    ),
+    Mutant(
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
+        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
@@ -431,7 +437,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "onlyonce/run/staying.py",
+        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "onlyonce/run/continuous.py",
         (("    while not _vouched(context, versions):\n", "    while False:\n"),),
         (LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
         spark=True,
@@ -459,7 +465,7 @@ _ALL = (
     ),
     Mutant(
         "two-spellings-two-targets", "a target is known by what stands in the declaration, not by where it is",
-        "onlyonce/sinks/target_identity.py",
+        "onlyonce/declare/target_identity.py",
         (
             ('    if place.kind == "postgres":', '    if place.text:\n        return place.text + suffix\n    if place.kind == "postgres":'),
         ),
@@ -534,6 +540,34 @@ _ALL = (
         "payload-by-rows", "a deliverer reads as many rows as it may, whatever they weigh", "sql/outbox.sql",
         (("    WHERE s.before < :bytes),\n", "    WHERE s.before < :bytes OR true),\n"),),
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
+    ),
+    Mutant(
+        "hurried-statements", "a bound on time that a server has for other work ends the platform's statements", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements", MANY + "test_a_thousand_units_end_their_batch"),
+    ),
+    Mutant(
+        "windows-in-small-pieces", "windows that close together take a statement for each hundred", "onlyonce/database/connect.py",
+        (("ROWS_AT_ONCE = 10_000\n", "ROWS_AT_ONCE = 100\n"),),
+        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements",),
+    ),
+    Mutant(
+        "sessions-cut-by-their-span", "a filter of whole sessions may go below their merge", "onlyonce/outputs/windowing.py",
+        (("F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "F.coalesce(condition, F.lit(False))"),),
+        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
+        spark=True,
+    ),
+    Mutant(
+        "test-without-lateness", "onlyonce.testing gives a function the late rows as well", "onlyonce/testing/playing.py",
+        (("        in_time = ~windowing.is_late(root.window, root.lateness)\n", "        in_time = F.lit(True)\n"),),
+        ("tests/spark/test_testing.py::test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation",),
+        spark=True,
+    ),
+    Mutant(
+        "holds-in-one-order", "holds() leaves the rows in the order in which they were given", "onlyonce/testing/holding.py",
+        (("            for batch in cut.batches:\n", "            for batch in whole.batches:\n"),),
+        ("tests/spark/test_testing.py::test_a_function_that_does_not_hold_is_found_out",),
+        spark=True,
     ),
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.collecting import (
+from onlyonce.model.operate.collecting import (
     CROWD,
     FULL,
     PAUSE,
@@ -21,7 +21,7 @@ from onlyonce.model.collecting import (
     horizon_buckets,
     level,
     to_merge,
-)  # fmt: skip
+)
 
 DAY = 144
 buckets = st.integers(0, 2000)
