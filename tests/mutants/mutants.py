@@ -196,6 +196,22 @@ _ALL = (
         ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
     Mutant(
+        "any-size-with-any", "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
+        "onlyonce/model/operate/collecting.py",
+        (("for some in [list(layout)] if closed else _levels(layout):", "for some in [list(layout)]:"),),
+        ("tests/unit/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
+    ),
+    Mutant(
+        "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
+        (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
+        ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
+        (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
+        ("tests/contract/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+    ),
+    Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
         (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <= :batch_id)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
