@@ -6,7 +6,6 @@ Most must be known before the JVM starts, so `spark-submit` gets them as --conf.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.spark_master import driver_host, refuse_master
 
-JARS = Path(os.environ.get("ONLYONCE_JARS") or Path(sys.prefix) / "jars")
+JARS = settings.jars() or Path(sys.prefix) / "jars"
 CLASSES = JARS / "spark.jsa"
 """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM, it loads them."""
 USE_CLASSES = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -25,6 +24,7 @@ def options(master: str) -> dict[str, str]:
     refuse_master(master)
     if not list(JARS.glob("delta-spark_*.jar")):
         raise Refused(f"the Delta jars are not in {JARS}", hint="make env brings them")
+    asked = settings.spark()
     found = {
         "spark.driver.extraClassPath": f"{JARS}/*",
         "spark.executor.extraClassPath": f"{JARS}/*",
@@ -32,7 +32,7 @@ def options(master: str) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(settings.home() / "spark-warehouse"),
-        "spark.sql.shuffle.partitions": os.environ.get("ONLYONCE_SHUFFLE_PARTITIONS", "2"),
+        "spark.sql.shuffle.partitions": str(asked.shuffle_partitions),
         "spark.databricks.delta.snapshotPartitions": "2",
         # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -40,12 +40,12 @@ def options(master: str) -> dict[str, str]:
         # A row may be a block of some thousand records.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        "spark.ui.enabled": os.environ.get("ONLYONCE_SPARK_UI", "false"),
+        "spark.ui.enabled": str(asked.spark_ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
-        "spark.python.sql.dataFrameDebugging.enabled": os.environ.get("ONLYONCE_SPARK_LINES", "false"),
-        "spark.log.level": os.environ.get("ONLYONCE_SPARK_LOG", "ERROR"),
-        "spark.driver.memory": os.environ.get("ONLYONCE_DRIVER_MEMORY", "2g"),
+        "spark.python.sql.dataFrameDebugging.enabled": str(asked.spark_lines).lower(),
+        "spark.log.level": asked.spark_log,
+        "spark.driver.memory": asked.driver_memory,
     }
     if host := driver_host(master):
         found["spark.driver.host"] = host

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from onlyonce import settings, tables
+from onlyonce import environment, settings, tables
 from onlyonce.commitlog import views
 from onlyonce.commitlog.connect import Database, run
 from onlyonce.declare import loading as declarations
@@ -97,7 +96,7 @@ def dag_of(pipeline: str) -> str:
 def _show_all(out: Console) -> None:
     begun = time.monotonic()
     # A run of the schedule would go first and the demo's own would wait for it; `onlyonce up` has the schedule.
-    os.environ.setdefault("ONLYONCE_SCHEDULE", "none")
+    environment.set_missing("ONLYONCE_SCHEDULE", "none")
     lines = _feed(out)
     platform.up(out)
     with AirflowApi() as api:

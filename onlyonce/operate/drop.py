@@ -12,7 +12,6 @@ it can commit nothing.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any
 
 import structlog
 
-from onlyonce import logs, settings
+from onlyonce import environment, logs, settings
 from onlyonce.commitlog import authorities, dropping
 from onlyonce.commitlog import targets as log_of_targets
 from onlyonce.commitlog.connect import Database, run
@@ -177,13 +176,14 @@ def _remove(folder: Path) -> None:
 def _url(place: Place) -> str:
     if place.variable is None:
         return settings.database_url()
-    if not os.environ.get(place.variable):
+    url = environment.variable(place.variable)
+    if url is None:
         raise Refused(
             f"the environment variable {place.variable} of a Postgres sink is not set",
             data="nothing was removed",
             hint=f"set {place.variable} to the URL of the database that {place.text} is in",
         )
-    return os.environ[place.variable]
+    return url
 
 
 def _report(asked: argparse.Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:

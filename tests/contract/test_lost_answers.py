@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches, connect, units
+from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.connect import Database, run, transaction
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.model.batch import Outcome
@@ -39,7 +39,7 @@ def driver(log: Log) -> Driver:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short waits between attempts; how long is no part of any property here."""
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "20.0")
 
 
 def add_row(connection: Connection) -> None:
