@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import tables
+from onlyonce import extras, tables
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
@@ -53,6 +53,12 @@ class PlatformGroup(TyperGroup):
         except OnlyonceError as error:
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
+        except ModuleNotFoundError as error:
+            refused = extras.missing(error)
+            if refused is None:
+                raise
+            tables.show_error(refused, tables.console(stderr=True))
+            raise typer.Exit(refused.exit_code) from error
 
 
 def give(value: Report | Sequence[tables.Row], as_json: bool, *, empty: str = "no rows") -> None:
