@@ -13,11 +13,10 @@ Not promised: that only the demo's own runs are seen. The schedule's runs do the
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +64,8 @@ class Watched:
         )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demo; the exit code. Ctrl-C and SIGTERM stop the platform, also in the middle of a run."""
-    parser = argparse.ArgumentParser(prog="onlyonce demo", description=__doc__)
-    parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
-    leave = parser.parse_args(argv).exit
+def main(*, leave: bool) -> int:
+    """Run the demo, and with `leave` stop the platform at its end; the exit code. Ctrl-C and SIGTERM stop the platform, also in the middle of a run."""
     out = tables.console()
     done = False
     with processes.sigterm_like_ctrl_c():

@@ -11,9 +11,9 @@ questions.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
+from onlyonce.asked import parse
 from onlyonce.catalog import catalog_rebuild, collector
 from onlyonce.commitlog import declared, dropping, health, lineages
 from onlyonce.commitlog.connect import Database, run, snapshot, transaction
@@ -38,7 +39,6 @@ from onlyonce.operate import on_disk
 
 log = structlog.get_logger()
 
-GRACE_MINUTES = 2.0
 SECOND_LOOK_SECONDS = 1.0
 
 
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> Report:
 
 def visit(argv: list[str]) -> Report:
     """The same where logs are configured already, as in Airflow. What is left is in the view `findings` too."""
-    asked = arguments(argv)
+    asked = parse("doctor", argv)
     pipelines = declarations.load(asked.pipelines)
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
@@ -79,19 +79,6 @@ def visit(argv: list[str]) -> Report:
     shown = {"findings": rows, "repairs": repairs}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What the doctor is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.doctor", description=__doc__)
-    parser.add_argument("--fix", action="store_true", help="carry out the repairs that give nothing up")
-    parser.add_argument("--yes", action="store_true", help="those too that can't be taken back")
-    parser.add_argument(
-        "--grace", type=float, default=GRACE_MINUTES, help="minutes without a sign of life after which a driver is dead"
-    )
-    parser.add_argument("--master", help="Spark's master, for repairs that need it")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    return parser.parse_args(argv)
 
 
 def examine(platform: Platform) -> list[Finding]:
@@ -190,7 +177,7 @@ def _may(finding: Finding, yes: bool) -> bool:
     return finding.repair.by != "person" and (yes or not finding.repair.for_good)
 
 
-def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
+def _repaired(platform: Platform, finding: Finding, asked: Namespace) -> dict[str, Any]:
     """Carry out one repair, and note what came of it."""
     try:
         _repair(platform, finding, asked)
@@ -208,7 +195,7 @@ def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -
     return noted
 
 
-def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> None:
+def _repair(platform: Platform, finding: Finding, asked: Namespace) -> None:
     by, arguments, database = finding.repair.by, finding.repair.arguments, platform.database
     if by in ("run", "backfill", "release"):
         _entry(by)([*arguments, *_common(asked)])
@@ -254,10 +241,10 @@ def _entry(by: str) -> Callable[[list[str]], Report]:
     return entries[by]
 
 
-def _common(asked: argparse.Namespace) -> list[str]:
+def _common(asked: Namespace) -> list[str]:
     master = ["--master", asked.master] if asked.master else []
     return [*master, *_files(asked)]
 
 
-def _files(asked: argparse.Namespace) -> list[str]:
+def _files(asked: Namespace) -> list[str]:
     return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
