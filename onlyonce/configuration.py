@@ -32,8 +32,9 @@ FILE = "onlyonce.toml"
 Port = Annotated[int, Field(ge=1, le=65535)]
 NotNegative = Annotated[float, Field(ge=0)]
 Days = Annotated[int, Field(ge=0)]
+Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
-Memory = Annotated[str, Field(pattern=r"^\d+[kmgtKMGT]$", json_schema_extra={"allowed": "a number with k, m, g or t: 2g"})]
+SAID = dict.fromkeys(FOLDERS, "a folder") | {"driver_memory": "a number with k, m, g or t"}
 
 
 class Configuration(BaseSettings):
@@ -55,12 +56,12 @@ class Configuration(BaseSettings):
     # Spark
     master: str = Field("local[*]", description="Spark's master: local[N], spark://host:port or yarn")
     driver_host: str | None = Field(None, description="the address at which executors find the driver; by default the loopback of a local master, of spark:// this machine's on the way to the master")
-    driver_memory: Memory = Field("2g", description="memory of the driver's JVM")
-    shuffle_partitions: int = Field(2, ge=1, description="partitions of a batch and of an output's state; fixed for a query by its first batch")
+    driver_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of the driver's JVM; by default 2g")
+    shuffle_partitions: int | None = Field(None, ge=1, description="partitions of a batch and of an output's state, fixed for a query by its first batch; by default 2")
     jars: str | None = Field(None, description="folder with the jars of Delta and Kafka; by default the one that `make env` fills; where that is missing Spark fetches them by their coordinates")
-    spark_ui: bool = Field(False, description="Spark's own web page")
+    spark_ui: bool | None = Field(None, description="Spark's own web page; by default false")
     spark_lines: bool = Field(False, description="Spark's errors name the line of the transform; slower")
-    spark_log: Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"] = Field("ERROR", description="what Spark itself logs")
+    spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
     in_driver_bytes: int = Field(4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never")
 
     # Airflow
@@ -139,13 +140,11 @@ def default_of(name: str) -> str:
 def allowed(name: str) -> str:
     """What a value must be, in words."""
     field = FIELDS[name]
-    if isinstance(field.json_schema_extra, dict) and "allowed" in field.json_schema_extra:
-        return str(field.json_schema_extra["allowed"])
+    if name in SAID:
+        return SAID[name]
     kinds = [kind for kind in (*get_args(field.annotation), field.annotation) if kind is not type(None)]
-    if get_origin(field.annotation) is Literal:
-        return " or ".join(map(str, get_args(field.annotation)))
-    if name in FOLDERS:
-        return "a folder"
+    if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
+        return " or ".join(map(str, get_args(literal)))
     words = {int: "a whole number", float: "a number", bool: "true or false", Path: "paths"}
     word = next((words[kind] for kind in kinds if kind in words), "text")
     return " ".join([word, *_bounds(field)])

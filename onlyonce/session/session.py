@@ -20,5 +20,5 @@ def start(name: str, master: str | None = None) -> SparkSession:
     for key, value in options(chosen).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(settings.spark().spark_log)
+    session.sparkContext.setLogLevel(settings.spark().spark_log or "ERROR")
     return session
