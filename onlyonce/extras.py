@@ -1,6 +1,6 @@
 """Which extra of the distribution brings a module, and what to say where it is missing. Pure.
 
-Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.entry`), for a module that could not be found.
+Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could not be found.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
-from onlyonce.commitlog import batches, files
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Postgres
 from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.units import UnitId

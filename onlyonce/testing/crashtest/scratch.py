@@ -21,7 +21,8 @@ import psutil
 import psycopg2
 
 from onlyonce.environment import inherited
-from onlyonce.local import postgres, processes
+from onlyonce.local import processes
+from onlyonce.local.database import postgres
 from onlyonce.settings import ROOT, within
 
 JOB_TIMEOUT = 300
