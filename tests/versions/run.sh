@@ -19,4 +19,5 @@ java=${JAVA_HOME:+$JAVA_HOME/bin/}java
     ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -ivy "$place/ivy.xml" -cache "$PWD/.venv/ivy" \
     -retrieve "$place/jars/[artifact]-[revision].[ext]" -types jar bundle -sync > "$place/ivy.log" 2>&1 || { tail -n 20 "$place/ivy.log"; exit 1; }
 echo "test-versions: $name: $(echo $versions)"
-"$place/bin/pytest" -q -p no:cacheprovider $TESTS -m "not slow and not browser"
+# Airflow's own examples are on by default in some versions.
+AIRFLOW__CORE__LOAD_EXAMPLES=False "$place/bin/pytest" -q -p no:cacheprovider $TESTS -m "not slow and not browser"
