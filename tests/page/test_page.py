@@ -43,7 +43,7 @@ def get(client: TestClient, path: str, **parameters: Any) -> str:
 def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, client: TestClient) -> None:
     """Each one against a question of the private tables."""
     [(batches, kept, duplicate, invalid, remnant, last, tide)] = log.rows(
-        f"SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(remnant)::int, max(batch), max(max_event_time_after) "
+        f"SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(remnant)::int, max(batch_id), max(tide_after) "
         f"FROM {PRIVATE}.batches WHERE lineage = 'shop/receive/1' AND state = 'committed'"
     )
     [(late,)] = log.rows(f"SELECT sum(late)::int FROM {PRIVATE}.window_counts")
