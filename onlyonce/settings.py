@@ -84,6 +84,11 @@ def given_database_url() -> str | None:
     return given.get_secret_value() if given else None
 
 
+def embedded() -> bool:
+    """Whether the platform's database is the embedded server, which we may start, and not one that a URL names."""
+    return given_database_url() is None
+
+
 def reader_url() -> str:
     """The URL for the role that sees the views and can change nothing."""
     given = _current().reader_url
@@ -133,7 +138,14 @@ def master() -> str:
 def pipeline_files() -> list[Path]:
     """The files with declarations, in order."""
     listed = [path.expanduser().resolve() for path in _current().pipelines]
-    return listed or [ROOT / "jobs" / "pipelines.py"]
+    return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
+
+
+def _of_project(folder: Path) -> Path | None:
+    """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
+    own = folder / "pipelines.py"
+    found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
+    return found[0].resolve() if len(found) == 1 else None
 
 
 def schedule() -> str | None:

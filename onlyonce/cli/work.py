@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from onlyonce import asked, settings, tables
-from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, there
+from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, started_database, there
+from onlyonce.cli.watched import watched
 from onlyonce.declare.sources import PubSub
 
 PANEL = "Work"
@@ -29,15 +30,18 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
     Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
     """
     known = declared(given.pipeline, given.pipelines)  # a wrong name is refused before Spark starts
-    there(settings.database_url)
+    started_database()
     if isinstance(known.source, PubSub) and not given.dry_run:
         from onlyonce.sources import land as before
 
-        before.main(asked.words("land", vars(given)))
+        with watched(f"land-{given.pipeline}"):
+            before.main(asked.words("land", vars(given)))
 
     from onlyonce.run import stream  # with it comes Spark, which no other command needs
 
-    give(stream.main(words), as_json)
+    with watched(f"run-{given.pipeline}"):
+        report = stream.main(words)
+    give(report, as_json)
 
 
 @asking("deliver")
@@ -59,7 +63,9 @@ def land(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.sources import land as job
 
-    give(job.main(words), as_json)
+    with watched(f"land-{given.pipeline}"):
+        report = job.main(words)
+    give(report, as_json)
 
 
 @asking("backfill")
@@ -70,7 +76,9 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.outputs import backfill as job
 
-    give(job.main(words), as_json)
+    with watched(f"backfill-{given.pipeline}"):
+        report = job.main(words)
+    give(report, as_json)
 
 
 @asking("audit")

@@ -86,9 +86,10 @@ def _pipelines_of(path: Path) -> list[Pipeline]:
 
 
 def _import(path: Path) -> ModuleType:
-    # A user's transforms lie beside their declarations.
-    if str(path.parent) not in sys.path and path.parent != settings.ROOT / "jobs":
-        sys.path.insert(0, str(path.parent))
+    # A user's transforms lie beside their declarations, or in the package that both are in.
+    for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location(f"onlyonce_pipelines_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
@@ -105,6 +106,11 @@ def _import(path: Path) -> ModuleType:
     finally:
         sys.modules.pop(spec.name, None)
     return module
+
+
+def _above_package(path: Path) -> Path:
+    """The folder from which the package of a file is imported; its own folder where it is in none."""
+    return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 
 
 def _mend(error: Exception, path: Path) -> str:

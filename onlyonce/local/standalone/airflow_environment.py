@@ -147,7 +147,8 @@ def _surroundings(home: Path) -> dict[str, str]:
     no_proxy = ",".join(filter(None, [variable("NO_PROXY") or variable("no_proxy"), loopback]))
     return {
         "ONLYONCE_HOME": str(home),
-        # Airflow's processes have another working folder.
+        # Airflow's processes don't work in the folder of the project.
+        "ONLYONCE_PIPELINES": os.pathsep.join(map(str, settings.pipeline_files())),
         **({"ONLYONCE_CONFIG": str(config)} if (config := configuration.file()) else {}),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), old_path]),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), old_modules])),
