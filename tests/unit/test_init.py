@@ -35,7 +35,11 @@ TYPED = [row | {"at": datetime.fromisoformat(str(row["at"])).astimezone(UTC)} fo
 @pytest.fixture
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # where declarations are loaded, their folders come before it
+    # Where declarations are loaded their folders come before it: those of other tests are nobody's here.
+    others = tmp_path.parents[1]
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place).is_relative_to(others)])
+    for module in ("mine", "shop"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("ONLYONCE_PIPELINES", "MINE_INBOX", "SHOP_INBOX"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
