@@ -544,6 +544,18 @@ COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
 COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
 
+CREATE VIEW onlyonce.driver_runs AS
+SELECT dag_id, run_id, pipeline, attempt, begun_at, ended_at, exit_code, why FROM onlyonce_private.driver_runs;
+COMMENT ON VIEW onlyonce.driver_runs IS 'Which runs of Airflow''s DAGs have driven which pipeline, and how the last driver of each ended.';
+COMMENT ON COLUMN onlyonce.driver_runs.dag_id IS 'the DAG, whatever it is called';
+COMMENT ON COLUMN onlyonce.driver_runs.run_id IS 'its run; runs of two DAGs may have one id';
+COMMENT ON COLUMN onlyonce.driver_runs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.driver_runs.attempt IS 'how many drivers the run has had: one for each try of its task';
+COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when the last of them began';
+COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is at work, or was killed';
+COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
+COMMENT ON COLUMN onlyonce.driver_runs.why IS 'by which error';
+
 DO $$
 BEGIN
     IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'onlyonce_reader') THEN

@@ -76,20 +76,30 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     return output_parts(pipeline, query, sources)
 
 
-def _pipelines_of(path: Path) -> list[Pipeline]:
-    if not path.is_file():
-        raise Refused(f"no file with declarations at {path}", hint="set ONLYONCE_PIPELINES or --pipelines")
+def _pipelines_of(named: Path) -> list[Pipeline]:
+    path = named if named.is_file() else _file_of(named)
+    if path is None:
+        raise Refused(f"no file with declarations at {named}", hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported")
     found = getattr(_import(path), "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
         raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")
     return list(found)
 
 
+def _file_of(named: Path) -> Path | None:
+    """The file of a module: what is no file, and has no .py, may be the name of one (`my_project.pipelines`)."""
+    try:
+        found = importlib.util.find_spec(named.name) if named.suffix != ".py" else None
+    except (ImportError, ValueError):  # no such package
+        return None
+    return Path(found.origin) if found and found.origin and Path(found.origin).is_file() else None
+
+
 def _import(path: Path) -> ModuleType:
     # A user's transforms lie beside their declarations.
     if str(path.parent) not in sys.path and path.parent != settings.ROOT / "jobs":
         sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(f"onlyonce_pipelines_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
@@ -105,6 +115,17 @@ def _import(path: Path) -> ModuleType:
     finally:
         sys.modules.pop(spec.name, None)
     return module
+
+
+def _package(path: Path) -> str:
+    """Where the file is one of a package's, its package: `from . import` works in it."""
+    names = []
+    for folder in path.parents:
+        if not (folder / "__init__.py").is_file():
+            break
+        names.append(folder.name)
+    package = ".".join(reversed(names))
+    return f"{package}." if package in sys.modules else ""
 
 
 def _mend(error: Exception) -> str:

@@ -33,6 +33,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.local import demo_results, platform, processes
 from onlyonce.local.airflow_api import FINAL_STATES, AirflowApi
 from onlyonce.local.feed import deliver
+from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import OnlyonceError, Retryable
 
 # Two months, so that all of it takes about two minutes on two cores. The number of files is not that of
@@ -91,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
 
 def dag_of(pipeline: str) -> str:
     """The DAG that runs a pipeline."""
-    return f"stream_{pipeline}"
+    return stream_id(pipeline)
 
 
 def _show_all(out: Console) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from onlyonce import entry, logs, settings
 from onlyonce.catalog import collector, merging
-from onlyonce.commitlog import retention
+from onlyonce.commitlog import driver_runs, retention
 from onlyonce.commitlog.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
@@ -147,10 +147,11 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     warnings += left
     while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
         delivered += rows
+    runs = run(database, lambda conn: driver_runs.remove(conn, days))
     files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
     return {
         "units kept (days)": days, "units removed": units, "units removed elsewhere": elsewhere,
-        "delivered rows removed": delivered,
+        "delivered rows removed": delivered, "old runs removed": runs,
         "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
     }  # fmt: skip
 

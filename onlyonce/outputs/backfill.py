@@ -16,7 +16,7 @@ from uuid import uuid4
 import structlog
 
 from onlyonce import logs, settings
-from onlyonce.commitlog import backfills, views
+from onlyonce.commitlog import backfills, driver_runs, views
 from onlyonce.commitlog.connect import Database, ask, run
 from onlyonce.commitlog.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -40,11 +40,12 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span)
-    # The sinks of all outputs first: what is refused for good must not wait for a window to close.
-    check_sinks(pipeline, roots)
-    for root in roots:
-        check(database, pipeline, root, span)
-    _recompute(database, pipeline, roots, span, asked)
+    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+        # The sinks of all outputs first: what is refused for good must not wait for a window to close.
+        check_sinks(pipeline, roots)
+        for root in roots:
+            check(database, pipeline, root, span)
+        _recompute(database, pipeline, roots, span, asked)
     return report(database, pipeline, span, asked.run_id)
 
 
@@ -61,6 +62,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--master", help="Spark's master")
     parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
     parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    parser.add_argument("--dag-id", help="the DAG whose run this is")
     return parser.parse_args(argv)
 
 

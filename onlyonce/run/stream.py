@@ -15,7 +15,7 @@ from uuid import uuid4
 import structlog
 
 from onlyonce import logs, settings
-from onlyonce.commitlog import lineages, long_runs, views
+from onlyonce.commitlog import driver_runs, lineages, long_runs, views
 from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -52,7 +52,8 @@ def main(argv: list[str]) -> Report:
     instance = _instance(database, pipeline, asked.bounded)
     run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
     passing("start-instance")
-    (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
+    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+        (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
     return report(database, pipeline, instance, asked.run_id)
 
 
@@ -71,6 +72,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--master", help="Spark's master")
     parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
     parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
+    parser.add_argument("--dag-id", help="the DAG whose run this is")
     asked = parser.parse_args(argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)

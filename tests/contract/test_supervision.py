@@ -21,7 +21,7 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.airflow.operators.stream_job import StreamOperator
 from onlyonce.commitlog import lineages, long_runs
 from onlyonce.commitlog.connect import Database, forget_connections, run
 from onlyonce.commitlog.migrate import migrate
@@ -53,7 +53,7 @@ run(Database(os.environ["ONLYONCE_DATABASE_URL"]),
 class Task:
     """What the operator asks of its task instance."""
 
-    dag_id: str = "stream_flights"
+    dag_id: str = "flights_stream"
     task_id: str = "drain"
     run_id: str = "manual__1"
     map_index: int = -1
@@ -108,7 +108,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
     }.items():
         monkeypatch.setenv(variable, value)
-    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE", raising=False)
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     migrate(url)
     made = World(Database(url), tmp_path)
     made.log(lambda conn: lineages.add_instance(conn, "flights", "flights"))
@@ -119,7 +119,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def operator() -> StreamOperator:
-    with DAG("stream_flights"):
+    with DAG("flights_stream"):
         return StreamOperator(task_id="drain", pipeline="flights")
 
 
@@ -151,11 +151,11 @@ def test_it_starts_a_driver_that_outlives_the_task_and_waits_without_a_worker(wo
 
     [(argv, leads)] = world.started()
     assert argv[argv.index(str(ROOT / "onlyonce" / "run" / "stream.py")) + 1 :] == [
-        "flights", "--run-id=manual__1", "--forever", "--every=2"
+        "flights", "--run-id=manual__1", "--dag-id=flights_stream", "--forever", "--every=2"
     ]  # fmt: skip
     assert leads
     assert kwargs == {"ours": True}
-    assert trigger.serialize()[1] == {"pipeline": "flights", "supervisor": "stream_flights/manual__1/1"}
+    assert trigger.serialize()[1] == {"pipeline": "flights", "supervisor": "flights_stream/manual__1/1"}
     assert (world.folder / "logs" / "long-run-flights.log").exists()
 
 
