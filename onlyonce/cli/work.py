@@ -182,7 +182,7 @@ def collect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let record ids go that are older than the dedup horizon; says what went. The DAG collect does it hourly."""
+    """Let record ids go that are older than the dedup horizon; says what went. The DAG onlyonce_collect does it hourly."""
     from onlyonce.operate import collect as collector
 
     there(settings.database_url)
@@ -197,7 +197,7 @@ def maintain(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG maintain does."""
+    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG onlyonce_maintain does."""
     from onlyonce.sinks import maintain as maintainer
 
     there(settings.database_url)
@@ -216,7 +216,7 @@ def finalize(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Give the files of committed batches their final names: what the DAG finalize and the streams' own task do."""
+    """Give the files of committed batches their final names: what the DAG onlyonce_finalize and the streams' own task do."""
     from onlyonce.sinks.files import finalize as finalizer
 
     there(settings.database_url)

@@ -1,4 +1,4 @@
-"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
+"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `onlyonce_collect` and `onlyonce collect` do.
 
 For each pipeline and bounded run: raise its floor (`onlyonce.model.collecting` decides, without a clock), drop the
 buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where

@@ -1,4 +1,4 @@
-"""Entry point: recompute closed windows. What the DAG `backfill_<pipeline>` and `onlyonce backfill` do.
+"""Entry point: recompute closed windows. What the DAG `<pipeline>_backfill` and `onlyonce backfill` do.
 
 Each output with windows (or the one that is named) is computed anew from `events`, late rows folded in, by the same
 functions as in the stream, and takes the place of what is there as a new generation. The stream may go on meanwhile.

@@ -1,4 +1,4 @@
-"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `stream_<pipeline>` and `onlyonce run` do.
+"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `<pipeline>_stream` and `onlyonce run` do.
 
 The report is read from the log after the fact.
 """

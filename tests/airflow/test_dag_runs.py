@@ -92,7 +92,9 @@ def test_a_cleared_run_really_runs_again_and_changes_nothing(api: AirflowApi, ru
 
 def test_the_audit_finds_nothing(api: AirflowApi, run: str) -> None:
     audit = api.trigger("onlyonce_audit")
-    assert api.wait_for_run("onlyonce_audit", audit, 120) == "success", api.task_log("onlyonce_audit", audit, "conservation")
+    assert api.wait_for_run("onlyonce_audit", audit, 120) == "success", api.task_log(
+        "onlyonce_audit", audit, "conservation"
+    )
     log = api.task_log("onlyonce_audit", audit, "conservation")
     assert "audit: every record has one fate" in log
     assert "pipeline=user_counts, stage=receive" in log

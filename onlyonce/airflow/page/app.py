@@ -30,7 +30,7 @@ FEW = 5
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
-"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `audit` compares all."""
+"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `onlyonce_audit` compares all."""
 
 # Its own page of the API would be open to everybody, and is of no use here.
 app = FastAPI(
