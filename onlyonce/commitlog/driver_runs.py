@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import Database, ask, do, run
-from onlyonce.model.apart import first_line
+from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.run.isolation import first_line
 
 
 @dataclass(frozen=True)

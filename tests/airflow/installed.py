@@ -19,8 +19,8 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from onlyonce.local.airflow_address import Address
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_address import Address
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.settings import ROOT
 from onlyonce.spark_options import JARS
 from tests.support.platform import free_port

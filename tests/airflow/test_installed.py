@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.migrate import migrate
 from onlyonce.local import processes
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Retryable
 from tests.airflow import installed
 from tests.support.platform import Server
@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 REQUIREMENTS = tuple(os.environ.get("ONLYONCE_TRIED_VERSIONS", "").split())
 """Other versions than the locked ones, as `pip` takes them: for `make test-versions`, and by hand."""
 LISTED = """
-import json
+import json, sys
+from airflow.configuration import conf
+sys.path.append(conf.get("core", "dags_folder"))  # as Airflow's own processes have it
 from airflow.dag_processing.dagbag import DagBag
 from airflow import plugins_manager
 from airflow.providers_manager import ProvidersManager

@@ -24,8 +24,8 @@ from onlyonce.airflow.operators import backfill_job
 from onlyonce.airflow.operators.backfill_job import BackfillOperator
 from onlyonce.airflow.triggers import open_windows
 from onlyonce.airflow.triggers.open_windows import OpenWindows
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.outputs import backfill
 from onlyonce.settings import ROOT

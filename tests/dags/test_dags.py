@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 
 from onlyonce.airflow.operators import workers
+from onlyonce.airflow.operators.jobs import JobOperator
 from onlyonce.settings import ROOT
 
 DAGS = ROOT / "dags"
@@ -261,3 +263,9 @@ def test_a_task_stays_with_its_driver_where_a_pod_ends_with_it() -> None:
     assert not workers.outlive(None, "KubernetesExecutor,LocalExecutor")
     assert not workers.outlive("KubernetesExecutor", "LocalExecutor")
     assert workers.outlive("LocalExecutor", "KubernetesExecutor,LocalExecutor")
+
+
+@pytest.mark.parametrize("operator", JobOperator.__subclasses__())
+def test_each_job_of_an_operator_is_there(operator: type[JobOperator]) -> None:
+    """They are named, so that a DAG file imports none of them."""
+    assert callable(getattr(importlib.import_module(f"onlyonce.{operator.module}"), operator.entry))

@@ -20,7 +20,7 @@ from onlyonce.airflow.log.task_environment import url_of
 from onlyonce.airflow.operators.outcome import WHO_ACTS, outcome
 from onlyonce.airflow.operators.processes import end_tree
 from onlyonce.airflow.operators.spark_job import SparkJobOperator, arguments
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import EXIT_CODES
 from onlyonce.settings import ROOT, within

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from onlyonce.local import schedules
-from onlyonce.local.airflow_address import Address, of_environment
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone import schedules
+from onlyonce.local.standalone.airflow_address import Address, of_environment
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 
 DAGS = ["flights_stream", "flights_backfill", "user_counts_stream", "audit"]

@@ -37,7 +37,7 @@ def tell(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:
     if events is None:
         return  # not in a task that Airflow runs
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
-    log = importlib.import_module("onlyonce.operate.outlets")
+    log = importlib.import_module("onlyonce.operate.assets")
     with within({**database_variables(), **declared}):
         committed = log.committed(pipeline, context["run_id"])
     for extra in committed:

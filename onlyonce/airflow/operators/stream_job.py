@@ -17,7 +17,7 @@ from onlyonce.airflow.operators.processes import end_tree
 from onlyonce.airflow.operators.spark_job import SparkJobOperator
 from onlyonce.airflow.triggers.long_run_end import LongRunEnd
 from onlyonce.model.errors import CommitStateUnknown, Retryable
-from onlyonce.model.long_run import LongRun, ending, on_start, on_watch, refuse_with
+from onlyonce.model.run.long_run import LongRun, ending, on_start, on_watch, refuse_with
 from onlyonce.settings import within
 
 _START_PATIENCE = 180.0

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
 from onlyonce.airflow.log.task_environment import CONNECTION, url_of
-from onlyonce.commitlog.connect import Database, ask, snapshot, transaction
+from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.model.errors import Refused, Retryable
 
 READER_CONNECTION = "onlyonce_db_reader"
