@@ -7,11 +7,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
 
 from onlyonce.model.report import Report
+
+_listeners: list[Callable[[Mapping[str, Any]], None]] = []
+
+
+@contextmanager
+def heard_by(listener: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+    """Inside, the listener gets the values of each log line, on the thread that writes it: it must be quick."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def configure(**always: str) -> None:
@@ -32,6 +46,7 @@ def configure(**always: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _told_to_listeners,
             last,
         ],
         # Standard error as it is when a line is written: what it was at this moment may be closed by then.
@@ -53,6 +68,12 @@ def tell(report: Report) -> None:
 
 def _lines() -> structlog.typing.Processor:
     return structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"], drop_missing=True)
+
+
+def _told_to_listeners(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    for listener in _listeners:
+        listener(event)
+    return event
 
 
 def _plain(value: object) -> object:

@@ -7,7 +7,7 @@
 | ONLYONCE_READER_URL     | the same for the role that only reads            | the embedded server          |
 | ONLYONCE_ADMIN_URL      | the same for the superuser: `onlyonce.local.setup`   | none                         |
 | ONLYONCE_AIRFLOW_PASSWORD | the UI's password: `onlyonce.local.setup`          | none                         |
-| ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | jobs/pipelines.py            |
+| ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | pipelines.py in the working folder, or in one folder of it; else jobs/pipelines.py |
 | ONLYONCE_SCHEDULE       | cron of the stream DAGs, UTC; 'none': by hand    | */10 * * * *                 |
 | ONLYONCE_BACKFILL_INTERVAL | cron of a backfill's data intervals, UTC         | 0 0 * * *                    |
 | ONLYONCE_PG_PORT        | port of the embedded PostgreSQL                  | 54318                        |
@@ -88,6 +88,11 @@ def database_url() -> str:
     return from_environment or (home() / "postgres" / "writer.url").read_text().strip()
 
 
+def embedded() -> bool:
+    """Whether the platform's database is the embedded server, which we may start, and not one that a URL names."""
+    return not os.environ.get("ONLYONCE_DATABASE_URL")
+
+
 def reader_url() -> str:
     """The URL for the role that sees the views and can change nothing."""
     from_environment = os.environ.get("ONLYONCE_READER_URL")
@@ -122,9 +127,15 @@ def master() -> str:
 def pipeline_files() -> list[Path]:
     """The files with declarations, in order."""
     listed = os.environ.get("ONLYONCE_PIPELINES", "")
-    return [Path(part).expanduser().resolve() for part in listed.split(os.pathsep) if part] or [
-        ROOT / "jobs" / "pipelines.py"
-    ]
+    named = [Path(part).expanduser().resolve() for part in listed.split(os.pathsep) if part]
+    return named or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
+
+
+def _of_project(folder: Path) -> Path | None:
+    """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
+    own = folder / "pipelines.py"
+    found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
+    return found[0].resolve() if len(found) == 1 else None
 
 
 def keep_units_days() -> int:

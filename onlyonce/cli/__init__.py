@@ -1,6 +1,6 @@
 """The command line `onlyonce`: one command for each thing that a person asks of the platform.
 
-`app` is the entry point. The commands are in `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
+`app` is the entry point. The commands are in `begin` (init), `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
 lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause,
 resume) and `look` (everything that only reads). Errors of the platform are printed as
 their three lines on standard error, and the process ends with the error's exit code; `onlyonce/model/errors.py` lists them.
@@ -14,12 +14,12 @@ from typing import Annotated
 
 import typer
 
-from onlyonce.cli import change, crash, look, operate, platform, work
+from onlyonce.cli import begin, change, crash, look, operate, platform, work
 from onlyonce.cli.shell import PlatformGroup
 
 HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
 
-Start with [bold]onlyonce demo[/bold], or [bold]up[/bold], [bold]feed[/bold] and [bold]run[/bold]. Then look: \
+Start with [bold]onlyonce demo[/bold], or your own: [bold]init[/bold] and [bold]run[/bold]. Then look: \
 [bold]status[/bold], [bold]sql[/bold], [bold]late[/bold], [bold]audit[/bold].
 
 Exit codes: 0 done; 1 the audit, the doctor, the crash test or the conformance suite found something, or no such record was seen; 64 the request is wrong; 69 another driver is at work; \
@@ -47,5 +47,5 @@ def main(
     """The options of every command."""
 
 
-for part in (platform, work, crash, change, operate, look):
+for part in (begin, platform, work, crash, change, operate, look):
     part.add_to(app)

@@ -22,10 +22,17 @@ def add_to(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def up() -> None:
+def up(
+    no_airflow: Annotated[
+        bool, typer.Option("--no-airflow", help="Only PostgreSQL and its tables: enough for runs at the shell.")
+    ] = False,
+) -> None:
     """Start PostgreSQL, bring the tables up to date, start Airflow. Quick when all of it runs."""
     from onlyonce.local import platform
 
+    if no_airflow:
+        platform.database(tables.console(stderr=True))
+        return
     login = platform.up(tables.console(stderr=True))
     tables.console().print(f"Airflow: {login.url}   user: {login.user}   password: {login.password}", markup=False)
 

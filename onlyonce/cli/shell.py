@@ -127,6 +127,22 @@ def there(url: Callable[[], str]) -> str:
         ) from error
 
 
+def started_database() -> None:
+    """The platform's database is there for a run. A person at a terminal has the embedded one started, and made, without Airflow.
+
+    Nobody else has: a job that finds no platform may look in the wrong place, and would write its rows a second time. Raises
+    Refused.
+    """
+    from onlyonce import settings
+
+    out = tables.console(stderr=True)
+    if settings.embedded() and out.is_terminal:
+        from onlyonce.local import platform
+
+        platform.database(out)
+    there(settings.database_url)
+
+
 def rows_of(instance: str, query: str, **parameters: Any) -> list[tables.Row]:
     """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
     from onlyonce.commitlog import views

@@ -18,8 +18,10 @@ from onlyonce.cli.shell import (
     options,
     progress,
     read,
+    started_database,
     there,
 )
+from onlyonce.cli.watched import watched
 from onlyonce.declare.sources import PubSub
 from onlyonce.model.report import Report
 
@@ -67,9 +69,10 @@ def run(
     Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
     """
     known = declared(pipeline, pipelines)  # a wrong name is refused before Spark starts
-    there(settings.database_url)
+    started_database()
     if isinstance(known.source, PubSub) and not dry_run:
-        _land(pipeline, pipelines)
+        with watched(f"land-{pipeline}"):
+            _land(pipeline, pipelines)
     argv = [pipeline]
     flags = (("--close", close), ("--bounded", bounded), ("--forever", forever), ("--dry-run", dry_run))
     argv += [flag for flag, on in flags if on]
@@ -81,7 +84,9 @@ def run(
 
     from onlyonce.run import stream  # with it comes Spark, which no other command needs
 
-    give(stream.main(argv), as_json)
+    with watched(f"run-{pipeline}"):
+        report = stream.main(argv)
+    give(report, as_json)
 
 
 def deliver(
@@ -113,7 +118,9 @@ def land(pipeline: PipelineName, pipelines: PipelineFiles = None, as_json: Json 
     """Pull a pipeline's Pub/Sub messages, write them to its inbox, and only then acknowledge them. No Spark."""
     declared(pipeline, pipelines)
     there(settings.database_url)
-    give(_land(pipeline, pipelines), as_json)
+    with watched(f"land-{pipeline}"):
+        report = _land(pipeline, pipelines)
+    give(report, as_json)
 
 
 def _land(pipeline: str, pipelines: list[Path] | None) -> Report:
@@ -151,7 +158,9 @@ def backfill(
         backfill as job,  # with it comes the database's driver, which help and completion do without
     )
 
-    give(job.main(argv), as_json)
+    with watched(f"backfill-{pipeline}"):
+        report = job.main(argv)
+    give(report, as_json)
 
 
 def audit(

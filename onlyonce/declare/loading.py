@@ -96,9 +96,10 @@ def _file_of(named: Path) -> Path | None:
 
 
 def _import(path: Path) -> ModuleType:
-    # A user's transforms lie beside their declarations.
-    if str(path.parent) not in sys.path and path.parent != settings.ROOT / "jobs":
-        sys.path.insert(0, str(path.parent))
+    # A user's transforms lie beside their declarations, or in the package that both are in.
+    for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
@@ -118,14 +119,14 @@ def _import(path: Path) -> ModuleType:
 
 
 def _package(path: Path) -> str:
-    """Where the file is one of a package's, its package: `from . import` works in it."""
-    names = []
-    for folder in path.parents:
-        if not (folder / "__init__.py").is_file():
-            break
-        names.append(folder.name)
-    package = ".".join(reversed(names))
+    """Where the file is one of a package's that was imported, its package: `from . import` works in it."""
+    package = ".".join(path.parent.relative_to(_above_package(path)).parts)
     return f"{package}." if package in sys.modules else ""
+
+
+def _above_package(path: Path) -> Path:
+    """The folder from which the package of a file is imported; its own folder where it is in none."""
+    return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 
 
 def _mend(error: Exception) -> str:

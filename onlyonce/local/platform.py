@@ -52,6 +52,23 @@ def up(console: Console | None = None) -> Login:
     return login()
 
 
+def database(console: Console | None = None) -> None:
+    """Start PostgreSQL, and bring the tables up to date, without Airflow: what a run at the shell needs. Nothing when it runs."""
+    if postgres.is_running():
+        return
+    home = settings.home()
+    accounts.make_enterable(home)
+    with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
+        _require_machine()
+        postgres.require_port()
+        if console and not (home / "postgres").exists():
+            console.print(f"a platform is made in {home}; `onlyonce down` stops it", markup=False, highlight=False)
+        progress("PostgreSQL starts")
+        postgres.start(progress)
+        progress("the platform's tables are brought up to date")
+        _migrate()
+
+
 def down(console: Console | None = None) -> None:
     """Stop everything; does nothing when nothing runs. Raises Retryable when a process will not end."""
     home = settings.home()

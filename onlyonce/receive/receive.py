@@ -55,6 +55,8 @@ def register(context: RunContext) -> int:
 def take_in(context: RunContext) -> None:
     """Take in what is registered, batch by batch."""
     query = context.open_query("receive")
+    taken_in = run(query.database, lambda conn: batches.last_taken_in(conn, context.instance))
+    query.log.info("to take in", records=context.source().records_after(taken_in))
     stream = context.source().stream(context.spark, int(query.start_from.get("version", 0)))
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:

@@ -13,7 +13,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
@@ -47,6 +49,12 @@ def last_batch(table: Path) -> int | None:
             numbers = [parquet.read_table(file.path, columns=["batch_no"])["batch_no"] for file in files]
             return max(int(pc.max(one).as_py()) for one in numbers)
     return None
+
+
+def after(table: Path, batch_no: int | None, columns: list[str]) -> pa.Table:
+    """These columns of the entries of later batches than that one; of all where it is None."""
+    later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
+    return pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=columns, filters=later))
 
 
 def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:

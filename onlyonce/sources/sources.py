@@ -58,6 +58,9 @@ class Source(Protocol):
     def last_batch(self) -> int | None:
         """The number of the last batch that was registered; None before the first."""
 
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many records the batches behind that one have, for whoever waits. Nothing is decided by it."""
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
 
@@ -87,6 +90,9 @@ class _Files:
 
     def last_batch(self) -> int | None:
         return registry.last_batch(self.inbox.table)
+
+    def records_after(self, batch_no: int | None) -> int:
+        return sum(registry.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         return source_files.stream(spark, self.inbox, start)

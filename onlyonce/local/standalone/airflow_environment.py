@@ -146,6 +146,8 @@ def _surroundings(home: Path) -> dict[str, str]:
     no_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), loopback]))
     return {
         "ONLYONCE_HOME": str(home),
+        # Airflow's processes don't work in the folder of the project.
+        "ONLYONCE_PIPELINES": os.pathsep.join(map(str, settings.pipeline_files())),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), old_path]),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), old_modules])),
         "PYSPARK_PYTHON": sys.executable,

@@ -95,6 +95,11 @@ class Topic:
         """The number of the last batch that was registered; None before the first."""
         return registry.last_batch(self.table)
 
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many messages the batches behind that one have."""
+        found = registry.after(self.table, batch_no, ["first", "until"]).to_pylist()
+        return sum(one["until"] - one["first"] for one in found)
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
         return registry.stream(spark, self.table, start)

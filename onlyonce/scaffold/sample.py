@@ -1,0 +1,151 @@
+"""The beginning of a file of input: its columns, their types, and some rows. Reads, and decides nothing.
+
+At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init --from`.
+Errors: Refused for what can't be read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from onlyonce.model.errors import Refused
+from onlyonce.scaffold import column_types
+from onlyonce.sources.files import avro_files
+
+ROWS = 1000
+BYTES = 1 << 24
+FORMATS = {
+    ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
+}  # fmt: skip
+NOT_READ = "nothing was written"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a file holds, as far as it was read.
+
+    format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
+    columns   the declared type by name, in order
+    rows      the records, values as the reader gives them: of JSON and CSV times are texts
+    """
+
+    name: str
+    format: str
+    header: bool
+    columns: dict[str, str]
+    rows: list[dict[str, Any]]
+
+    def values(self, column: str) -> list[Any]:
+        """The values of a column; None where a record has none."""
+        return [row.get(column) for row in self.rows]
+
+
+def read(path: Path) -> Sample:
+    """The beginning of a file, whose name says its format. Raises Refused."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    kind = FORMATS.get((suffixes[:-1] if packed else suffixes)[-1:][0] if suffixes and suffixes != [".gz"] else "")
+    if kind is None or (packed and kind in ("parquet", "avro")):
+        raise Refused(
+            f"{path} has a name that says no format that is read",
+            data=NOT_READ,
+            hint="name it .jsonl, .csv (both also with .gz behind), .parquet or .avro",
+        )
+    if not path.is_file():
+        raise Refused(f"{path} is no file", data=NOT_READ, hint="name a file with a sample of the input")
+    try:
+        header, columns, rows = READERS[kind](path)
+    except Refused:
+        raise
+    except Exception as error:  # the readers raise whatever a damaged byte leads them to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise _unreadable(path, f"it is cut short or damaged as {kind} ({told})") from error
+    if not rows:
+        raise _unreadable(path, "it has no records")
+    _check_names(path, list(columns))
+    return Sample(path.name, kind, header, columns, rows)
+
+
+def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+    rows, bad = [], 0
+    for line in _lines(path):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            rows.append(found)
+        else:
+            bad += 1
+    if bad > len(rows):
+        raise _unreadable(
+            path, "its lines are no JSON objects; one object on each line is read, and no array over lines"
+        )
+    names = dict.fromkeys(name for row in rows for name in row)
+    return False, {name: column_types.of_json([row.get(name) for row in rows]) for name in names}, rows
+
+
+def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+    lines = list(csv.reader(_lines(path), strict=True))
+    if not lines:
+        return False, {}, []
+    first = lines[0]
+    header = len({*first}) == len(first) and all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first)
+    names = first if header else [f"column_{number}" for number in range(1, len(first) + 1)]
+    rows = [
+        {name: text or None for name, text in zip(names, line, strict=True)}
+        for line in lines[int(header) :]
+        if len(line) == len(names)
+    ]
+    return header, {name: column_types.of_csv([row[name] for row in rows]) for name in names}, rows
+
+
+def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+    with parquet.ParquetFile(path) as file:
+        columns = {field.name: column_types.of_arrow(field.type) for field in file.schema_arrow}
+        batch = next(file.iter_batches(batch_size=ROWS), None)
+    return False, columns, batch.to_pylist() if batch is not None else []
+
+
+def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+    names = avro_files.columns(str(path))
+    rows = next(avro_files.records(str(path), ROWS), [])
+    held = pa.RecordBatch.from_pydict({name: [row[name] for row in rows] for name in names})
+    return False, {field.name: column_types.of_arrow(field.type) for field in held.schema}, rows
+
+
+READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The first lines, without what is cut off at the end of the sample."""
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for line in islice(io.BytesIO(file.read(BYTES)), ROWS):
+            # The last one may be cut off by the end of the sample.
+            if line.strip() and (line.endswith(b"\n") or not file.read(1)):
+                yield line.decode("utf-8")
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if wrong := [name for name in names if not re.fullmatch(r"\w+", name)]:
+        raise Refused(
+            f"{path}: a declaration can't name the column {wrong[0]!r}",
+            data=NOT_READ,
+            hint="rename it where the file is made: letters, digits and _",
+        )
+
+
+def _unreadable(path: Path, why: str) -> Refused:
+    return Refused(f"{path} can't be read: {why}", data=NOT_READ, hint="name a file as the source will deliver it")
