@@ -75,6 +75,7 @@ def _switch(flag: str, help: str) -> Option:
 FILES = Option("--pipelines", "A file with declarations, instead of ONLYONCE_PIPELINES.", Path, metavar="FILE")
 MASTER = Option("--master", "Spark's master; by default ONLYONCE_MASTER or local[*].")
 RUN_ID = Option("--run-id", "What the log calls the run; by default made up.", own=True)
+DAG_ID = Option("--dag-id", "The DAG whose run this is; by default none's.", own=True)
 YES = _switch("--yes", "Do it. Without this it only says what it would do.")
 EVERY_SECONDS = 5.0
 AUDIT_GRACE_MINUTES = 15
@@ -91,7 +92,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--every", "With --forever: between two looks; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
         Option("--max-files", "How many files one batch takes.", int, least=1),
         _switch("--dry-run", "Say what would be read; write nothing."),
-        MASTER, FILES, RUN_ID,
+        MASTER, FILES, RUN_ID, DAG_ID,
     ),
     "backfill": (
         _pipeline(),
@@ -99,7 +100,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--to", "And before this. Without a zone a time is UTC.", name="stop", metavar="TIME", needed=True, read=moment),
         Option("--output", "Only this output, with those made from it; by default all with windows."),
         _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),
-        MASTER, FILES, RUN_ID,
+        MASTER, FILES, RUN_ID, DAG_ID,
     ),
     "land": (_pipeline(), FILES, RUN_ID),
     "deliver": (

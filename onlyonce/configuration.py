@@ -68,7 +68,10 @@ class Configuration(BaseSettings):
     schedule: str = Field("*/10 * * * *", description="cron of the stream DAGs, UTC; none: by hand")
     backfill_interval: str = Field("0 0 * * *", description="cron of a backfill's data intervals, UTC")
     airflow_port: Port = Field(8080, description="port of the embedded Airflow's page and API")
-    airflow_password: SecretStr | None = Field(None, description="password of the page; only `python -m onlyonce.local.setup` reads it")
+    airflow_url: str | None = Field(None, description="the Airflow that pause, resume and stop speak to; by default AIRFLOW__API__BASE_URL, else the embedded one")
+    airflow_token: SecretStr | None = Field(None, description="a token of its API, with which nobody logs in; by default AIRFLOW_CLI_TOKEN")
+    airflow_user: str | None = Field(None, description="a login of it, for auth managers that have /auth/token")
+    airflow_password: SecretStr | None = Field(None, description="the login's password; of the page where `python -m onlyonce.local.setup` makes its user")
     pg_port: Port = Field(54318, description="port of the embedded PostgreSQL")
 
     # Long runs, logs and alerts

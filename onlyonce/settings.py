@@ -7,6 +7,7 @@ Refused where a setting is wrong.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,23 @@ def admin_url() -> str:
 def airflow_password() -> str:
     """The password of the UI's user in the real set-up. Raises Refused when it is not set."""
     return _needed("ONLYONCE_AIRFLOW_PASSWORD", _current().airflow_password)
+
+
+@dataclass(frozen=True)
+class AirflowLogin:
+    """What is said of the Airflow that commands speak to; empty where nothing is. The secrets are never printed."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+    token: str = field(repr=False)
+
+
+def airflow_login() -> AirflowLogin:
+    """The Airflow that pause, resume and stop speak to, and who asks it."""
+    given = _current()
+    password, token = (secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token))
+    return AirflowLogin(given.airflow_url or "", given.airflow_user or "", password, token)
 
 
 def _needed(name: str, given: SecretStr | None) -> str:

@@ -1,7 +1,8 @@
 """Which masters of Spark are taken, and by which address their executors reach the driver. No Spark is imported.
 
-The driver runs where it is started (deploy mode client): its jars, its files and its secrets are there. Who calls it:
-`onlyonce.spark_options`, `onlyonce.airflow.spark_job`. Errors: Refused for what can't work, before anything is started.
+Mostly the driver runs where it is started (deploy mode client): its jars, its files and its secrets are there. In a cluster (deploy mode
+cluster) they have to come by an image, an archive or `--py-files`. Who calls it:
+`onlyonce.spark_options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for what can't work, before anything is started.
 """
 
 from __future__ import annotations
@@ -13,23 +14,25 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 LOOPBACK = "127.0.0.1"
-TAKEN = "local[N], spark://host:port, or yarn, with the driver on this machine (deploy mode client)"
+TAKEN = "local[N], spark://host:port, or yarn, with the driver here (deploy mode client); yarn or k8s:// with it in the cluster"
 
 
 def refuse_master(master: str, deploy_mode: str | None = None) -> None:
     """Raise Refused, by name, for a master or a deploy mode that is not supported."""
     kind = master.partition("://")[0].partition("[")[0]
+    if deploy_mode == "cluster" and kind in ("yarn", "k8s"):
+        return
     if (deploy_mode or "client") != "client":
         raise Refused(
-            f"Spark's deploy mode {deploy_mode} is not supported",
+            f"Spark's deploy mode {deploy_mode} is not supported with the master {master}",
             data="nothing was started",
-            hint=f"a driver elsewhere finds neither our jars nor our secrets. Supported: {TAKEN}",
+            hint=f"a standalone cluster takes no Python driver, a local master is no cluster. Supported: {TAKEN}",
         )
     if kind not in ("local", "spark", "yarn"):
         raise Refused(
             f"Spark's master {master} is not supported",
             data="nothing was started",
-            hint=f"Spark Connect and Kubernetes are no masters of ours yet. Supported: {TAKEN}",
+            hint=f"Spark Connect is no master of ours, and Kubernetes one with the driver in the cluster only. Supported: {TAKEN}",
         )
 
 

@@ -5,7 +5,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
-    onlyonce.subscriptions, onlyonce.findings CASCADE;
+    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs CASCADE;
 DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
@@ -552,7 +552,7 @@ SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f
        f."where" -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
-COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
+COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG onlyonce_audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
 COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next look';
 COMMENT ON COLUMN onlyonce.findings.finding IS 'which kind';
 COMMENT ON COLUMN onlyonce.findings.subject IS 'the batch, lineage, file or table';
@@ -560,6 +560,18 @@ COMMENT ON COLUMN onlyonce.findings.what IS 'what happened';
 COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
 COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
+
+CREATE VIEW onlyonce.driver_runs AS
+SELECT dag_id, run_id, pipeline, attempt, begun_at, ended_at, exit_code, why FROM onlyonce_private.driver_runs;
+COMMENT ON VIEW onlyonce.driver_runs IS 'Which runs of Airflow''s DAGs have driven which pipeline, and how the last driver of each ended.';
+COMMENT ON COLUMN onlyonce.driver_runs.dag_id IS 'the DAG, whatever it is called';
+COMMENT ON COLUMN onlyonce.driver_runs.run_id IS 'its run; runs of two DAGs may have one id';
+COMMENT ON COLUMN onlyonce.driver_runs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.driver_runs.attempt IS 'how many drivers the run has had: one for each try of its task';
+COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when the last of them began';
+COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is at work, or was killed';
+COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
+COMMENT ON COLUMN onlyonce.driver_runs.why IS 'by which error';
 
 -- Deprecated since 0.2, and gone with 0.3: names of views and columns that are other words now. A view that kept its name
 -- has the old columns as its last ones.

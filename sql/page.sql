@@ -123,14 +123,18 @@ SELECT lineage, batch, state, begun_at FROM onlyonce.backfills
 WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
 ORDER BY begun_at DESC, lineage, batch DESC LIMIT :n
 
+-- pipelines_of_run --
+-- Which pipelines a run of a DAG has driven.
+SELECT pipeline FROM onlyonce.driver_runs WHERE dag_id = :dag_id AND run_id = :run_id ORDER BY pipeline
+
 -- run_sums --
 -- What a run committed, by sink.
 WITH mine AS (
     SELECT lineage, batch FROM onlyonce.batches
-    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+    WHERE run_id = :run_id AND pipeline = ANY(:pipelines)
     UNION ALL
     SELECT lineage, batch FROM onlyonce.backfills
-    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
+    WHERE run_id = :run_id AND pipeline = ANY(:pipelines))
 SELECT c.instance, c.query AS output, c.sink, c.kind, count(*) AS units, count(DISTINCT (c.lineage, c.batch)) AS batches,
        sum(c.rows)::bigint AS rows, min(c.committed_at) AS first, max(c.committed_at) AS last
 FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch)
@@ -140,10 +144,10 @@ GROUP BY 1, 2, 3, 4 ORDER BY min(c.committed_at), 1, 2, 3, 4
 -- The units that a run committed before one, newest first.
 WITH mine AS (
     SELECT lineage, batch FROM onlyonce.batches
-    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+    WHERE run_id = :run_id AND pipeline = ANY(:pipelines)
     UNION ALL
     SELECT lineage, batch FROM onlyonce.backfills
-    WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
+    WHERE run_id = :run_id AND pipeline = ANY(:pipelines))
 SELECT c.unique_id, c.instance, c.lineage, c.batch, c.kind, c.rows, c.writes, c.epoch, c.content_hash, c.batch_state, c.committed_at
 FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch)
 WHERE (c.committed_at, c.unique_id) < (:committed_at, :unique_id)

@@ -1,1 +1,57 @@
-"""How Airflow starts work and shows it: operators, triggers, a timetable, the page. `plugins/` and `dags/` use it."""
+"""How Airflow starts work and shows it, laid out as a provider is: operators, triggers, a timetable, DAGs, the page.
+
+A team's DAG file is three lines:
+
+    from onlyonce.airflow import dags
+
+    globals().update(dags("my_project.pipelines"))
+
+What it takes from here is imported when it is asked for: Airflow reads this package's metadata while it starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onlyonce.airflow.factory.make import dags
+    from onlyonce.airflow.operators.backfill_job import BackfillOperator
+    from onlyonce.airflow.operators.jobs import (
+        AlertsOperator,
+        AuditOperator,
+        CollectOperator,
+        DeliverOperator,
+        DoctorOperator,
+        FinalizeOperator,
+        LandOperator,
+        MaintainOperator,
+    )
+    from onlyonce.airflow.operators.stream_job import StreamOperator
+    from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
+
+_PLACES = {
+    "dags": "factory.make",
+    "StreamOperator": "operators.stream_job",
+    "BackfillOperator": "operators.backfill_job",
+    "AlertsOperator": "operators.jobs",
+    "AuditOperator": "operators.jobs",
+    "CollectOperator": "operators.jobs",
+    "DeliverOperator": "operators.jobs",
+    "DoctorOperator": "operators.jobs",
+    "FinalizeOperator": "operators.jobs",
+    "LandOperator": "operators.jobs",
+    "MaintainOperator": "operators.jobs",
+    "IntervalsByHand": "timetables.intervals_by_hand",
+}
+
+__all__ = [
+    "AlertsOperator", "AuditOperator", "BackfillOperator", "CollectOperator", "DeliverOperator", "DoctorOperator",
+    "FinalizeOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator", "dags",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

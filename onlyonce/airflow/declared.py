@@ -1,22 +1,70 @@
-"""The pipelines that DAG files are made of. A file of ONLYONCE_PIPELINES that can't be loaded takes no other with it."""
+"""Which declarations DAGs, tasks and drivers work with: those that a DAG file names, else those of ONLYONCE_PIPELINES."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from onlyonce import settings
-from onlyonce.declare import loading as declarations
+from onlyonce import environment, settings
+from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
 
 
-def loadable() -> list[Pipeline]:
-    """The pipelines of every file that can be loaded; of two with one name the first. No errors.
+@dataclass(frozen=True)
+class Declared:
+    """Names of modules (`my_project.pipelines`) and whole paths of files; none: the setting ONLYONCE_PIPELINES."""
 
-    Called by `dags/stream.py` and `dags/backfill.py`; `dags/check_declarations.py` tells what is wrong with the rest.
-    """
-    found: dict[str, Pipeline] = {}
-    for path in settings.pipeline_files():
-        with suppress(Refused):
-            found = declarations.load([path]) | found
-    return list(found.values())
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, named: str | Path | Sequence[str | Path] | None) -> Declared:
+        """What an operator or a DAG file names. Raises Refused for a relative path: a worker's folder is another."""
+        listed = [named] if isinstance(named, str | Path) else list(named or ())
+        for one in listed:
+            if _is_file(one) and not Path(one).is_absolute():
+                raise Refused(
+                    f"{one} is a relative path", hint='name the module, or Path(__file__).parent / "pipelines.py"'
+                )
+        return cls(tuple(map(str, listed)))
+
+    def load(self) -> list[Pipeline]:
+        """The pipelines. Raises Refused for a file that is wrong, where a DAG file names it. Of the setting's files those
+        that can be loaded, so that one takes no other with it: `dags/check_declarations.py` tells what is wrong with the rest."""
+        if self.names:
+            return list(loading.load([Path(name) for name in self.names]).values())
+        found: dict[str, Pipeline] = {}
+        for path in settings.pipeline_files():
+            with suppress(Refused):
+                found = loading.load([path]) | found
+        return list(found.values())
+
+    def one(self, pipeline: str) -> Pipeline:
+        """The pipeline of that name. Raises Refused."""
+        return loading.one(pipeline, [Path(name) for name in self.names] or None)
+
+    def variables(self) -> dict[str, str]:
+        """What tells a job of this process, or a driver, where the declarations are."""
+        return {"ONLYONCE_PIPELINES": os.pathsep.join(self.names)} if self.names else {}
+
+    def import_path(self) -> dict[str, str]:
+        """PYTHONPATH of a driver on this machine: the folders from which this process imports the named modules."""
+        roots = [root for name in self.names if not _is_file(name) and (root := _root(name))]
+        given = environment.variable("PYTHONPATH")
+        return {"PYTHONPATH": os.pathsep.join(dict.fromkeys([*roots, *filter(None, [given])]))} if roots else {}
+
+
+def _is_file(name: str | Path) -> bool:
+    return isinstance(name, Path) or name.endswith(".py") or os.sep in name
+
+
+def _root(module: str) -> str | None:
+    found = importlib.util.find_spec(module)
+    if found is None or not found.origin:
+        return None
+    depth = module.count(".") + (1 if found.submodule_search_locations else 0)
+    return str(Path(found.origin).parents[depth])

@@ -1,4 +1,4 @@
-"""What Airflow must know of us beyond the DAG files. `plugins/airflow_plugin.py` hands it over, in each process."""
+"""What Airflow must know of us beyond the DAG files. The entry point `airflow.plugins` hands it over, in each process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from onlyonce.airflow.commits_link import TAB
-from onlyonce.airflow.intervals_by_hand import IntervalsByHand
+from onlyonce.airflow.operators.commits_link import TAB
+from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
 
 PREFIX = "exactly-once"
 

@@ -98,7 +98,7 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("collect")
 def collect(given: Any, words: list[str], as_json: bool) -> None:
-    """Let record ids go that are older than the dedup horizon; says what went. The DAG collect does it hourly."""
+    """Let record ids go that are older than the dedup horizon; says what went. The DAG onlyonce_collect does it hourly."""
     from onlyonce.operate import collect as collector
 
     there(settings.database_url)
@@ -109,7 +109,7 @@ def collect(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("maintain")
 def maintain(given: Any, words: list[str], as_json: bool) -> None:
-    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG maintain does."""
+    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG onlyonce_maintain does."""
     from onlyonce.sinks import maintain as maintainer
 
     there(settings.database_url)
@@ -120,7 +120,7 @@ def maintain(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("finalize")
 def finalize(given: Any, words: list[str], as_json: bool) -> None:
-    """Give the files of committed batches their final names: what the DAG finalize and the streams' own task do."""
+    """Give the files of committed batches their final names: what the DAG onlyonce_finalize and the streams' own task do."""
     from onlyonce.sinks.files import finalize as finalizer
 
     there(settings.database_url)

@@ -76,13 +76,23 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     return output_parts(pipeline, query, sources)
 
 
-def _pipelines_of(path: Path) -> list[Pipeline]:
-    if not path.is_file():
-        raise Refused(f"no file with declarations at {path}", hint="set ONLYONCE_PIPELINES or --pipelines")
+def _pipelines_of(named: Path) -> list[Pipeline]:
+    path = named if named.is_file() else _file_of(named)
+    if path is None:
+        raise Refused(f"no file with declarations at {named}", hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported")
     found = getattr(_import(path), "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
         raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")
     return list(found)
+
+
+def _file_of(named: Path) -> Path | None:
+    """The file of a module: what is no file, and has no .py, may be the name of one (`my_project.pipelines`)."""
+    try:
+        found = importlib.util.find_spec(named.name) if named.suffix != ".py" else None
+    except (ImportError, ValueError):  # no such package
+        return None
+    return Path(found.origin) if found and found.origin and Path(found.origin).is_file() else None
 
 
 def _import(path: Path) -> ModuleType:
@@ -90,7 +100,7 @@ def _import(path: Path) -> ModuleType:
     for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location(f"onlyonce_pipelines_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
@@ -106,6 +116,12 @@ def _import(path: Path) -> ModuleType:
     finally:
         sys.modules.pop(spec.name, None)
     return module
+
+
+def _package(path: Path) -> str:
+    """Where the file is one of a package's that was imported, its package: `from . import` works in it."""
+    package = ".".join(path.parent.relative_to(_above_package(path)).parts)
+    return f"{package}." if package in sys.modules else ""
 
 
 def _above_package(path: Path) -> Path:

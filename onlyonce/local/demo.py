@@ -31,6 +31,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.local import demo_results, platform, processes
 from onlyonce.local.feed import deliver
 from onlyonce.local.standalone.airflow_api import FINAL_STATES, AirflowApi
+from onlyonce.model.dag_names import stream_id
 from onlyonce.model.errors import OnlyonceError, Retryable
 
 # Two months, so that all of it takes about two minutes on two cores. The number of files is not that of
@@ -86,7 +87,7 @@ def main(*, leave: bool) -> int:
 
 def dag_of(pipeline: str) -> str:
     """The DAG that runs a pipeline."""
-    return f"stream_{pipeline}"
+    return stream_id(pipeline)
 
 
 def _show_all(out: Console) -> None:

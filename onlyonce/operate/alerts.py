@@ -1,4 +1,4 @@
-"""Entry point: tell somebody of what is wrong, each cause once until it clears. No Spark. `onlyonce alerts`, the DAG `audit`.
+"""Entry point: tell somebody of what is wrong, each cause once until it clears. No Spark. `onlyonce alerts`, the DAG `onlyonce_audit`.
 
 The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the URL of a webhook,
 which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only kept and shown.

@@ -1,6 +1,6 @@
 """What a run has committed to each output's table, for those who follow it: batch, rows, Delta version. Read after the fact.
 
-Who calls it: the operators in `onlyonce.airflow.spark_job`, for Airflow's asset events. Errors: Retryable when the log is away. Not
+Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable when the log is away. Not
 promised: that an event comes once. A task that runs again tells again what its run has committed; `batch` says which it is.
 """
 

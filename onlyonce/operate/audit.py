@@ -1,4 +1,4 @@
-"""Entry point: check the commit log against itself. No Spark. What the DAG `audit` and `onlyonce audit` do.
+"""Entry point: check the commit log against itself. No Spark. What the DAG `onlyonce_audit` and `onlyonce audit` do.
 
 Five questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
 output read all that receive committed; is what an output read, in (record, window) pairs, what receive
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 Row = Mapping[str, Any]
 
 FILES_WAIT_SECONDS = 3600
-"""The DAG `finalize` runs twice an hour."""
+"""The DAG `onlyonce_finalize` runs twice an hour."""
 
 
 @dataclass(frozen=True)

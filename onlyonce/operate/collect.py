@@ -1,4 +1,4 @@
-"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
+"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `onlyonce_collect` and `onlyonce collect` do.
 
 For each pipeline and bounded run: raise its floor (`onlyonce.model.operate.collecting` decides, without a clock), drop the
 buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
@@ -20,7 +20,7 @@ from typing import Any
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector, merging
-from onlyonce.commitlog import retention
+from onlyonce.commitlog import driver_runs, retention
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
@@ -139,10 +139,11 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     warnings += left
     while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
         delivered += rows
+    runs = run(database, lambda conn: driver_runs.remove(conn, days))
     files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
     return {
         "units kept (days)": days, "units removed": units, "units removed elsewhere": elsewhere,
-        "delivered rows removed": delivered,
+        "delivered rows removed": delivered, "old runs removed": runs,
         "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
     }  # fmt: skip
 

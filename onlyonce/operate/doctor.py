@@ -3,7 +3,7 @@
 Asks the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts when a second look
 a moment later has it too, so that work under way is none. `repairs` carries out the commands that findings name.
 
-Who calls it: `onlyonce doctor`, the DAG `audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
+Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
 version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
 questions.
 """

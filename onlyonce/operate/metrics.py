@@ -25,7 +25,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 
 log = structlog.get_logger()
 COMPARED = 100
-"""How many of the last batches of each stage are compared with their units. The DAG `audit` compares all."""
+"""How many of the last batches of each stage are compared with their units. The DAG `onlyonce_audit` compares all."""
 FRESH_SECONDS = 2.0
 """All instruments of one collection tell of one snapshot."""
 

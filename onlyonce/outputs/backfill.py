@@ -1,4 +1,4 @@
-"""Entry point: recompute closed windows. What the DAG `backfill_<pipeline>` and `onlyonce backfill` do.
+"""Entry point: recompute closed windows. What the DAG `<pipeline>_backfill` and `onlyonce backfill` do.
 
 Each output with windows (or the one that is named) is computed anew from `events`, late rows folded in, by the same
 functions as in the stream, and takes the place of what is there as a new generation. The stream may go on meanwhile.
@@ -15,7 +15,7 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
-from onlyonce.commitlog import views
+from onlyonce.commitlog import driver_runs, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
@@ -40,11 +40,12 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span)
-    # The sinks of all outputs first: what is refused for good must not wait for a window to close.
-    check_sinks(pipeline, roots)
-    for root in roots:
-        check(database, pipeline, root, span)
-    _recompute(database, pipeline, roots, span, asked)
+    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+        # The sinks of all outputs first: what is refused for good must not wait for a window to close.
+        check_sinks(pipeline, roots)
+        for root in roots:
+            check(database, pipeline, root, span)
+        _recompute(database, pipeline, roots, span, asked)
     return report(database, pipeline, span, asked.run_id)
 
 

@@ -1,4 +1,4 @@
-"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `stream_<pipeline>` and `onlyonce run` do.
+"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `<pipeline>_stream` and `onlyonce run` do.
 
 The report is read from the log after the fact.
 """
@@ -14,7 +14,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import lineages, long_runs, views
+from onlyonce.commitlog import driver_runs, lineages, long_runs, views
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -48,7 +48,8 @@ def main(argv: list[str]) -> Report:
     instance = _instance(database, pipeline, asked.bounded)
     run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
     passing("start-instance")
-    (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
+    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+        (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
     return report(database, pipeline, instance, asked.run_id)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from onlyonce import environment, settings
+from onlyonce.spark_defaults import spark_defaults
 from onlyonce.spark_options import options, with_retries
 
 
@@ -17,8 +19,17 @@ def start(name: str, master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     if environment.variable("SPARK_ENV_LOADED") is None:
         builder = builder.master(chosen)
-    for key, value in options(chosen).items():
+    for key, value in options(chosen, _theirs()).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(settings.spark().spark_log or "ERROR")
+    if level := session.conf.get("spark.log.level", None):
+        session.sparkContext.setLogLevel(level)
     return session
+
+
+def _theirs() -> dict[str, str]:
+    """What is set already: under spark-submit by its command line and its file, else by that file."""
+    if environment.variable("SPARK_ENV_LOADED") is None:
+        return spark_defaults()
+    SparkContext._ensure_initialized()  # the JVM that spark-submit has started knows it
+    return dict(SparkConf().getAll())

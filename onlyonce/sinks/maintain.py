@@ -8,7 +8,7 @@ ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began 
 Only the tables of outputs with fixed or sliding windows: those without windows, and sessions, have no date that is closed for good; `events` and
 `files` are never touched, since streams of new outputs begin at old versions.
 
-Who calls it: the DAG `maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that a table is
+Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that a table is
 compacted while somebody else writes to its closed dates, or that has deletion vectors, column mapping, row tracking or in-commit
 timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
 """

@@ -1,6 +1,6 @@
 """Entry point: land the messages of a Pub/Sub subscription as files in the pipeline's inbox. No Spark.
 
-What the task `land` of the DAG `stream_<pipeline>` and `onlyonce land` do. Messages are pulled, written to a file that is
+What the task `land` of the DAG `<pipeline>_stream` and `onlyonce land` do. Messages are pulled, written to a file that is
 stable, and only then acknowledged; the stream reads the landed files like those of any other producer. A message that is
 delivered again is landed again, and the record catalog knows its id. So landings need no lock: two at once share the
 messages, and a kill at any point costs a second delivery (jobs/PROTOCOL.md, 17).

@@ -49,6 +49,6 @@ def api(home: Path) -> Iterator[AirflowApi]:
     """A session with its Airflow, which has parsed all DAG files."""
     with AirflowApi() as session:
         session._client.timeout = 120  # three JVMs on two cores leave the API little
-        for dag in ("stream_user_counts", "stream_flights", "backfill_flights", "audit"):
+        for dag in ("user_counts_stream", "flights_stream", "flights_backfill", "onlyonce_audit"):
             session.wait_for_dag(dag)
         yield session

@@ -24,7 +24,7 @@ from tests.support.platform import Platform, multiset
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-STREAM, BACKFILL, TASK = "stream_flights", "backfill_flights", "recompute"
+STREAM, BACKFILL, TASK = "flights_stream", "flights_backfill", "recompute"
 DAYS = ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"]
 # What departs later than this comes with the third part of the input.
 CUT = pd.Timestamp("2013-01-03T16:00Z")

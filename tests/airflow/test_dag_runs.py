@@ -21,7 +21,7 @@ from tests.support.platform import multiset
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-DAG = "stream_user_counts"
+DAG = "user_counts_stream"
 PATIENCE = 400
 
 
@@ -91,9 +91,11 @@ def test_a_cleared_run_really_runs_again_and_changes_nothing(api: AirflowApi, ru
 
 
 def test_the_audit_finds_nothing(api: AirflowApi, run: str) -> None:
-    audit = api.trigger("audit")
-    assert api.wait_for_run("audit", audit, 120) == "success", api.task_log("audit", audit, "conservation")
-    log = api.task_log("audit", audit, "conservation")
+    audit = api.trigger("onlyonce_audit")
+    assert api.wait_for_run("onlyonce_audit", audit, 120) == "success", api.task_log(
+        "onlyonce_audit", audit, "conservation"
+    )
+    log = api.task_log("onlyonce_audit", audit, "conservation")
     assert "audit: every record has one fate" in log
     assert "pipeline=user_counts, stage=receive" in log
     assert f"kept={RECORDS}" in log

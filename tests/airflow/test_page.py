@@ -16,7 +16,7 @@ from onlyonce.local.standalone.airflow_api import AirflowApi
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-DAG = "stream_user_counts"
+DAG = "user_counts_stream"
 PAGE = "/exactly-once"
 PATIENCE = 120
 """Seconds for an answer: on a busy machine the first look at a page may take long."""

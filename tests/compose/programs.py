@@ -104,11 +104,11 @@ def connections_are_the_urls(compose: Compose) -> Iterator[str]:
     """Airflow's connections say what the variables say, TLS included: tasks and the shell work with the same database and master."""
     for name, service in compose["services"].items():
         here = {key: filled(value) for key, value in environment(service).items()}
-        if "AIRFLOW_CONN_ONLYONCE" not in here:
+        if "AIRFLOW_CONN_ONLYONCE_DB" not in here:
             continue
         url = make_url(here["ONLYONCE_DATABASE_URL"])
-        if json.loads(here["AIRFLOW_CONN_ONLYONCE"]) != airflow_environment._connection_fields(url) or not url.query:
-            yield f"{name}: AIRFLOW_CONN_ONLYONCE is not {url}"
+        if json.loads(here["AIRFLOW_CONN_ONLYONCE_DB"]) != airflow_environment._connection_fields(url) or not url.query:
+            yield f"{name}: AIRFLOW_CONN_ONLYONCE_DB is not {url}"
         if json.loads(here["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] != here["ONLYONCE_MASTER"]:
             yield f"{name}: AIRFLOW_CONN_SPARK_DEFAULT is not {here['ONLYONCE_MASTER']}"
 
@@ -161,7 +161,7 @@ def spark_words() -> frozenset[str]:
 
 def _connection_ids() -> set[str]:
     operator = (_package("airflow") / "providers/apache/spark/operators/spark_submit.py").read_text()
-    ours = (ROOT / "onlyonce" / "airflow" / "task_environment.py").read_text()
+    ours = (ROOT / "onlyonce" / "airflow" / "log" / "task_environment.py").read_text()
     return {*re.findall(r'conn_id: str = "(\w+)"', operator), *re.findall(r'^CONNECTION = "(\w+)"', ours, re.MULTILINE)}
 
 

@@ -28,8 +28,8 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def api(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AirflowApi]:
     """Airflow has the DAGs of the shop, with a run whose tasks are done."""
-    monkeypatch.setattr(test_schedules, "DAGS", ["stream_shop", "backfill_shop", "stream_mill"])
-    airflow.running = {"stream_shop": ["scheduled__1"]}
+    monkeypatch.setattr(test_schedules, "DAGS", ["shop_stream", "shop_backfill", "mill_stream"])
+    airflow.running = {"shop_stream": ["scheduled__1"]}
     return lambda: test_schedules.api(airflow)
 
 
@@ -41,7 +41,7 @@ def test_it_returns_when_the_driver_has_ended(shop: Shop, airflow: Airflow, api:
 
     def watch(working: list[str]) -> None:
         told.append(working)
-        assert airflow.paused == {"stream_shop": True, "backfill_shop": True}
+        assert airflow.paused == {"shop_stream": True, "shop_backfill": True}
         if len(told) == 3:
             shop.die()  # as it does at the end of its run
 
@@ -68,7 +68,7 @@ def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
 
     stopping.stop("shop", patience_seconds=60, airflow=api, watch=watch)
 
-    assert told == ([["task drain of stream_shop, scheduled__1"]] if waits else [])
+    assert told == ([["task drain of shop_stream, scheduled__1"]] if waits else [])
 
 
 def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:

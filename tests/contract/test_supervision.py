@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 
@@ -21,7 +22,7 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.airflow.operators.stream_job import StreamOperator
 from onlyonce.commitlog import lineages, long_runs
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
@@ -53,7 +54,7 @@ run(Database(os.environ["ONLYONCE_DATABASE_URL"]),
 class Task:
     """What the operator asks of its task instance."""
 
-    dag_id: str = "stream_flights"
+    dag_id: str = "flights_stream"
     task_id: str = "drain"
     run_id: str = "manual__1"
     map_index: int = -1
@@ -108,7 +109,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
     }.items():
         monkeypatch.setenv(variable, value)
-    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE", raising=False)
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     migrate(url)
     made = World(Database(url), tmp_path)
     made.log(lambda conn: lineages.add_instance(conn, "flights", "flights"))
@@ -119,7 +120,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def operator() -> StreamOperator:
-    with DAG("stream_flights"):
+    with DAG("flights_stream"):
         return StreamOperator(task_id="drain", pipeline="flights")
 
 
@@ -151,11 +152,11 @@ def test_it_starts_a_driver_that_outlives_the_task_and_waits_without_a_worker(wo
 
     [(argv, leads)] = world.started()
     assert argv[argv.index(str(ROOT / "onlyonce" / "run" / "stream.py")) + 1 :] == [
-        "flights", "--run-id=manual__1", "--forever", "--every=2"
+        "flights", "--run-id=manual__1", "--dag-id=flights_stream", "--forever", "--every=2"
     ]  # fmt: skip
     assert leads
     assert kwargs == {"ours": True}
-    assert trigger.serialize()[1] == {"pipeline": "flights", "supervisor": "stream_flights/manual__1/1"}
+    assert trigger.serialize()[1] == {"pipeline": "flights", "supervisor": "flights_stream/manual__1/1"}
     assert (world.folder / "logs" / "long-run-flights.log").exists()
 
 
@@ -268,3 +269,131 @@ def test_a_drain_beside_a_long_run_is_skipped(world: World) -> None:
     world.drivers_end_with(69)
     with pytest.raises(AirflowFailException, match="exit code 69"):
         execute(mode="drain", close=True)
+
+
+# Where a pod ends with its task.
+
+LIVES = """#!{python}
+import os, sys
+sys.path.insert(0, {root!r})
+from datetime import timedelta
+from onlyonce.commitlog import driver_runs, long_runs
+from onlyonce.database.connect import Database, run
+print("the driver says this")
+database, beat = Database(os.environ.get("ONLYONCE_DATABASE_URL") or {url!r}), timedelta(minutes=1)
+with driver_runs.noted(database, "flights_stream", "manual__1", "flights"):
+    taken = run(database, lambda conn: long_runs.take(conn, "flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat))
+    run(database, lambda conn: long_runs.beat(conn, taken, 1))
+    count = int(open({count!r}).read() or 0) + 1 if os.path.exists({count!r}) else 1
+    open({count!r}, "w").write(str(count))
+    run(database, lambda conn: long_runs.end(conn, taken, 1, 1 if count < {deaths} else 0, None))
+sys.exit({code} if {code} is not None else (1 if count < {deaths} else 0))
+"""
+
+
+def drivers_live(world: World, deaths: int, code: int | None = None) -> Path:
+    """Each takes its place and ends; the one after so many deaths as it was asked to. Gives where they are counted."""
+    counted = world.folder / "counted"
+    script = world.folder / "spark-submit"
+    script.write_text(
+        LIVES.format(
+            python=sys.executable, root=str(ROOT), url=world.database.url, count=str(counted), deaths=deaths, code=code
+        )
+    )
+    script.chmod(0o755)
+    return counted
+
+
+def test_where_a_pod_ends_with_its_task_the_task_stays_with_its_driver(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is the task's own child, whose output is in the task's log; when it dies it is started again, until it was asked to stop."""
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "KubernetesExecutor")
+    counted = drivers_live(world, deaths=3)
+    execute()
+
+    assert counted.read_text() == "3"
+    assert world.known().attempt == 3
+    assert "the driver says this" in "".join(capfd.readouterr())
+
+
+def test_a_task_that_stays_looks_at_a_driver_that_is_not_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has succeeded when that one was stopped; it starts none beside it. Who ends the task asks that one to stop."""
+    taken = world.take()
+    task = operator()
+    task.workers_outlive_tasks = False
+
+    def looked(_: float) -> None:
+        task.on_kill()
+        assert world.known().stop_asked
+        world.log(lambda conn: long_runs.end(conn, taken, 1, 0, None))
+
+    monkeypatch.setattr("onlyonce.airflow.operators.stream_job.time.sleep", looked)
+    task.execute({"params": FOREVER, "run_id": "manual__1", "ti": Task()})
+    assert world.started() == []
+
+
+# Where the driver is in a cluster.
+
+
+@pytest.mark.parametrize("submitted", [0, 1])
+def test_the_end_of_a_driver_in_a_cluster_is_the_logs_word(
+    world: World, monkeypatch: pytest.MonkeyPatch, submitted: int
+) -> None:
+    """Whatever becomes of the process that submitted it."""
+    in_cluster(world, monkeypatch)
+    counted = drivers_live(world, deaths=1, code=submitted)
+    drain()
+
+    assert counted.read_text() == "1"
+
+
+def test_a_driver_in_a_cluster_that_failed_by_the_log_fails_the_task(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its exit code, also where the submission succeeded; and one that never began by that of the submission."""
+    in_cluster(world, monkeypatch)
+    world.drivers_end_with(64)
+    with pytest.raises(AirflowFailException, match="exit code 64"):
+        drain()
+
+
+def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there while the driver is submitted, and not longer; what spark-submit would have found is in it too."""
+    in_cluster(world, monkeypatch)
+    (world.folder / "spark-defaults.conf").write_text("spark.theirs  1\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(world.folder))
+    (world.folder / "spark-submit").write_text(
+        f"#!{sys.executable}\nimport json, os, sys\npath = sys.argv[sys.argv.index('--properties-file') + 1]\n"
+        f"json.dump([sys.argv, path, oct(os.stat(path).st_mode), open(path).read()], open({str(world.folder / 'told')!r}, 'w'))\n"
+        "sys.exit(64)\n"
+    )
+    with pytest.raises(AirflowFailException):
+        drain()
+
+    argv, path, mode, text = json.loads((world.folder / "told").read_text())
+    secret = world.database.url
+    assert mode.endswith("600")
+    assert f"spark.yarn.appMasterEnv.ONLYONCE_DATABASE_URL {secret}" in text.replace(
+        "postgres://", "postgresql+psycopg2://"
+    )
+    assert "spark.theirs 1" in text
+    assert secret not in " ".join(argv)
+    assert not Path(path).exists()
+
+
+def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's connection asks for it, and the database is an Airflow connection."""
+    url = make_url(world.database.url)
+    database = {"conn_type": "postgres", "host": url.host, "port": url.port, "login": url.username, "password": url.password, "schema": url.database, "extra": dict(url.query)}  # fmt: skip
+    spark = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps(database))
+    monkeypatch.setattr("onlyonce.airflow.operators.cluster_driver.LOOK_SECONDS", 0.0)
+
+
+def drain() -> None:
+    """A drain of the pipeline."""
+    operator().execute({"params": {**FOREVER, "mode": "drain"}, "run_id": "manual__1", "ti": Task()})

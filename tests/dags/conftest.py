@@ -1,4 +1,4 @@
-"""Airflow without a server: it gets a folder of its own before anything imports it, and our plugins."""
+"""Airflow without a server: it gets a folder of its own before anything imports it, and the package's entry points."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from typing import Any
 import pytest
 import structlog
 
-from onlyonce.settings import ROOT
-
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
-os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(Path(os.environ["AIRFLOW_HOME"]) / "plugins")
 
 PASSWORD = "p@ss/w%rd:ö"
 
@@ -63,7 +61,7 @@ Submit = Callable[..., Submitted | None]
 class TaskInstance:
     """What an operator may ask of Airflow's task instance: whose it is, and to keep an XCom."""
 
-    dag_id: str = "stream_flights"
+    dag_id: str = "flights_stream"
     run_id: str = "manual__1"
     kept: dict[str, Any] = field(default_factory=dict)
 
@@ -76,7 +74,7 @@ class TaskInstance:
 def submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     """Does some work with a spark-submit that ends with `code`; gives what it was given, or None if it wasn't run."""
     database = {"conn_type": "postgres", "host": "db", "port": 5432, "login": "w", "password": PASSWORD, "schema": "d"}
-    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", json.dumps(database))
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps(database))
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)

@@ -18,10 +18,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
-from onlyonce.airflow import backfill_job, backfill_log, open_windows
-from onlyonce.airflow.asked_windows import Asked, asked_of
-from onlyonce.airflow.backfill_job import BackfillOperator
-from onlyonce.airflow.open_windows import OpenWindows
+from onlyonce.airflow.log import backfill_log
+from onlyonce.airflow.log.asked_windows import Asked, asked_of
+from onlyonce.airflow.operators import backfill_job
+from onlyonce.airflow.operators.backfill_job import BackfillOperator
+from onlyonce.airflow.triggers import open_windows
+from onlyonce.airflow.triggers.open_windows import OpenWindows
 from onlyonce.asked import parse
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs.backfill import Span
@@ -43,14 +45,14 @@ PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timesta
 
 @pytest.fixture(scope="module")
 def dag() -> DAG:
-    return dags()["backfill_flights"]
+    return dags()["flights_backfill"]
 
 
 def dags() -> dict[str, Any]:
     """Those of the file, parsed anew."""
-    found = DagBag(str(ROOT / "dags" / "backfill.py"))
+    found = DagBag(str(ROOT / "dags"))
     assert found.import_errors == {}
-    return found.dags
+    return {name: dag for name, dag in found.dags.items() if name.endswith("_backfill")}
 
 
 # The DAG.
@@ -81,7 +83,7 @@ def test_the_length_of_an_interval_is_a_setting(monkeypatch: pytest.MonkeyPatch)
     """ONLYONCE_BACKFILL_INTERVAL is a cron expression."""
     monkeypatch.setenv("ONLYONCE_BACKFILL_INTERVAL", "0 */6 * * *")
     first = pendulum.datetime(2013, 1, 1)
-    known = DagSerialization.from_dict(DagSerialization.to_dict(dags()["backfill_flights"]))
+    known = DagSerialization.from_dict(DagSerialization.to_dict(dags()["flights_backfill"]))
     [info] = known.iter_dagrun_infos_between(first, first)
     assert info.data_interval.end == first.add(hours=6)
 
@@ -90,13 +92,13 @@ def test_a_pipeline_without_windows_has_no_backfill(monkeypatch: pytest.MonkeyPa
     """There is nothing to recompute, and a DAG that can only refuse helps nobody."""
     (tmp_path / "mine.py").write_text(WINDOWLESS)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
-    assert set(dags()) == {"backfill_flights", "backfill_user_counts"}
+    assert set(dags()) == {"flights_backfill", "user_counts_backfill"}
 
 
 def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
-    """Not durable; and of less weight than a drain."""
+    """Of less weight than a drain."""
     recompute = dag.get_task("recompute")
-    assert (recompute.durable, recompute.retries) == (False, 2)
+    assert recompute.retries == 2
     assert recompute.priority_weight < 1 < dag.max_active_runs
 
 
@@ -168,8 +170,8 @@ def test_windows_are_never_guessed(params: dict[str, Any], interval: Any, messag
 def test_the_driver_takes_every_argument() -> None:
     """The form's words are the driver's."""
     asked = asked_of("flights", {**TWO, "output": "per_hour"}, None)
-    given = parse("backfill", asked.arguments("-r"))
-    assert (given.pipeline, given.run_id, given.output) == ("flights", "-r", "per_hour")
+    given = parse("backfill", asked.arguments("-r", "-d"))
+    assert (given.pipeline, given.run_id, given.dag_id, given.output) == ("flights", "-r", "-d", "per_hour")
     assert (given.start, given.stop) == (DAY[0] + timedelta(hours=5), DAY[0] + timedelta(hours=7))
 
 
@@ -186,7 +188,7 @@ def run(submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
         with DAG("d"):
             operator = BackfillOperator(task_id="recompute", pipeline="flights")
         run_id = "backfill__2013-01-02T00:00:00+00:00"
-        context: dict[str, Any] = {"params": params, "run_id": run_id, "ti": TaskInstance("backfill_flights", run_id)}
+        context: dict[str, Any] = {"params": params, "run_id": run_id, "ti": TaskInstance("flights_backfill", run_id)}
         if interval:
             context |= dict(zip(("data_interval_start", "data_interval_end"), interval, strict=True))
         monkeypatch.setattr(backfill_job, "not_yet", answers(look))
@@ -200,7 +202,7 @@ def answers(*looks: Any) -> Callable[[Asked], Any]:
     """A stand-in for the look at the log: one answer for each look; errors are raised."""
     left = iter(looks)
 
-    def look(_: Asked) -> Any:
+    def look(*_: Any) -> Any:
         answer = next(left)
         if isinstance(answer, Exception):
             raise answer
@@ -213,7 +215,12 @@ def test_closed_windows_are_recomputed_at_once(run: Callable[..., Any]) -> None:
     """By the installed application, with the interval and not what the run's id says."""
     argv = run(None).argv
     at = argv.index(str(ROOT / "onlyonce" / "outputs" / "backfill.py"))
-    assert argv[at + 1 :] == ["flights", "--run-id=backfill__2013-01-02T00:00:00+00:00", *ASKED.arguments("")[2:]]
+    assert argv[at + 1 :] == [
+        "flights",
+        "--run-id=backfill__2013-01-02T00:00:00+00:00",
+        "--dag-id=flights_backfill",
+        *ASKED.arguments("", "")[3:],
+    ]
 
 
 def test_open_windows_are_waited_for_in_the_triggerer(run: Callable[..., Any]) -> None:
@@ -224,7 +231,7 @@ def test_open_windows_are_waited_for_in_the_triggerer(run: Callable[..., Any]) -
     assert deferred.value.timeout > timedelta(hours=6)
     path, stored = deferred.value.trigger.serialize()
     assert PASSWORD not in json.dumps(stored)
-    assert set(stored) == {"asked", "until"}
+    assert set(stored) == {"asked", "until", "declared"}
     module, name = path.rsplit(".", 1)
     again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(stored)))
     assert Asked(**again.asked) == ASKED
@@ -274,7 +281,7 @@ def test_a_dry_run_only_logs(
 ) -> None:
     """No Spark, and no wait for windows that are open: that is part of what it tells."""
     report = Report("flights: would", "dry run", {"windows": 1}, {"windows": [{"output": "per_hour"}]}, ["still open"])
-    monkeypatch.setattr(backfill_job, "would_recompute", lambda asked: report)
+    monkeypatch.setattr(backfill_job, "would_recompute", lambda *_: report)
     assert run(AssertionError("looked"), params={**NONE, "dry_run": True}) is None
     log = "".join(capfd.readouterr())
     assert all(text in log for text in ("flights: would: windows=1", "windows: output=per_hour", "still open"))
@@ -288,7 +295,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """`onlyonce.outputs.backfill` without a database; gives the URLs and outputs that it was asked about."""
     asked: list[Any] = []
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://w@here/d")
-    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE", raising=False)
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     monkeypatch.setattr(backfill, "migrate", lambda url: None)
     monkeypatch.setattr(backfill, "check", lambda db, pipeline, root, span: asked.append((db.url, root.name, span)))
     return asked  # type: ignore[return-value]
@@ -341,7 +348,7 @@ def test_the_trigger_fires_when_waiting_has_an_end(
     seen: list[Asked] = []
     answer = answers(*looks)
 
-    def look(asked: Asked) -> Any:
+    def look(asked: Asked, _: Any) -> Any:
         seen.append(asked)
         return answer(asked)
 
@@ -359,7 +366,7 @@ async def events(trigger: OpenWindows) -> list[Any]:
 def test_a_look_that_hangs_does_not_stop_other_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else on the event loop goes on while a look waits for a database; here the look waits for it."""
     others_ran = threading.Event()
-    monkeypatch.setattr(open_windows, "not_yet", lambda asked: None if others_ran.wait(30) else "the loop stood still")
+    monkeypatch.setattr(open_windows, "not_yet", lambda *_: None if others_ran.wait(30) else "the loop stood still")
 
     async def both() -> Any:
         async def other() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 
+from onlyonce.airflow.operators import workers
+from onlyonce.airflow.operators.jobs import JobOperator
 from onlyonce.settings import ROOT
 
 DAGS = ROOT / "dags"
@@ -55,7 +59,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "audit", "collect", "finalize", "maintain", "stream_flights", "stream_user_counts", "backfill_flights", "backfill_user_counts"
+        "onlyonce_audit", "onlyonce_collect", "onlyonce_finalize", "onlyonce_maintain", "flights_stream", "user_counts_stream", "flights_backfill", "user_counts_backfill"
     }  # fmt: skip
 
 
@@ -66,21 +70,20 @@ def test_dag_files_are_short() -> None:
 def test_one_run_at_a_time_and_none_made_up_for(bag: DagBag) -> None:
     for dag in bag.dags.values():
         assert (dag.catchup, dag.start_date) == (False, None)
-        assert dag.max_active_runs == 1 or dag.dag_id.startswith("backfill_")
+        assert dag.max_active_runs == 1 or dag.dag_id.endswith("_backfill")
         assert "onlyonce" in dag.tags
 
 
 def test_a_cleared_run_runs_again_and_a_failed_one_is_retried(bag: DagBag) -> None:
-    drain = bag.dags["stream_flights"].get_task("drain")
-    assert drain.durable is False
+    drain = bag.dags["flights_stream"].get_task("drain")
     assert drain.retries == 2
 
 
 def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(bag: DagBag) -> None:
-    for dag, first in (("stream_flights", "drain"), ("backfill_flights", "recompute")):
+    for dag, first in (("flights_stream", "drain"), ("flights_backfill", "recompute")):
         assert bag.dags[dag].get_task(first).downstream_task_ids == {"finalize"}
-    assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]
-    assert [task.task_id for task in bag.dags["finalize"].tasks] == ["finalize"]
+    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["onlyonce_finalize"].tasks] == ["finalize"]
 
 
 def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,21 +96,21 @@ def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch
     bag = DagBag(str(DAGS))
 
     assert bag.import_errors == {}
-    stream = bag.dags["stream_mine"]
+    stream = bag.dags["mine_stream"]
     assert stream.task_dict["land"].downstream_task_ids == {"drain"}
-    assert set(bag.dags["stream_user_counts"].task_dict) == {"drain"}
+    assert set(bag.dags["user_counts_stream"].task_dict) == {"drain"}
     assert "Pub/Sub, `projects/p/subscriptions/s`, landed in" in str(stream.doc_md)
 
 
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:
-    text = bag.dags["stream_user_counts"].doc_md
+    text = bag.dags["user_counts_stream"].doc_md
     assert "<ONLYONCE_HOME>/inbox/user_counts" in text
     assert "| `per_user` | `jobs.transforms:counts_per_user` | fixed: size 0:01:00 | 0:02:00 |" in text
     assert "`jobs.transforms:count_of_all` from `per_user` | fixed: size 0:01:00 | 0:02:00 | Postgres" in text
 
 
 def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> None:
-    params = bag.dags["stream_flights"].params
+    params = bag.dags["flights_stream"].params
     assert params.dump() == {
         "mode": "drain",
         "every": 5,
@@ -127,7 +130,7 @@ def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> N
 )
 def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> None:
     with pytest.raises(ParamValidationError):
-        bag.dags["stream_flights"].params.get_param(name).resolve(value)
+        bag.dags["flights_stream"].params.get_param(name).resolve(value)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +138,15 @@ def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> N
     [("close", True), ("max_files", 1), ("max_files", None), ("bounded", True), ("mode", "forever"), ("every", 0.5)],
 )
 def test_the_form_takes_a_right_value(bag: DagBag, name: str, value: Any) -> None:
-    assert bag.dags["stream_flights"].params.get_param(name).resolve(value) == value
+    assert bag.dags["flights_stream"].params.get_param(name).resolve(value) == value
 
 
 def test_the_schedule_is_a_setting(monkeypatch: pytest.MonkeyPatch, bag: DagBag) -> None:
-    assert "*/10 * * * *" in str(bag.dags["stream_flights"].timetable)
+    assert "*/10 * * * *" in str(bag.dags["flights_stream"].timetable)
     monkeypatch.setenv("ONLYONCE_SCHEDULE", "5 4 * * *")
-    assert "5 4 * * *" in str(DagBag(str(DAGS)).dags["stream_flights"].timetable)
+    assert "5 4 * * *" in str(DagBag(str(DAGS)).dags["flights_stream"].timetable)
     monkeypatch.setenv("ONLYONCE_SCHEDULE", "none")
-    assert DagBag(str(DAGS)).dags["stream_flights"].schedule is None
+    assert DagBag(str(DAGS)).dags["flights_stream"].schedule is None
 
 
 def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,7 +154,13 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     (tmp_path / "broken.py").write_text(BROKEN)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'broken.py'}:{tmp_path / 'good.py'}")
     bag = DagBag(str(DAGS))
-    assert set(bag.dags) == {"audit", "collect", "finalize", "maintain", "stream_mine"}
+    assert set(bag.dags) == {
+        "onlyonce_audit",
+        "onlyonce_collect",
+        "onlyonce_finalize",
+        "onlyonce_maintain",
+        "mine_stream",
+    }
     [message] = bag.import_errors.values()
     assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message
@@ -164,10 +173,99 @@ def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeyp
     """In a task of its own, retried by itself, and in a DAG for what is left; one that sends nothing has no such task."""
     (tmp_path / "mine.py").write_text(SENDING)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{tmp_path / 'mine.py'}:{ROOT / 'jobs' / 'pipelines.py'}")
-    bag = DagBag(str(DAGS / "stream.py"))
+    bag = DagBag(str(DAGS))
     assert bag.import_errors == {}
-    deliver = bag.dags["stream_mine"].get_task("deliver")
-    assert [task.task_id for task in DagBag(str(DAGS / "deliver.py")).dags["deliver"].tasks] == ["deliver_mine"]
+    deliver = bag.dags["mine_stream"].get_task("deliver")
+    assert [task.task_id for task in bag.dags["onlyonce_deliver"].tasks] == ["deliver_mine"]
     assert deliver.upstream_task_ids == {"drain"}
     assert deliver.retries == 2
-    assert [task.task_id for task in bag.dags["stream_user_counts"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
+
+
+THREE_LINES = """
+from onlyonce.airflow import dags
+
+globals().update(dags("my_project.pipelines"{keywords}))
+"""
+
+
+def project(folder: Path, keywords: str = "") -> DagBag:
+    """A team's repository: a package with declarations, and a DAG file of three lines."""
+    (folder / "my_project").mkdir(exist_ok=True)
+    (folder / "my_project" / "__init__.py").touch()
+    (folder / "my_project" / "names.py").write_text('NAME = "mine"\n')
+    declared = GOOD.replace('name="mine"', "name=NAME").replace(
+        "from onlyonce", "from .names import NAME\nfrom onlyonce", 1
+    )
+    (folder / "my_project" / "pipelines.py").write_text(declared)
+    (folder / "team_dags.py").write_text(THREE_LINES.format(keywords=keywords))
+    return DagBag(str(folder / "team_dags.py"))
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the team's package is imported from, as Airflow has its DAGs folder on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+        del sys.modules[name]
+
+
+def test_three_lines_make_the_dags_of_a_teams_own_project(team: Path) -> None:
+    """By the name of its module, which the driver and the tasks are told."""
+    bag = project(team)
+
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {
+        "mine_stream", "onlyonce_audit", "onlyonce_collect", "onlyonce_finalize", "onlyonce_maintain"
+    }  # fmt: skip
+    drain = bag.dags["mine_stream"].get_task("drain")
+    assert drain.declarations.variables() == {"ONLYONCE_PIPELINES": "my_project.pipelines"}
+    assert drain.declarations.import_path()["PYTHONPATH"].split(":")[0] == str(team)
+
+
+def test_the_keywords_reach_dags_and_tasks(team: Path) -> None:
+    """In the words of Airflow and of its Spark provider; a wrong one is the import error of the file."""
+    bag = project(
+        team,
+        ", prefix='team_', schedule=None, pool='spark', queue='big', tags=['team'], housekeeping=['audit'],"
+        "default_args={'owner': 'us', 'retries': 7}, spark={'conn_id': 'yarn_cluster', 'packages': 'a:b:1'}",
+    )
+
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"team_mine_stream", "team_audit"}
+    dag = bag.dags["team_mine_stream"]
+    drain = dag.get_task("drain")
+    assert dag.schedule is None
+    assert {"onlyonce", "pipeline:mine", "team"} <= dag.tags
+    assert (drain.pool, drain.queue, drain.owner, drain.retries) == ("spark", "big", "us", 7)
+    assert (drain.conn_id, drain.packages) == ("yarn_cluster", "a:b:1")
+    [message] = project(team, ", housekeeping=['audits']").import_errors.values()
+    assert "no housekeeping DAG 'audits'" in message
+
+
+def test_airflow_finds_the_provider_and_the_plugin_by_their_entry_points() -> None:
+    """Nothing is copied into a folder of plugins; the metadata is what Airflow's schema asks for."""
+    from airflow import plugins_manager
+    from airflow.providers_manager import ProvidersManager
+
+    assert "onlyonce-pipelines" in ProvidersManager().providers
+    [ours] = [plugin for plugin in plugins_manager._get_plugins()[0] if plugin.name == "onlyonce"]
+    assert {view["url_route"] for view in ours.external_views} == {"exactly-once", "commits"}
+
+
+def test_a_task_stays_with_its_driver_where_a_pod_ends_with_it() -> None:
+    """By the task's own executor, else Airflow's first, in each way of naming one."""
+    assert workers.outlive(None, "LocalExecutor")
+    assert workers.outlive(
+        None, "team=;airflow.providers.celery.executors.celery_executor.CeleryExecutor,KubernetesExecutor"
+    )
+    assert not workers.outlive(None, "KubernetesExecutor,LocalExecutor")
+    assert not workers.outlive("KubernetesExecutor", "LocalExecutor")
+    assert workers.outlive("LocalExecutor", "KubernetesExecutor,LocalExecutor")
+
+
+@pytest.mark.parametrize("operator", JobOperator.__subclasses__())
+def test_each_job_of_an_operator_is_there(operator: type[JobOperator]) -> None:
+    """They are named, so that a DAG file imports none of them."""
+    assert callable(getattr(importlib.import_module(f"onlyonce.{operator.module}"), operator.entry))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow import long_run_log
-from onlyonce.airflow.long_run_end import LongRunEnd
-from onlyonce.airflow.spark_job import arguments
+from onlyonce.airflow.log import long_run_log
+from onlyonce.airflow.operators.spark_job import arguments
+from onlyonce.airflow.triggers.long_run_end import LongRunEnd
 from onlyonce.model.errors import DatabaseAway, Refused
 from onlyonce.model.run.long_run import LongRun
 
@@ -21,8 +21,14 @@ BEAT = timedelta(minutes=1)
 
 def test_the_form_becomes_the_command_line() -> None:
     """And a drain has nothing of it."""
-    assert arguments("flights", FOREVER, "a b") == ["flights", "--run-id=a b", "--forever", "--every=2"]
-    assert arguments("flights", {**FOREVER, "mode": "drain"}, "a b") == ["flights", "--run-id=a b"]
+    assert arguments("flights", FOREVER, "a b", "d") == [
+        "flights",
+        "--run-id=a b",
+        "--dag-id=d",
+        "--forever",
+        "--every=2",
+    ]
+    assert arguments("flights", {**FOREVER, "mode": "drain"}, "a b", "d") == ["flights", "--run-id=a b", "--dag-id=d"]
 
 
 ALIVE = LongRun("flights", 1, "run", "m:1:a", timedelta(0), BEAT, 1, False, None, None)

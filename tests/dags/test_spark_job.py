@@ -15,9 +15,13 @@ import pytest
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from onlyonce.airflow.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
-from onlyonce.airflow.task_environment import url_of
+from onlyonce.airflow.log import lineage
+from onlyonce.airflow.log.task_environment import url_of
+from onlyonce.airflow.operators.outcome import WHO_ACTS, outcome
+from onlyonce.airflow.operators.processes import end_tree
+from onlyonce.airflow.operators.spark_job import SparkJobOperator, arguments
 from onlyonce.database.connect import Database
+from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import EXIT_CODES
 from onlyonce.settings import ROOT, within
 from tests.dags.conftest import PASSWORD, TaskInstance
@@ -42,9 +46,9 @@ def operator() -> SparkJobOperator:
 
 
 @pytest.mark.parametrize("base, path", [
-    ("http://airflow:8080", "/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
-    ("https://host/some/path/", "/some/path/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
-    ("", "/dags/stream_flights/runs/manual__1%2B00%3A00/plugin/commits"),
+    ("http://airflow:8080", "/dags/flights_stream/runs/manual__1%2B00%3A00/plugin/commits"),
+    ("https://host/some/path/", "/some/path/dags/flights_stream/runs/manual__1%2B00%3A00/plugin/commits"),
+    ("", "/dags/flights_stream/runs/manual__1%2B00%3A00/plugin/commits"),
 ])  # fmt: skip
 def test_a_task_links_to_the_commits_of_its_run_from_its_start(
     submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, base: str, path: str
@@ -62,7 +66,7 @@ def test_a_task_links_to_the_commits_of_its_run_from_its_start(
 def test_it_submits_the_installed_application_with_the_settings_of_the_jvm(submit: Callable[..., Any]) -> None:
     argv = submit(close=True).argv
     at = argv.index(str(ROOT / "onlyonce" / "run" / "stream.py"))
-    assert argv[at + 1 :] == ["flights", "--run-id=manual__1", "--close"]
+    assert argv[at + 1 :] == ["flights", "--run-id=manual__1", "--dag-id=flights_stream", "--close"]
     assert argv[1:3] == ["--master", "local[2,4]"]
     settings = {part.split("=")[0] for part in argv[:at] if part.startswith("spark.")}
     assert {"spark.driver.extraClassPath", "spark.driver.memory", "spark.sql.extensions"} <= settings
@@ -93,7 +97,7 @@ def test_the_password_goes_by_the_environment_alone(
 def test_without_the_connection_the_driver_inherits_the_url(
     submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE")
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB")
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://inherited")
     assert submit().env["ONLYONCE_DATABASE_URL"] == "postgresql+psycopg2://inherited"
 
@@ -136,16 +140,16 @@ def test_only_the_hooks_own_words_are_read() -> None:
     ],
 )
 def test_the_form_becomes_the_command_line(params: dict[str, Any], expected: list[str]) -> None:
-    given = arguments("flights", params, "a b")
-    assert given == ["flights", "--run-id=a b", *expected]
+    given = arguments("flights", params, "a b", "d")
+    assert given == ["flights", "--run-id=a b", "--dag-id=d", *expected]
 
 
 def test_the_driver_takes_every_argument() -> None:
     from onlyonce.run.stream import arguments as parsed
 
     everything = {"close": True, "bounded": True, "max_files": 3, "dry_run": True}
-    asked = parsed(arguments("flights", everything, "-r"))
-    assert (asked.pipeline, asked.run_id, asked.max_files) == ("flights", "-r", 3)
+    asked = parsed(arguments("flights", everything, "-r", "-d"))
+    assert (asked.pipeline, asked.run_id, asked.dag_id, asked.max_files) == ("flights", "-r", "-d", 3)
     assert asked.close
     assert asked.bounded
     assert asked.dry_run
@@ -190,18 +194,18 @@ def test_a_whole_tree_of_processes_ends() -> None:
         assert root.stdout is not None
         assert root.stdout.readline() == "ready\n"
         [child] = psutil.Process(root.pid).children()
-        end_tree(root)
+        end_tree(root.pid)
         assert root.wait(timeout=60) == -signal.SIGTERM
         child.wait(60)
-    end_tree(root)
+    end_tree(root.pid)
 
 
 def test_openlineages_parent_is_among_what_is_submitted(
     submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider puts it into `conf` of a hook that is there by then."""
+    """By the provider's own function."""
     monkeypatch.setattr(
-        "airflow.providers.apache.spark.operators.spark_submit.inject_parent_job_information_into_spark_properties",
+        "onlyonce.airflow.operators.spark_job.inject_parent_job_information_into_spark_properties",
         lambda conf, context: conf | {"spark.openlineage.parentJobName": context["run_id"]},
     )
     with DAG("d"):
@@ -212,7 +216,7 @@ def test_openlineages_parent_is_among_what_is_submitted(
 
 
 @pytest.mark.parametrize("host, extra", [
-    ("k8s://https://host:6443", {}), ("sc://host", {}), ("spark://host", {"deploy-mode": "cluster"}), ("yarn", {"deploy-mode": "cluster"}),
+    ("k8s://https://host:6443", {}), ("sc://host", {}), ("spark://host", {"deploy-mode": "cluster"}), ("local[2]", {"deploy-mode": "cluster"}),
 ])  # fmt: skip
 def test_a_connection_that_cannot_work_fails_for_good_and_nothing_is_submitted(
     submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, host: str, extra: dict[str, str]
@@ -230,3 +234,51 @@ def test_a_connection_that_cannot_work_fails_for_good_and_nothing_is_submitted(
 
     assert submits(work) is None
     assert (extra.get("deploy-mode") or host) in refused[0]
+
+
+def test_what_the_providers_operator_takes_is_passed_on(submits: Callable[..., Any], tmp_path: Any) -> None:
+    """The connection of any name, and every word of the hook; ours is added to a team's own settings."""
+    named = tmp_path / "theirs.conf"
+    named.write_text("spark.driver.memory 12g\nspark.sql.extensions their.Extension\n")
+
+    def work() -> None:
+        with pytest.MonkeyPatch.context() as patch, DAG("d"):
+            patch.setenv(
+                "AIRFLOW_CONN_THEIRS", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"queue": "q"}})
+            )
+            task = SparkJobOperator(
+                task_id="drain", pipeline="flights", conn_id="theirs", packages="a:b:1", py_files="mine.zip", conf={"spark.x": "1"},
+                env_vars={"MINE": "2"}, properties_file=str(named), executor_cores=3,
+            )  # fmt: skip
+            task.execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()})
+
+    given = submits(work)
+    pairs = set(zip(given.argv, given.argv[1:], strict=False))
+    assert {
+        ("--master", "yarn"), ("--queue", "q"), ("--packages", "a:b:1"), ("--py-files", "mine.zip"), ("--executor-cores", "3"),
+        ("--properties-file", str(named)), ("--conf", "spark.x=1"),
+        ("--conf", "spark.sql.extensions=their.Extension,io.delta.sql.DeltaSparkSessionExtension"),
+    } <= pairs  # fmt: skip
+    assert not [part for part in given.argv if part.startswith("spark.driver.memory=")]
+    assert given.env["MINE"] == "2"
+
+
+def test_the_old_name_of_the_connection_is_still_found(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a line that says how it is called now."""
+    old = os.environ["AIRFLOW_CONN_ONLYONCE_DB"]
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB")
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE", old)
+    assert QUOTED in submit().env["ONLYONCE_DATABASE_URL"]
+
+
+def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """By OpenLineage's naming, without any secret; nothing is imported of its provider before it asks."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps({"conn_type": "postgres", "host": "db", "login": "w", "password": PASSWORD, "schema": "d"}))  # fmt: skip
+    inputs, outputs = lineage.places(declarations.one("user_counts"))
+
+    assert inputs == [("file", f"{tmp_path}/inbox/user_counts")]
+    assert ("file", f"{tmp_path}/tables/user_counts/per_user") in outputs
+    assert ("postgres://db:5432", "d.results.count_of_all") in outputs

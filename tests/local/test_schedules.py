@@ -7,14 +7,16 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from onlyonce.local.standalone import schedules
+from onlyonce.local.standalone.airflow_address import Address, of_environment
 from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 
-DAGS = ["stream_flights", "backfill_flights", "stream_user_counts", "audit"]
+DAGS = ["flights_stream", "flights_backfill", "user_counts_stream", "audit"]
 
 
 class Airflow(ThreadingHTTPServer):
@@ -23,6 +25,7 @@ class Airflow(ThreadingHTTPServer):
     paused: dict[str, bool]
     running: dict[str, list[str]]
     tasks: list[dict[str, str]]
+    logins: list[Any]
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -31,17 +34,18 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].removeprefix("/api/v2/dags").strip("/")
         if not path:
-            self._say({"dags": [{"dag_id": name} for name in DAGS]})
+            asked = parse_qs(urlsplit(self.path).query).get("tags", [""])[0].removeprefix("pipeline:")
+            self._say({"dags": [{"dag_id": name} for name in DAGS if name.rpartition("_")[0] == asked]})
             return
         if path.endswith("/taskInstances"):
-            self._say({"task_instances": self.server.tasks if path.startswith("stream_") else []})
+            self._say({"task_instances": self.server.tasks if path.split("/")[0].endswith("_stream") else []})
             return
         assert "state=running" in self.path
         runs = self.server.running.get(path.split("/")[0], [])
         self._say({"dag_runs": [{"dag_run_id": run} for run in runs]})
 
     def do_POST(self) -> None:
-        self._body()
+        self.server.logins.append(self._body())
         self._say({"access_token": "token"})
 
     def do_PATCH(self) -> None:
@@ -66,7 +70,8 @@ class _Answers(BaseHTTPRequestHandler):
 def airflow() -> Iterator[Airflow]:
     """It listens until the test ends."""
     server = Airflow(("127.0.0.1", 0), _Answers)
-    server.paused, server.running, server.tasks = {}, {"stream_flights": ["scheduled__1"]}, []
+    server.paused, server.running, server.tasks = {}, {"flights_stream": ["scheduled__1"]}, []
+    server.logins = []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -77,22 +82,22 @@ def airflow() -> Iterator[Airflow]:
 
 def api(airflow: Airflow) -> AirflowApi:
     """A session with it."""
-    return AirflowApi(f"http://127.0.0.1:{airflow.server_address[1]}", "user", "password")
+    return AirflowApi(Address(f"http://127.0.0.1:{airflow.server_address[1]}", "user", "password"))
 
 
 def test_pause_holds_the_dags_of_the_pipeline_and_names_what_goes_on(airflow: Airflow) -> None:
     """Those of other pipelines are not touched."""
     report = schedules.hold("flights", held=True, api=api(airflow))
 
-    assert airflow.paused == {"stream_flights": True, "backfill_flights": True}
-    assert [(row["dag"], row["run"]) for row in report.tables["in progress"]] == [("stream_flights", "scheduled__1")]
+    assert airflow.paused == {"flights_stream": True, "flights_backfill": True}
+    assert [(row["dag"], row["run"]) for row in report.tables["in progress"]] == [("flights_stream", "scheduled__1")]
 
 
 def test_resume_lets_them_go_on(airflow: Airflow) -> None:
     """The same DAGs."""
     schedules.hold("flights", held=False, api=api(airflow))
 
-    assert airflow.paused == {"stream_flights": False, "backfill_flights": False}
+    assert airflow.paused == {"flights_stream": False, "flights_backfill": False}
 
 
 def test_a_pipeline_that_airflow_does_not_have_is_refused(airflow: Airflow) -> None:
@@ -101,3 +106,23 @@ def test_a_pipeline_that_airflow_does_not_have_is_refused(airflow: Airflow) -> N
         schedules.hold("shop", held=True, api=api(airflow))
 
     assert airflow.paused == {}
+
+
+def test_any_airflow_is_asked_with_a_token_or_a_login(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its URL. Who has a token does not log in; who has neither is refused before anything is sent."""
+    monkeypatch.setenv("ONLYONCE_AIRFLOW_URL", f"http://127.0.0.1:{airflow.server_address[1]}/")
+    for name in ("ONLYONCE_AIRFLOW_TOKEN", "AIRFLOW_CLI_TOKEN", "ONLYONCE_AIRFLOW_PASSWORD", "ONLYONCE_AIRFLOW_USER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Refused, match="nobody's login"):
+        of_environment()
+
+    monkeypatch.setenv("ONLYONCE_AIRFLOW_USER", "ops")
+    monkeypatch.setenv("ONLYONCE_AIRFLOW_PASSWORD", "secret")
+    schedules.hold("flights", held=True)
+    assert airflow.logins == [{"username": "ops", "password": "secret"}]
+
+    monkeypatch.setenv("AIRFLOW_CLI_TOKEN", "token")
+    schedules.hold("flights", held=False)
+    assert len(airflow.logins) == 1
+    assert airflow.paused["flights_stream"] is False
+    assert "secret" not in repr(of_environment())

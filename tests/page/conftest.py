@@ -15,7 +15,6 @@ from fastapi.testclient import TestClient
 
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
-from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
 from tests.support.platform import Server
@@ -23,7 +22,6 @@ from tests.support.platform import Server
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
-os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
 os.environ.setdefault(
     "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, long enough for its algorithm to take it, all of it"
 )

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, units
+from onlyonce.commitlog import batches, driver_runs, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import run
@@ -95,6 +95,11 @@ class Shop:
         batches.add_panes(connection, batch, [window | pane])
         batches.end(connection, driver, batch, Outcome(in_time=20 - late, late=late))
 
+    def driven_by(self, dag_id: str, run_id: str) -> None:
+        """A driver of a run of a DAG, which may have any name, has begun and ended."""
+        with driver_runs.noted(self.log.database, dag_id, run_id, self.instance):
+            pass
+
     def backfill(self, first: int, last: int, run_id: str) -> None:
         """The windows of some hours, recomputed."""
         span = Span.of(DAY + first * HOUR, DAY + last * HOUR)
@@ -140,6 +145,8 @@ def filled(log: Log, batches_each: int = 120) -> Shop:
     shop.do(*(shop.output(late=3 if n % 30 == 4 else 0) for n in range(batches_each - 2)))
     shop.backfill(3, 6, "manual__backfill")
     shop.backfill(4, 5, "manual__again")
+    for dag_id, run_id in (("hourly", "scheduled__0"), ("hourly", "scheduled__1"), ("again", "manual__backfill")):
+        shop.driven_by(dag_id, run_id)
     return shop
 
 

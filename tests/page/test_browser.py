@@ -23,7 +23,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
     "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=3",
-    "/runs?dag_id=stream_shop&run_id=scheduled__0", "/search?q=sale=1", "/search?q=nothing", "/pipelines/none",
+    "/runs?dag_id=hourly&run_id=scheduled__0", "/search?q=sale=1", "/search?q=nothing", "/pipelines/none",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.browser

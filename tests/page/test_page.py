@@ -189,10 +189,11 @@ def test_the_windows_have_their_generations_and_states(log: Log, shop: Shop, cli
 
 
 def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop: Shop, client: TestClient) -> None:
-    """Scheduled runs of two DAGs have one id; the DAG tells whose commits they are."""
+    """Scheduled runs of two DAGs have one id; the log tells which pipeline each has driven, whatever the DAGs are called."""
     other = Shop(log, "other")
     other.do(other.receive(run_id="scheduled__1"), other.output(run_id="scheduled__1"))
-    html = get(client, "/runs", dag_id="stream_shop", run_id="scheduled__1")
+    other.driven_by("other one", "scheduled__1")
+    html = get(client, "/runs", dag_id="hourly", run_id="scheduled__1")
     units = re.findall(r'data-unit="([^"]+)"', html)
     committed = log.rows(
         f"SELECT u.unique_id FROM {PRIVATE}.units u JOIN {PRIVATE}.batches b USING (lineage, batch_id) "
@@ -202,11 +203,11 @@ def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop
     assert len(committed) == 120
     assert [(unit,) for unit in units] == committed[:50]
     assert 'data-sink="events"' in html
-    assert set(
-        re.findall(r'data-unit="([^"/]+)', get(client, "/runs", dag_id="stream_other", run_id="scheduled__1"))
-    ) == {"other"}
-    assert "data-unit" not in get(client, "/runs", dag_id="audit", run_id="scheduled__1")
-    backfill = get(client, "/runs", dag_id="backfill_shop", run_id="manual__backfill")
+    assert set(re.findall(r'data-unit="([^"/]+)', get(client, "/runs", dag_id="other one", run_id="scheduled__1"))) == {
+        "other"
+    }
+    assert "data-unit" not in get(client, "/runs", dag_id="onlyonce_audit", run_id="scheduled__1")
+    backfill = get(client, "/runs", dag_id="again", run_id="manual__backfill")
     assert re.findall(r'data-unit="([^"]+)"', backfill) == [
         "shop/per_shop@2026-03-01T03:00:00Z--2026-03-01T06:00:00Z/1/0/per_shop/0"
     ]
@@ -214,7 +215,7 @@ def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop
 
 def test_every_page_of_a_runs_commits_together_has_each_once(log: Log, shop: Shop, client: TestClient) -> None:
     """By the place of the last one, units of one moment included."""
-    shown, following = [], "/runs?dag_id=stream_shop&run_id=scheduled__0"
+    shown, following = [], "/runs?dag_id=hourly&run_id=scheduled__0"
     while following:
         html = get(client, following)
         shown += re.findall(r'data-unit="([^"]+)"', html)
@@ -228,13 +229,14 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
     """An instance, a run and a search whose names are markup; each page that shows one."""
     evil = Shop(log)
     evil.do(evil.receive(run_id=EVIL), evil.output(run_id=EVIL, late=1))
+    evil.driven_by(EVIL, EVIL)
     run(log.database, lambda conn: lineages.add_instance(conn, EVIL, EVIL))
     log.rows(f"UPDATE {PRIVATE}.pipelines SET pipeline = %s WHERE instance = 'shop'", EVIL)
     events(tmp_path)
     shown: list[tuple[str, dict[str, Any]]] = [
         ("/", {}), ("/pipelines/shop", {}), ("/pipelines/shop/batches", {"lineage": "shop/receive/1"}),
         ("/batches", {"lineage": "shop/receive/1", "batch": 0}), ("/search", {"q": EVIL}), ("/search", {"q": "sale=2"}),
-        ("/runs", {"dag_id": f"stream_{EVIL}", "run_id": EVIL}), ("/runs", {"dag_id": EVIL, "run_id": EVIL}),
+        ("/runs", {"dag_id": EVIL, "run_id": EVIL}), ("/runs", {"dag_id": EVIL, "run_id": "none"}),
     ]  # fmt: skip
     for path, parameters in shown:
         html = get(client, path, **parameters)
@@ -247,7 +249,7 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
     "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=0",
-    "/runs?dag_id=stream_shop&run_id=scheduled__0", "/search?q=shop/receive/1/0",
+    "/runs?dag_id=hourly&run_id=scheduled__0", "/search?q=shop/receive/1/0",
 ]  # fmt: skip
 
 
@@ -297,7 +299,7 @@ def test_the_api_does_not_describe_itself(anonymous: TestClient, path: str) -> N
 @pytest.mark.parametrize("path, parameters", [
     ("/pipelines/shop/windows", {"output": "per_shop", "before": "yesterday"}),
     ("/pipelines/shop/windows", {"output": "per_shop", "before": "2026-03-01T00:00:00~2026-03-01T01:00:00~0"}),
-    ("/runs", {"dag_id": "stream_shop", "run_id": "x", "before": "~~~"}),
+    ("/runs", {"dag_id": "shop_stream", "run_id": "x", "before": "~~~"}),
     ("/search", {"q": "oo_raw=1"}), ("/search", {"q": "sale='1"}),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_the_next_step(

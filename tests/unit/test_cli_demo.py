@@ -96,7 +96,7 @@ class FailedRun:
 def test_a_failed_run_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) -> None:
     api = cast(AirflowApi, FailedRun())
 
-    with pytest.raises(OnlyonceError, match="of stream_flights failed"):
+    with pytest.raises(OnlyonceError, match="of flights_stream failed"):
         demo._check(api, demo.Watched("flights", "r1", 10, state="failed"), tables.console())
 
     shown = capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 
 from onlyonce import spark_options
 from onlyonce.model.errors import Refused
+from onlyonce.spark_defaults import spark_defaults
 from onlyonce.spark_master import refuse_master
 
 
@@ -63,13 +64,73 @@ def test_a_master_that_cannot_work_is_refused_by_its_name(jars: Path, master: st
     assert "spark://host:port" in refused.value.hint
 
 
-@pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077", "yarn"])
-def test_a_driver_in_the_cluster_is_refused(jars: Path, master: str) -> None:
-    """Its jars and its secrets are here."""
+@pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077"])
+def test_a_driver_in_the_cluster_is_refused_where_there_is_none(jars: Path, master: str) -> None:
+    """A standalone master takes no Python driver; YARN and Kubernetes do."""
     spark_options.options(master)
     refuse_master(master, "client")
+    refuse_master("yarn", "cluster")
+    refuse_master("k8s://https://host:6443", "cluster")
     with pytest.raises(Refused, match="deploy mode cluster"):
         refuse_master(master, "cluster")
+
+
+THEIRS = {
+    "spark.driver.extraClassPath": "/opt/theirs/*",
+    "spark.sql.extensions": "org.apache.iceberg.Extensions",
+    "spark.driver.memory": "12g",
+    "spark.sql.shuffle.partitions": "400",
+    "spark.ui.enabled": "true",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+}
+
+
+def test_a_teams_settings_are_added_to_and_never_replaced(jars: Path) -> None:
+    """Class path and extensions are both's; the time zone alone is ours, since it decides which rows are written."""
+    found = spark_options.options("local[2]", THEIRS)
+
+    assert not {"spark.driver.memory", "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.log.level"} & set(
+        found
+    )
+    assert found["spark.driver.extraClassPath"] == f"/opt/theirs/*:{jars}/*"
+    assert found["spark.sql.extensions"] == "org.apache.iceberg.Extensions,io.delta.sql.DeltaSparkSessionExtension"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert spark_options.options("local[2]", THEIRS | found) == {}, "what is added once is not added again"
+
+
+def test_a_cluster_keeps_its_own_sizes(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults for one machine are not for it; what somebody says by a variable of ours is."""
+    monkeypatch.delenv("ONLYONCE_SHUFFLE_PARTITIONS", raising=False)
+    of_one_machine = {"spark.driver.memory", "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.log.level"}
+    for variable in ("ONLYONCE_DRIVER_MEMORY", "ONLYONCE_SPARK_UI", "ONLYONCE_SPARK_LOG"):
+        monkeypatch.delenv(variable, raising=False)
+
+    assert of_one_machine <= set(spark_options.options("local[2]"))
+    assert not of_one_machine & set(spark_options.options("yarn"))
+    monkeypatch.setenv("ONLYONCE_DRIVER_MEMORY", "3g")
+    assert spark_options.options("yarn")["spark.driver.memory"] == "3g"
+
+
+def test_a_catalog_without_delta_is_refused(jars: Path) -> None:
+    """The platform's tables could not be read by it."""
+    with pytest.raises(Refused, match="SparkSessionCatalog"):
+        spark_options.options(
+            "yarn", {"spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog"}
+        )
+
+
+def test_their_defaults_are_read_where_spark_submit_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Java's properties; a file that is named stands in the place of it."""
+    text = "# theirs\nspark.driver.memory  12g\nspark.ui.enabled=true\n\nspark.sql.extensions: a.B,c.D \nother 1\n"
+    (tmp_path / "spark-defaults.conf").write_text(text)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "named.conf").write_text("spark.log.level WARN\n")
+
+    assert spark_defaults() == {
+        "spark.driver.memory": "12g", "spark.ui.enabled": "true", "spark.sql.extensions": "a.B,c.D"
+    }  # fmt: skip
+    assert spark_defaults(str(tmp_path / "named.conf")) == {"spark.log.level": "WARN"}
 
 
 @pytest.mark.parametrize(("master", "host"), [

@@ -30,7 +30,7 @@ FEW = 5
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
-"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `audit` compares all."""
+"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `onlyonce_audit` compares all."""
 
 # Its own page of the API would be open to everybody, and is of no use here.
 app = FastAPI(
@@ -154,16 +154,13 @@ def batch(
 
 @app.get("/runs")
 def run(request: Request, dag_id: Text, run_id: Text, before: Place = None) -> HTMLResponse:
-    """What a DAG run committed: the tab on its page in Airflow. Runs of two DAGs may have one id, so the DAG tells the pipeline."""
-    kind, _, pipeline = dag_id.partition("_")
-    if kind not in ("stream", "backfill"):
-        return _page(request, "run.html", dag_id=dag_id, run_id=run_id, sums=None, page=None)
-    known = {"run_id": run_id, "pipeline": pipeline}
+    """What a DAG run committed: the tab on its page in Airflow. Runs of two DAGs may have one id; the log has which pipelines each has driven."""
     with log() as ask:
-        sums = ask("run_sums", **known)
-        rows = ask(
-            "commits_of_run", n=ROWS + 1, **known, **_at(pages.COMMITS, "committed_at", "unique_id", text=before)
-        )
+        pipelines = [row["pipeline"] for row in ask("pipelines_of_run", dag_id=dag_id, run_id=run_id)]
+        known = {"run_id": run_id, "pipelines": pipelines}
+        sums = ask("run_sums", **known) if pipelines else None
+        at = _at(pages.COMMITS, "committed_at", "unique_id", text=before)
+        rows = ask("commits_of_run", n=ROWS + 1, **known, **at) if pipelines else []
     return _page(request, "run.html", dag_id=dag_id, run_id=run_id, sums=sums, page=pages.page(rows, pages.COMMITS))
 
 

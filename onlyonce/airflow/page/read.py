@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from airflow.exceptions import AirflowNotFoundException
+from airflow.models.connection import Connection
 from psycopg2.errors import QueryCanceled
-from sqlalchemy import Connection
+from sqlalchemy import Connection as Session
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
+from onlyonce.airflow.log.task_environment import CONNECTION, url_of
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.model.errors import Refused, Retryable
 
+READER_CONNECTION = "onlyonce_db_reader"
 PATIENCE_SECONDS = 20
 """How long the log may take to answer one question: a page that nobody waits for any more must not keep it busy."""
 
@@ -27,14 +31,7 @@ def log() -> Iterator[Ask]:
 
     Raises Refused when there is no platform yet, Retryable when the log is away or takes too long.
     """
-    try:
-        url = settings.reader_url()
-    except FileNotFoundError as error:
-        raise Refused(
-            "there is no commit log yet",
-            data="nothing was read",
-            hint="`onlyonce up` makes one; ONLYONCE_READER_URL names one that is elsewhere, for Airflow's API server",
-        ) from error
+    url = _url()
     try:
         with transaction(Database(url, "onlyonce-page")) as connection:
             _begin(connection)
@@ -49,7 +46,24 @@ def log() -> Iterator[Ask]:
         raise
 
 
-def _begin(connection: Connection) -> None:
+def _url() -> str:
+    """Of the reader, who can change nothing: by its variable or the platform's folder, else by an Airflow connection. The last
+    is the writer's own, in a transaction that only reads."""
+    with suppress(FileNotFoundError):
+        return settings.reader_url()
+    for name in (READER_CONNECTION, CONNECTION):
+        with suppress(AirflowNotFoundException):
+            # The API server has no task whose supervisor could be asked.
+            return url_of(Connection.get_connection_from_secrets(name))
+    raise Refused(
+        "there is no commit log yet",
+        data="nothing was read",
+        hint=f"`onlyonce up` makes one; one that is elsewhere: the Airflow connection {READER_CONNECTION} or {CONNECTION}, or "
+        "ONLYONCE_READER_URL for Airflow's API server",
+    )
+
+
+def _begin(connection: Session) -> None:
     # One snapshot, or the sums of one moment stand beside the batches of the next. Compiling costs more than it gains here.
     snapshot(connection)
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")

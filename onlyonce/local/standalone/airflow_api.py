@@ -14,23 +14,26 @@ from urllib.parse import quote
 
 import httpx
 
-from onlyonce import settings
-from onlyonce.local.standalone import airflow_environment
+from onlyonce.local.standalone.airflow_address import Address, of_environment
 from onlyonce.model.errors import Refused, Retryable
 
 FINAL_STATES = frozenset({"success", "failed"})
 
 
 class AirflowApi:
-    """A session with the Airflow of this platform's folder, logged in at its first call."""
+    """A session with an Airflow: by default the one that the environment names, or that of this platform's folder.
 
-    def __init__(self, base_url: str | None = None, user: str = "", password: str = "") -> None:
-        self.base_url = base_url or f"http://127.0.0.1:{settings.airflow_port()}"
-        self._user = user or airflow_environment.USER
-        self._password = password or airflow_environment.password()
+    It logs in at its first call, unless it has a token.
+    """
+
+    def __init__(self, address: Address | None = None) -> None:
+        self._address = address or of_environment()
+        self.base_url = self._address.url
         # A proxy from the environment knows nothing of this machine's loopback address.
-        self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=False)
-        self._logged_in = False
+        self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=not self._address.on_loopback)
+        if self._address.token:
+            self._client.headers["Authorization"] = f"Bearer {self._address.token}"
+        self._logged_in = bool(self._address.token)
 
     def __enter__(self) -> AirflowApi:
         return self
@@ -43,6 +46,10 @@ class AirflowApi:
     def dags(self) -> list[dict[str, Any]]:
         """The DAGs that Airflow has parsed."""
         return list(self._call("GET", "dags", params={"limit": 100})["dags"])
+
+    def dags_with(self, tag: str) -> list[str]:
+        """The ids of the DAGs with a tag, whatever else there is."""
+        return [str(dag["dag_id"]) for dag in self._call("GET", "dags", params={"limit": 100, "tags": tag})["dags"]]
 
     def import_errors(self) -> list[dict[str, Any]]:
         """The DAG files that could not be imported, with the reason."""
@@ -124,13 +131,13 @@ class AirflowApi:
         if not self._logged_in:
             self._log_in()
         response = self._send(method, f"/api/v2/{path}", **arguments)
-        if response.status_code == httpx.codes.UNAUTHORIZED:  # the token has run out
+        if response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token:  # the session's token has run out
             self._log_in()
             response = self._send(method, f"/api/v2/{path}", **arguments)
         return _checked(response).json()
 
     def _log_in(self) -> None:
-        body = {"username": self._user, "password": self._password}
+        body = {"username": self._address.user, "password": self._address.password}
         token = _checked(self._send("POST", "/auth/token", json=body)).json()["access_token"]
         self._client.headers["Authorization"] = f"Bearer {token}"
         self._logged_in = True
@@ -142,7 +149,7 @@ class AirflowApi:
             raise Retryable(
                 f"Airflow at {self.base_url} does not answer: {error}",
                 data="what was committed is still there",
-                hint="`onlyonce up` starts it",
+                hint="`onlyonce up` starts that of this machine; ONLYONCE_AIRFLOW_URL names another",
             ) from error
 
 
@@ -159,5 +166,5 @@ def _checked(response: httpx.Response) -> httpx.Response:
     raise Refused(
         f"Airflow refuses {where} ({response.status_code}): {response.text[:300]}",
         data="nothing was changed",
-        hint="see that the DAG and the run exist: `onlyonce up` prints the address of the UI",
+        hint="see that the DAG and the run exist, and that who asks may do it (ONLYONCE_AIRFLOW_TOKEN, or a user)",
     )

@@ -124,7 +124,7 @@ def _connections() -> dict[str, str]:
     database = _connection_fields(make_url(settings.database_url()))
     return {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
-        "AIRFLOW_CONN_ONLYONCE": json.dumps(database),
+        "AIRFLOW_CONN_ONLYONCE_DB": json.dumps(database),
     }
 
 

@@ -10,20 +10,21 @@ Who calls it: `onlyonce pause` and `resume`. Errors: Retryable when Airflow does
 from __future__ import annotations
 
 from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.model.dag_names import pipeline_tag
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 
 
 def hold(pipeline: str, *, held: bool, api: AirflowApi | None = None) -> Report:
-    """Pause (or unpause) the stream and backfill DAGs of a pipeline; the report says which runs are in progress."""
+    """Pause (or unpause) all DAGs of a pipeline, which are known by their tag; the report says which runs are in progress."""
     with api or AirflowApi() as session:
-        known = {dag["dag_id"]: dag for dag in session.dags()}
-        mine = [name for name in (f"stream_{pipeline}", f"backfill_{pipeline}") if name in known]
+        mine = session.dags_with(pipeline_tag(pipeline))
         if not mine:
             raise Refused(
-                f"Airflow has no DAG of {pipeline}",
+                f"Airflow at {session.base_url} has no DAG of {pipeline}",
                 data="nothing was changed",
-                hint="is it declared in the files of ONLYONCE_PIPELINES, where Airflow was started?",
+                hint=f"its DAGs have the tag {pipeline_tag(pipeline)}: give it to one that was written by hand; ONLYONCE_AIRFLOW_URL names "
+                "another Airflow",
             )
         for name in mine:
             session.unpause(name, paused=held)

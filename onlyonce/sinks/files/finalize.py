@@ -1,5 +1,5 @@
 """Entry point: give the files of sharded outputs their final names. No Spark. What the task `finalize` of a stream's DAG,
-the DAG `finalize` and `onlyonce finalize` do.
+the DAG `onlyonce_finalize` and `onlyonce finalize` do.
 
 Only panes of committed batches are in question; the log says which attempt's files count. Each step may run twice, at the
 same time too, and after a kill between any two: a final name that has the same content already is done, anything else is

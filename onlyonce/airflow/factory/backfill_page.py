@@ -1,0 +1,65 @@
+"""What a person sees of a backfill in Airflow: the page of its DAG and the form of a run."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+from onlyonce.airflow.factory.pipeline_page import outputs_table
+from onlyonce.declare.pipeline import Output, Pipeline
+
+_TIME: dict[str, object] = {"type": ["null", "string"], "format": "date-time"}
+
+
+def has_windows(pipeline: Pipeline) -> bool:
+    """Whether there is something to backfill."""
+    return any(_windowed(pipeline, output) for output in pipeline.outputs)
+
+
+def page(pipeline: Pipeline) -> str:
+    """The DAG's documentation in Markdown, from the declaration alone."""
+    return f"""\
+Recomputes **closed windows** from the table `events`, rows that came late folded in, by the functions of today,
+and puts them in the place of what is there. The stream may go on meanwhile. The same backfill twice changes nothing
+that a reader can see; each recomputation is a row of `onlyonce.backfills`, each window tells its generation in
+`onlyonce.windows`.
+
+- **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several at once, backwards, and
+  completed runs again are all right.
+- **Some windows**: *Trigger* a single run with *from* and *to*. The windows that **start** between them are recomputed.
+- **What would be done**: the same with *dry run*.
+- **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and goes
+  on when the stream has closed them.
+
+{outputs_table(pipeline)}
+"""
+
+
+def form(pipeline: Pipeline) -> dict[str, Param]:
+    """The Params of a run; the same words as the options of `onlyonce backfill`."""
+    outputs = [output.name for output in pipeline.outputs if _windowed(pipeline, output)]
+    return {
+        "window_start": Param(
+            None, **_TIME, title="From",
+            description="Windows that start at this time or later. Leave it empty in a backfill of data intervals.",
+        ),
+        "window_end": Param(
+            None, **_TIME, title="To", description="And before this time. Leave it empty in a backfill of data intervals."
+        ),
+        "output": Param(
+            None, type=["null", "string"], enum=[None, *outputs], title="Output",
+            description="Only this output, with those made from it; empty: all that have windows.",
+        ),
+        "dry_run": Param(
+            False, type="boolean", title="Dry run",
+            description="Only log which windows would be recomputed, and what each sink would do.",
+        ),
+        "wait_hours": Param(
+            6, type="number", minimum=0, title="Wait (hours)",
+            description="How long to wait for windows that are still open; 0: fail at once.",
+        ),
+    }  # fmt: skip
+
+
+def _windowed(pipeline: Pipeline, output: Output) -> bool:
+    root = pipeline.output(output.from_output) if output.from_output else output
+    return root.window is not None

@@ -1,0 +1,119 @@
+"""The DAGs for all pipelines: what is looked at, sent, renamed, compacted and let go by the clock. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from onlyonce.airflow.factory.options import HOUSEKEEPING_RETRIES, Options
+from onlyonce.airflow.factory.pipelines import sends
+from onlyonce.airflow.operators.jobs import (
+    AlertsOperator,
+    AuditOperator,
+    CollectOperator,
+    DeliverOperator,
+    DoctorOperator,
+    FinalizeOperator,
+    MaintainOperator,
+)
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.dag_names import housekeeping_id
+
+AUDIT = """\
+Compares what was read with what became of it, by the commit log only: each record of each committed batch is kept, late, a
+duplicate, invalid or a remnant, and each output has read what receive kept. It fails when something does not add up; the log names
+the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of broken conservation, of lag over its bound and of duplicates near
+the horizon, each cause once. The task `doctor` looks for what is stuck, on disk too: the page "Exactly once" has what it found.
+"""
+COLLECT = """\
+Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
+horizon follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe
+beside running streams. What a bucket's drop could not get at is left for the next hour, with a warning.
+Small chunks of ids are merged; units and staged rows of long committed batches go; with `ONLYONCE_ARCHIVE` input files
+that every pipeline has committed are moved there. Temporaries of sharded files that no attempt can want any more are listed,
+and removed when they are a day old. The task's log says what went.
+"""
+MAINTAIN = """\
+Puts the files of a date together once no window that starts on it can be written any more by the stream, and removes files that are no
+longer part of a table after `ONLYONCE_VACUUM_HOURS` (a week), later while a batch or backfill that began before is under way. Safe beside
+running streams, backfills and itself: who comes second leaves a table for the next night, with a warning.
+"""
+FINALIZE = """\
+Files of sharded outputs are written under temporary names. Once their batch is committed this gives them their final
+names: nothing is overwritten, and what is done already is left alone, so it may run at any time. The streams and backfills
+have a task of their own that does the same at once; this is for what a killed one has left, and for runs at the shell.
+It fails when a file is missing or somebody else has taken its name; the log says which.
+"""
+DELIVER = """\
+Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a task
+of their own that sends at once; this is for a long run, for rows that wait for their next attempt, and for what a killed
+task has left. It may run at any time: of two deliverers of an output one leaves. It fails when an endpoint is away or
+refuses whoever asks; the log says which.
+"""
+
+
+def audit(_: Sequence[Pipeline], options: Options) -> DAG:
+    """Every hour: does every record add up, by the commit log?"""
+    with _dag("audit", "0 * * * *", "Does every record add up, by the commit log?", AUDIT, options) as dag:
+        AuditOperator(task_id="conservation", declarations=options.declared.names)
+        AlertsOperator(task_id="alerts", declarations=options.declared.names)
+        DoctorOperator(task_id="doctor", declarations=options.declared.names)
+    return dag
+
+
+def collect(_: Sequence[Pipeline], options: Options) -> DAG:
+    """Every hour, not on the hour, when the audit and most streams begin: let go what is kept long enough."""
+    what = "Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
+    with _dag("collect", "25 * * * *", what, COLLECT, options) as dag:
+        CollectOperator(task_id="drop_old_ids", declarations=options.declared.names)
+    return dag
+
+
+def maintain(_: Sequence[Pipeline], options: Options) -> DAG:
+    """Every night: compact the small files of closed windows in Delta tables."""
+    what = "Compact the small files of closed windows, remove what no reader needs"
+    with _dag("maintain", "50 3 * * *", what, MAINTAIN, options) as dag:
+        MaintainOperator(task_id="compact_closed_windows", declarations=options.declared.names)
+    return dag
+
+
+def finalize(_: Sequence[Pipeline], options: Options) -> DAG:
+    """Twice an hour: give files their final names that a stream's own task has left."""
+    what = "Give the files of committed batches their final names"
+    with _dag("finalize", "10,40 * * * *", what, FINALIZE, options) as dag:
+        FinalizeOperator(task_id="finalize", declarations=options.declared.names, retries=2)
+    return dag
+
+
+def deliver(pipelines: Sequence[Pipeline], options: Options) -> DAG | None:
+    """Every five minutes: send what a stream's own task has left. Only where a pipeline sends."""
+    if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
+        return None
+    with _dag("deliver", "*/5 * * * *", "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
+        for name in sending:
+            DeliverOperator(task_id=f"deliver_{name}", pipeline=name, declarations=options.declared.names)
+    return dag
+
+
+def _dag(name: str, cron: str, what: str, doc: str, options: Options, **defaults: object) -> DAG:
+    return DAG(
+        housekeeping_id(name, options.prefix),
+        description=what,
+        doc_md=doc,
+        schedule=CronTriggerTimetable(cron, timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        tags=options.all_tags(),
+        default_args=options.task_defaults(**{**HOUSEKEEPING_RETRIES, **defaults}),
+    )
+
+
+ALL: dict[str, Callable[[Sequence[Pipeline], Options], DAG | None]] = {
+    "audit": audit,
+    "collect": collect,
+    "deliver": deliver,
+    "finalize": finalize,
+    "maintain": maintain,
+}
+"""By the name that comes after the prefix."""

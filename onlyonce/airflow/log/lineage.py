@@ -1,0 +1,73 @@
+"""What a pipeline reads and writes, for OpenLineage. Its provider asks the operators where a team has it; else nobody does."""
+
+from __future__ import annotations
+
+import importlib
+from os import environ
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from onlyonce import settings
+from onlyonce.airflow.log.task_environment import database_url
+from onlyonce.declare.pipeline import Delta, FileSink, Kafka, Pipeline, Postgres, PubSub, target
+from onlyonce.declare.sources import WithInbox
+
+Place = tuple[str, str]
+"""Namespace and name of a data set, as OpenLineage's naming has them."""
+
+
+def of(pipeline: Pipeline) -> Any:
+    """OpenLineage's answer for a run. Raises ImportError where its provider is not installed: then nobody calls this."""
+    given = importlib.import_module("airflow.providers.openlineage.extractors").OperatorLineage
+    dataset = importlib.import_module("airflow.providers.common.compat.openlineage.facet").Dataset
+    inputs, outputs = places(pipeline)
+    return given(
+        inputs=[dataset(namespace=namespace, name=name) for namespace, name in inputs],
+        outputs=[dataset(namespace=namespace, name=name) for namespace, name in outputs],
+    )
+
+
+def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
+    """Where it reads and where its outputs write. Pure but for the home's folder."""
+    return _source(pipeline), [place for output in pipeline.outputs for place in _sink(pipeline, output)]
+
+
+def _source(pipeline: Pipeline) -> list[Place]:
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        return [(f"kafka://{source.servers.split(',')[0]}", source.topic)]
+    if isinstance(source, PubSub):
+        return [("pubsub", source.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":"))]
+    if isinstance(source, WithInbox):
+        return [("file", str(settings.inbox(pipeline.name, source.inbox)))]
+    return []
+
+
+def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
+    kind, _, place = target(pipeline, output).partition(":")
+    if isinstance(output.sink, Delta):
+        return [("file", str(settings.tables_dir() / place))]
+    if isinstance(output.sink, Postgres):
+        return [_table(*place.split(":", 1))]
+    if isinstance(output.sink, FileSink):
+        address = urlsplit(place)
+        return (
+            [(f"{address.scheme}://{address.netloc}", address.path.strip("/"))]
+            if address.scheme
+            else [("file", str(_files(place)))]
+        )
+    return [(kind, place)]
+
+
+def _table(variable: str, table: str) -> Place:
+    """A table of the platform's database, or of the one that a variable names. No secret is of it."""
+    try:
+        url = urlsplit(environ[variable] if variable else database_url())
+    except (KeyError, FileNotFoundError):
+        return ("postgres", table)  # known where the driver runs only
+    return (f"postgres://{url.hostname}:{url.port or 5432}", f"{url.path.strip('/')}.{table}")
+
+
+def _files(place: str) -> Path:
+    return settings.files_dir() / place

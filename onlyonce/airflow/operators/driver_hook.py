@@ -1,0 +1,34 @@
+"""The provider's hook, as we use it: its public ways, and the one thing of it that has none."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import Connection
+
+from onlyonce.spark_options import with_retries
+
+
+class DriverHook(SparkSubmitHook):
+    """Submits a driver of ours: with the master of the connection, but that local mode tries a failed task again."""
+
+    @classmethod
+    def get_connection(cls, conn_id: str) -> Any:
+        """The connection; of a local master with retries."""
+        found = copy.copy(super().get_connection(conn_id))
+        found.host = with_retries(found.host) if found.host else found.host
+        return found
+
+    def command(self, application: str) -> list[str]:
+        """What `submit` would run, for a driver that is to outlive its task: `submit` waits for its end."""
+        return list(self._build_spark_submit_command(application))
+
+
+def master_of(connection: Connection) -> str:
+    """Spark's master as the provider reads it from a connection. Pure."""
+    host, port = connection.host or "", connection.port
+    whole = connection.conn_type == "spark" and host and ("://" in host or not port)
+    master = host if whole else f"{connection.conn_type}://{host}"
+    return f"{master}:{port}" if port else master

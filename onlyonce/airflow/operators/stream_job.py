@@ -1,0 +1,194 @@
+"""The operator of a pipeline's stream: a drain, or the supervision of a long run, by the Param `mode`."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import time
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from onlyonce import settings
+from onlyonce.airflow.log import long_run_log
+from onlyonce.airflow.operators import workers
+from onlyonce.airflow.operators.outcome import failed_for_good, of_code, refusals_are_final
+from onlyonce.airflow.operators.processes import end_tree
+from onlyonce.airflow.operators.spark_job import SparkJobOperator
+from onlyonce.airflow.triggers.long_run_end import LongRunEnd
+from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.run.long_run import LongRun, ending, on_start, on_watch, refuse_with
+from onlyonce.settings import within
+
+_START_PATIENCE = 180.0
+_LOOK_SECONDS = 0.5
+_WATCH_SECONDS = 5.0
+
+
+class StreamOperator(SparkJobOperator):
+    """Drains a pipeline, or keeps a long run of it at work. Each DAG of `onlyonce.airflow.dags` for a pipeline has one.
+
+    With *mode* forever, where workers outlive tasks (`onlyonce.airflow.operators.workers`, or the keyword): it starts the driver as a
+    process of its own, which outlives this task, or attaches to the one that is alive, and then waits in the triggerer for the
+    end of its heartbeat. Where they don't (a pod ends with its task), or the driver is in a cluster, the task stays and follows
+    the driver, which is its own child or the one at work.
+
+    A driver that died is started again; when a stop was asked for, the task has succeeded. Nothing is remembered of it in
+    Airflow: the log decides, so a run that is cleared really runs again, and never beside another. Two that start at once are
+    one by the log's lock. A drain beside a living long run has nothing to do and is skipped.
+    """
+
+    _looks_as: str | None = None
+    """As which supervisor this task looks at a driver that is not its own."""
+
+    def __init__(self, *, workers_outlive_tasks: bool | None = None, **options_of_job: Any) -> None:
+        super().__init__(**options_of_job)
+        self.workers_outlive_tasks = workers_outlive_tasks
+
+    def execute(self, context: Any) -> None:
+        """Drain, or see to it that a long run is at work. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
+        params = context["params"]
+        long_run_log.prepare()
+        if params.get("mode") == "forever":
+            with refusals_are_final(self.log):
+                refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
+            return self._start(context) if self._outlived(context) else self._follow(context)
+        known = long_run_log.look(self.pipeline)
+        if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):
+            raise AirflowSkipException(f"A long run is at work (attempt {known.attempt}): it takes in what is there.")
+        super().execute(context)
+
+    def resume(self, context: Any, event: dict[str, Any], *, ours: bool) -> None:
+        """Go on when no driver is alive; Airflow calls it with the trigger's event. Raises as `execute`.
+
+        `ours` is whether that one was this task's to watch, or one that had been asked to stop before it came.
+        """
+        if event["problem"]:
+            raise failed_for_good(event["problem"], self.log)
+        if not ours:
+            return self._start(context)
+        does = self._verdict(context)
+        if does == "done":
+            self.log.info("The long run has stopped, as it was asked to.")
+        elif does == "watch":
+            self._wait(context, ours=True)
+        else:
+            self._start(context)
+
+    def _verdict(self, context: Any) -> str:
+        """What is to be done about the run that is watched: watch, start, done. Raises where a person must act, or a retry."""
+        known = self._known(context)
+        does = on_watch(known)
+        if does == "start":
+            self.log.warning("It is started again: %s", ending(known) if known else "the log does not know it")
+        elif does == "fail":
+            raise failed_for_good(f"The long run needs a person: {ending(known)}", self.log)  # type: ignore[arg-type]
+        elif does == "retry":
+            raise AirflowException(f"The long run did not get through its first turn: {ending(known)}")  # type: ignore[arg-type]
+        return does
+
+    def _outlived(self, context: Any) -> bool:
+        with refusals_are_final(self.log):
+            mode = self.place()[1]
+        given = self.workers_outlive_tasks
+        return mode == "client" and (workers.of_task(self) if given is None else given)
+
+    def _follow(self, context: Any) -> None:
+        """Stay until the long run is over: drive it, or look at the one that is alive. Raises as `resume`."""
+        does = ""
+        while does != "done":
+            known = self._known(context)
+            starts = on_start(known)
+            if starts == "start":
+                self._drive_long(context, known.attempt if known else 0)
+            else:
+                self.log.info("A long run is at work, or stops: this task stays and looks at it.")
+                self._look_while_alive(context)
+            # One that had been asked to stop before is not this task's: its end is no end of what was asked for.
+            does = "" if starts == "wait" else self._verdict(context)
+        self.log.info("The long run has stopped, as it was asked to.")
+
+    def _drive_long(self, context: Any, before: int) -> None:
+        try:
+            self._drive(context)
+        except AirflowException as error:
+            known = self._known(context)
+            if known is None or known.attempt == before:
+                raise  # it did not come so far as the log
+            self.log.warning("The driver ended: %s", error)
+
+    def _look_while_alive(self, context: Any) -> None:
+        self._looks_as = _supervisor(context)
+        while True:
+            try:
+                known = self._known(context)
+            except (Retryable, CommitStateUnknown) as error:
+                self.log.warning("the commit log did not answer: %s", error.what)
+            else:
+                if known is None or not known.alive:
+                    self._looks_as = None
+                    return
+            time.sleep(_WATCH_SECONDS)
+
+    def on_kill(self) -> None:
+        """As for a drain. A long run that this task only looks at is asked to stop, unless another watches it by now."""
+        super().on_kill()
+        if self._looks_as:
+            long_run_log.ask_stop(self.pipeline, self._looks_as)
+
+    def _start(self, context: Any) -> None:
+        known = self._known(context)
+        does = on_start(known)
+        if does == "start":
+            self._start_driver(context, known)
+        elif does == "attach":
+            self.log.info("Attached to the long run at work: attempt %s on %s", known.attempt, known.driver)  # type: ignore[union-attr]
+        else:
+            self.log.info("The long run at work was asked to stop; another is started when it has ended.")
+        self._wait(context, ours=does != "wait")
+
+    def _start_driver(self, context: Any, before: LongRun | None) -> None:
+        with refusals_are_final(self.log):
+            master, _ = self.place()
+        hook = self._hook(context, master)
+        self._link(context)
+        with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log:
+            # In a session of its own: it outlives this task, whose end must be the end of nothing else.
+            driver = subprocess.Popen(
+                hook.command(self.application),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            self.log.info("A long run starts as process %s; its log is %s", driver.pid, log.name)
+        self._await_taken(context, driver, before.attempt if before else 0)
+
+    def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
+        """Until the driver has its place in the log. One that ended before fails the task as the driver of a drain would,
+        but where another was quicker: there is a long run, and nobody asked for more."""
+        end = time.monotonic() + _START_PATIENCE
+        while time.monotonic() < end:
+            known = self._known(context)
+            if known and known.attempt > before:
+                return
+            if (code := driver.poll()) is not None:
+                raise of_code(code)
+            time.sleep(_LOOK_SECONDS)
+        end_tree(driver.pid)
+        raise AirflowException(f"The driver of the long run has not taken its place within {_START_PATIENCE:.0f} s.")
+
+    def _wait(self, context: Any, *, ours: bool) -> None:
+        trigger = LongRunEnd(self.pipeline, _supervisor(context))
+        self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
+
+    def _known(self, context: Any) -> LongRun | None:
+        return long_run_log.watch(self.pipeline, _supervisor(context))
+
+
+def _supervisor(context: Any) -> str:
+    """The name under which this try of the task watches a long run."""
+    task = context["ti"]
+    return f"{task.dag_id}/{context['run_id']}/{task.try_number}"
+
+
+def _log_of(name: str) -> Any:
+    # By name: a DAG file, which reaches this module, parses without what the platform's own processes need.
+    return importlib.import_module("onlyonce.local.processes").open_log(settings.home(), name)

@@ -1,0 +1,17 @@
+"""What Airflow lists of us among its providers. The entry point `apache_airflow_provider` names this function."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's metadata, as Airflow's schema has it. Called by Airflow while it starts: no Airflow is imported."""
+    return {
+        "package-name": "onlyonce-pipelines",
+        "name": "Onlyonce",
+        "description": "Exactly-once batch and stream pipelines on Spark, PostgreSQL and Delta Lake.",
+        "versions": [version("onlyonce-pipelines")],
+        "extra-links": ["onlyonce.airflow.operators.commits_link.CommitsLink"],
+    }

@@ -1,0 +1,61 @@
+"""The drivers of Airflow's runs in the log: which pipeline a run of a DAG has driven, and how its last driver ended.
+
+Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows one in a cluster. Not promised: an end, where a
+driver was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.run.isolation import first_line
+
+
+@dataclass(frozen=True)
+class DriverRun:
+    """The last driver of a run: `attempt` counts them; without an exit code it has not said how it ended."""
+
+    attempt: int
+    exit_code: int | None
+    why: str | None
+
+
+def look(connection: Connection, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
+    """The last driver of a run of a DAG; None before the first."""
+    rows = ask(connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+    return DriverRun(*tuple(rows[0])) if rows else None
+
+
+@contextmanager
+def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[None]:
+    """The log has the block as a driver of that run: that it began, and how it ended. Without a DAG, at a shell: nothing."""
+    if dag_id is None:
+        yield
+        return
+    known = {"dag_id": dag_id, "run_id": run_id, "pipeline": pipeline}
+    attempt = run(database, lambda conn: ask(conn, "driver_runs", "begin", **known)[0].attempt)
+
+    def end(exit_code: int, why: str | None) -> None:
+        run(
+            database,
+            lambda conn: do(conn, "driver_runs", "end", **known, attempt=attempt, exit_code=exit_code, why=why),
+        )
+
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OnlyonceError):  # where the log is away it has no end; the error is what counts
+            end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
+        raise
+    end(0, None)
+
+
+def remove(connection: Connection, keep_days: int) -> int:
+    """Remove what began so long ago; gives how many runs."""
+    return do(connection, "driver_runs", "remove", keep_days=keep_days)

@@ -1,0 +1,20 @@
+-- begin --
+-- A driver of a run begins. One after it is another attempt, whose end is not known yet.
+INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline) VALUES (:dag_id, :run_id, :pipeline)
+ON CONFLICT (dag_id, run_id, pipeline) DO UPDATE
+SET attempt = driver_runs.attempt + 1, begun_at = clock_timestamp(), ended_at = NULL, exit_code = NULL, why = NULL
+RETURNING attempt
+
+-- end --
+-- How it ended; nothing, when another has begun since.
+UPDATE onlyonce_private.driver_runs SET ended_at = clock_timestamp(), exit_code = :exit_code, why = :why
+WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline AND attempt = :attempt
+
+-- look --
+-- The last driver of a run.
+SELECT attempt, exit_code, why FROM onlyonce_private.driver_runs
+WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline
+
+-- remove --
+-- What began so long ago, and is no longer looked at.
+DELETE FROM onlyonce_private.driver_runs WHERE begun_at < clock_timestamp() - make_interval(days => :keep_days)
