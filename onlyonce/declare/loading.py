@@ -12,12 +12,15 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.named import named
 from onlyonce.declare.parts import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
-from onlyonce.model import record_size
+from onlyonce.model import origin, record_size
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.sinks import target_identity
+
+NOTHING_DONE = "nothing was read or written"
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -46,8 +49,8 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 def transform(output: Output) -> Callable[..., Any]:
     """The function that an output names. Imports its module, so Spark too. Raises Refused."""
     found: Callable[..., Any] = named(
-        output.transform, f"output {output.name}: the transform {output.transform!r}",
-        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+        output.transform, f"{declared_at(output)}output {output.name}: the transform {output.transform!r}",
+        data=NOTHING_DONE, hint="it is 'module:function', the module importable from the folder of the declarations or installed",
     )  # fmt: skip
     return found
 
@@ -99,9 +102,12 @@ def _import(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except OnlyonceError as error:
-        raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
+        raise Refused(
+            f"{origin.in_file(error, path)}: {error.what}", data=error.data or NOTHING_DONE, hint=error.hint
+        ) from error
     except Exception as error:
-        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint=_mend(error)) from error
+        what = f"{origin.in_file(error, path)}: {path.name} can't be loaded: {type(error).__name__}: {error}"
+        raise Refused(what, data=NOTHING_DONE, hint=_mend(error)) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module

@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Output
+from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
-from onlyonce.model.apart import first_line
+from onlyonce.model import function_errors, origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
+from onlyonce.session import lines
 from onlyonce.session.names import quoted
 from onlyonce.session.query import Query
 from onlyonce.session.run_context import RunContext
@@ -46,7 +47,12 @@ class Step:
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
     """The user's function over the columns that it may see."""
-    names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
+    return of_pipeline(context.pipeline, output, rows)
+
+
+def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
+    """The same without a run, for a look before one."""
+    names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
     result = _of_function(output, rows.select(*[quoted(name) for name in names]))
@@ -57,22 +63,25 @@ def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
 def _of_function(output: Output, rows: DataFrame) -> DataFrame:
     function = declarations.transform(output)
     try:
-        result: DataFrame = function(rows)
+        with lines.known():
+            result: DataFrame = function(rows)
     except CODE_ERRORS as error:
-        raise Refused(
-            f"output {output.name}: {output.transform} fails: {type(error).__name__}: {first_line(error)}",
-            data="nothing of it was written; what it owes stays in `events`",
-            hint="mend the function; a retry gives the same error",
-        ) from error
+        whose, at = f"output {output.name}: {output.transform}", origin.of_function(function)
+        raise function_errors.of_code(whose, error, rows.columns, at) from error
     return result
 
 
 def _check_result(output: Output, result: Any, windowed: bool) -> None:
+    at = f"{origin.of_function(declarations.transform(output)) or ''}: ".removeprefix(": ")
     if not isinstance(result, DataFrame):
-        raise Refused(f"output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame")
+        raise Refused(
+            f"{at}output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame",
+            data="nothing was written",
+            hint="let it return the DataFrame that it makes",
+        )
     if windowed and "oo_window" not in result.columns:
         raise Refused(
-            f"output {output.name}: the result of {output.transform} has no column oo_window",
+            f"{at}output {output.name}: the result of {output.transform} has no column oo_window",
             data="nothing was written",
             hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from onlyonce.model import errors
+from onlyonce.model import errors, function_errors, origin
 from onlyonce.settings import ROOT
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
@@ -95,21 +95,17 @@ def translate(error: BaseException) -> BaseException:
     for mark, known, what, hint in _KNOWN:
         if mark in text:
             return known(what, data="nothing is half done", hint=hint)
-    return _damaged(text) or _of_code(text) or error
+    return _damaged(text) or _of_code(text) or function_errors.of_rows(text) or error
 
 
-def _of_code(text: str) -> errors.Refused | None:
+def _of_code(text: str) -> errors.FunctionFails | None:
     found = _OF_CODE.search(text) if "PythonException" in text or "PYTHON_EXCEPTION" in text else None
     frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
     if not found or (
         frames and frames[-1].startswith(str(ROOT / "onlyonce"))
     ):  # ours is a bug, and no fault of the function's
         return None
-    return errors.Refused(
-        f"a function of yours fails on its rows: {found[1]}: {found[2][:300]}",
-        data="nothing of this batch was written; what it owes stays where it was read",
-        hint="mend the function; a retry gives the same error. The driver's log has the traceback",
-    )
+    return function_errors.fails(origin.in_text(text[: found.start()]), f"{found[1]}: {found[2]}")
 
 
 def _damaged(text: str) -> errors.Refused | None:

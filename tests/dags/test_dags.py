@@ -153,7 +153,7 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     bag = DagBag(str(DAGS))
     assert set(bag.dags) == {"audit", "collect", "finalize", "maintain", "stream_mine"}
     [message] = bag.import_errors.values()
-    assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
+    assert "broken.py:3: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message
 
 
