@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from onlyonce import settings
+from onlyonce.cli.checking import checked
 from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, declared, give, options, progress, there
+from onlyonce.declare import loading
 from onlyonce.model.errors import Refused
 
 PANEL = "Change"
@@ -38,6 +40,8 @@ def plan(
     if pipeline:
         declared(pipeline, pipelines)
     there(settings.database_url)
+    if not apply:  # what is applied are runs, each of which checks
+        checked([declared(pipeline, pipelines)] if pipeline else list(loading.load(pipelines).values()))
     argv = [pipeline] if pipeline else []
     argv += [flag for flag, on in (("--apply", apply), ("--yes", yes)) if on]
 

@@ -55,6 +55,14 @@ def transform(output: Output) -> Callable[..., Any]:
     return found
 
 
+def source_file(output: Output) -> str | None:
+    """The file that an output's function is written in, where it has one."""
+    try:
+        return inspect.getsourcefile(transform(output))
+    except TypeError:
+        return None
+
+
 def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
     if query == "receive":

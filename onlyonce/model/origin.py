@@ -17,7 +17,7 @@ from typing import Any
 OURS = str(Path(__file__).resolve().parents[1]) + "/"
 _LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
 _NEVER = (OURS, "<")
-_OTHERS = (*_NEVER, str(sysconfig.get_path("stdlib")) + "/", *_LIBRARY_FOLDERS)
+_PYTHON = str(sysconfig.get_path("stdlib")) + "/"
 _LIBRARIES = ("/pyspark/", "/py4j/", "pyspark.zip", "/cloudpickle/", "/pandas/", "/numpy/", "/pyarrow/", "/delta/")
 _CALLED = re.compile(r"was called from\n(\S+\.py):(\d+)")
 """How Spark tells on which line an expression of a plan was written (`onlyonce.session.lines`)."""
@@ -26,16 +26,18 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 def is_users(file: str) -> bool:
     """Whether code is a user's: neither ours, nor Python's, nor a library's."""
-    return not file.startswith(_OTHERS) and not _is_spark(file)
+    return not _is_never(file) and not file.startswith(_LIBRARY_FOLDERS)
 
 
-def _is_spark(file: str) -> bool:
-    return any(name in file for name in _LIBRARIES)
+def _is_never(file: str) -> bool:
+    """Code that is nobody's of a team: ours, Python's, and that of the libraries which call and are called by a function."""
+    of_python = file.startswith(_PYTHON) and "-packages/" not in file
+    return file.startswith(_NEVER) or of_python or any(name in file for name in _LIBRARIES)
 
 
 def _innermost(places: list[tuple[str, int | str]]) -> str | None:
     """Of the lines that an error has passed, outermost first: a team's functions may be installed beside the libraries."""
-    inward = [place for place in reversed(places) if not place[0].startswith(_NEVER) and not _is_spark(place[0])]
+    inward = [place for place in reversed(places) if not _is_never(place[0])]
     chosen = next((place for place in inward if is_users(place[0])), inward[0] if inward else None)
     return f"{chosen[0]}:{chosen[1]}" if chosen else None
 
@@ -45,6 +47,12 @@ def in_python(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     return _innermost([(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)])
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether it was the user's own code that has raised an error, and not ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and not frames[-1].filename.startswith(_NEVER)
 
 
 def in_file(error: BaseException, file: Path) -> str:

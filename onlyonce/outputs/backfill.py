@@ -7,7 +7,6 @@ functions as in the stream, and takes the place of what is there as a new genera
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from onlyonce.model import backfill as model
 from onlyonce.model.backfill import Span
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
+from onlyonce.session import ending
 
 log = structlog.get_logger()
 
@@ -178,13 +178,7 @@ def _total(windows: list[dict[str, Any]]) -> int:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    try:
-        found = main(sys.argv[1:])
-    except OnlyonceError as error:
-        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    logs.tell(found)
+    ending.run(main)
 
 
 if __name__ == "__main__":

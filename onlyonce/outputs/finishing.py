@@ -29,7 +29,7 @@ from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.outputs import new_life, outputs, raw_windows, results, windowing
-from onlyonce.outputs.outputs import Versions
+from onlyonce.outputs.replayed import Versions
 from onlyonce.session.query import Query
 from onlyonce.session.run_context import RunContext
 

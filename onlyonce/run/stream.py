@@ -6,7 +6,6 @@ The report is read from the log after the fact.
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +20,11 @@ from onlyonce.commitlog.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.errors import Refused
 from onlyonce.model.long_run import refuse_beside, refuse_with
 from onlyonce.model.report import Report
 from onlyonce.run import long_run
+from onlyonce.session import ending
 
 if TYPE_CHECKING:
     from onlyonce.session.run_context import RunContext
@@ -119,6 +119,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argp
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
+    from onlyonce.check import look
     from onlyonce.session import session
     from onlyonce.session.run_context import RunContext
     from onlyonce.sources.kafka.source_kafka import Bounds
@@ -127,6 +128,7 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: argpa
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
+    look.check(pipeline, lambda: spark)
     return context
 
 
@@ -167,13 +169,7 @@ def _dry_run(pipeline: Pipeline, asked: argparse.Namespace) -> Report:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    try:
-        found = main(sys.argv[1:])
-    except OnlyonceError as error:
-        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    logs.tell(found)
+    ending.run(main)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,8 @@ _OF_CODE = re.compile(
 )
 """What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't take."""
 
+_OF_WORKER = ("PythonException", "PYTHON_EXCEPTION", "thrown from the Python worker")
+
 _DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
     "STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
@@ -99,7 +101,7 @@ def translate(error: BaseException) -> BaseException:
 
 
 def _of_code(text: str) -> errors.FunctionFails | None:
-    found = _OF_CODE.search(text) if "PythonException" in text or "PYTHON_EXCEPTION" in text else None
+    found = _OF_CODE.search(text) if any(mark in text for mark in _OF_WORKER) else None
     frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
     if not found or (
         frames and frames[-1].startswith(str(ROOT / "onlyonce"))
