@@ -65,11 +65,12 @@ def _of_field(part: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas; those inside <> and () don't separate."""
-    parts, depth, current = [], 0, ""
+    """The parts between commas; those inside <> and (), and of a comment's text, don't separate."""
+    parts, depth, current, quoted = [], 0, "", False
     for sign in text:
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
+        quoted ^= sign == "'"
+        depth += 0 if quoted else (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0 and not quoted:
             parts.append(current)
             current = ""
         else:

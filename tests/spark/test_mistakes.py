@@ -131,6 +131,7 @@ def test_a_mistake_is_told_at_its_line_before_data_is_touched(
     assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_that_shows_it(
     platform: Platform, spark: Any, tmp_path: Path
 ) -> None:
