@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from onlyonce import extras, logs, tables
-from onlyonce.model.errors import OnlyonceError
+from onlyonce import logs, tables, unexpected
 from onlyonce.model.report import Report
 
 
@@ -18,14 +17,12 @@ def run(main: Callable[[list[str]], Report]) -> None:
     argv = sys.argv[1:]
     try:
         found = main(argv)
-    except OnlyonceError as error:
+    except SystemExit as end:
+        sys.exit(unexpected.exit_code(end.code))  # type: ignore[arg-type]
+    except Exception as raised:
+        error = unexpected.told(raised)
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        if (refused := extras.missing(error)) is None:
-            raise
-        print(refused, file=sys.stderr)
-        sys.exit(refused.exit_code)
     if "--json" in argv:
         print(tables.as_json(found))
     else:

@@ -99,6 +99,13 @@ FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
+-- receive_batch --
+-- One receive batch by its number. Each life counts anew, so the last one that has it.
+SELECT b.lineage, b.batch_id, b.kept, b.delta_version
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.batch_id = :number
+ORDER BY l.life DESC LIMIT 1
+
 -- last_taken_in --
 -- The number in the registry of the last batch that receive has committed, by the end of each life: asked at each look of a long
 -- run, beside a log of any length.

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from onlyonce.cli import begin, change, crash, look, operate, platform, settings, work
+from onlyonce.cli import begin, change, checking, crash, look, operate, platform, settings, work
 from onlyonce.cli.shell import PlatformGroup
 
 HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
@@ -47,5 +47,5 @@ def main(
     """The options of every command."""
 
 
-for part in (begin, platform, work, crash, change, operate, look, settings):
+for part in (begin, platform, work, crash, change, checking, operate, look, settings):
     part.add_to(app)

@@ -8,7 +8,9 @@ from typing import Any
 import typer
 
 from onlyonce import settings
+from onlyonce.cli.checking import checked
 from onlyonce.cli.shell import asking, declared, give, progress, there
+from onlyonce.declare import loading
 from onlyonce.model.errors import Refused
 
 PANEL = "Change"
@@ -26,6 +28,9 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
     if given.pipeline:
         declared(given.pipeline, given.pipelines)
     there(settings.database_url)
+    if not given.apply:  # what is applied are runs, each of which checks
+        known = loading.load(given.pipelines)
+        checked([known[given.pipeline]] if given.pipeline else list(known.values()))
 
     from onlyonce.operate import plan as planner  # with it come the declared functions, and Spark's modules
 

@@ -17,6 +17,7 @@ from onlyonce import asked, extras, tables
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
+from onlyonce.session.ending import ended
 
 
 def _named(incomplete: str) -> list[str]:
@@ -45,14 +46,22 @@ PipelineFiles = Annotated[
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
 
 
+UNREADABLE: Any = typer.BadParameter.__bases__[0]
+"""Of a command that can't be read. Which package has the class depends on Typer's version."""
+UNREADABLE.exit_code = Refused.exit_code
+
+
 class PlatformGroup(TyperGroup):
     """The group of all commands; turns an error of the platform into its three lines and its exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Errors that are not the platform's keep their traceback: they are bugs."""
+        """Run the command. An error that is not the platform's is told as one: its traceback is in a file."""
         try:
             return super().invoke(ctx)
-        except OnlyonceError as error:
+        except (typer.Exit, typer.Abort, *UNREADABLE.__mro__[:2]):
+            raise
+        except Exception as raised:
+            error = ended(raised)
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
         except ModuleNotFoundError as error:

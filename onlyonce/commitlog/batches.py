@@ -157,6 +157,11 @@ def received(connection: Connection, instance: str, after: int, upto: int) -> li
     return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
 
 
+def receive_batch(connection: Connection, instance: str, number: int) -> list[Any]:
+    """The committed receive batch of that number, of the last life that has one; none where there is none."""
+    return ask(connection, "batches", "receive_batch", instance=instance, number=number)
+
+
 def final_windows(connection: Connection, instance: str, output: str, lineage: str, after: int | None) -> list[Any]:
     """The windows that other lives of an output have closed, and that end after a time (None: all)."""
     return ask(

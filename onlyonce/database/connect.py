@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
 from onlyonce.database.statements import queries
-from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
+from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -40,6 +40,8 @@ SESSION_OPTIONS = (
 """A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 AWAY = ("57P", "40", "53", "08", "55P03")
 """Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
+NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
+"""How PostgreSQL refuses a login, which has no SQLSTATE then."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -100,7 +102,7 @@ def transaction(database: Database) -> Iterator[Connection]:
     try:
         connection = _engine(database).connect()
     except OperationalError as error:
-        raise _away(error) from error
+        raise _not_let_in(database, error) or _away(error) from error
     with connection:
         begun = connection.begin()
         try:
@@ -190,6 +192,25 @@ def _is_away(error: DBAPIError) -> bool:
     code = getattr(error.orig, "pgcode", None) or ""
     lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
     return lost or code.startswith(AWAY)
+
+
+def _not_let_in(database: Database, error: Exception) -> Refused | None:
+    """The server has answered, and no patience changes what: a password, role or database that is wrong."""
+    told = str(getattr(error, "orig", None) or error)
+    if not any(mark in told for mark in NOT_LET_IN):
+        return None
+    url = make_url(database.url)
+    return Refused(
+        f"PostgreSQL at {url.host}:{url.port} does not let {url.username} in: {_reason(told)}",
+        data="nothing was read or written",
+        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink names), or the password of "
+        "that role: ALTER ROLE",
+    )
+
+
+def _reason(told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if "FATAL" in line or "fe_sendauth" in line]
+    return (lines or [told.strip()])[-1].rpartition("FATAL:")[2].strip()
 
 
 def _away(error: Exception) -> DatabaseAway:

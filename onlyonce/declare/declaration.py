@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
+from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 
 T = TypeVar("T")
+AT = "_declared_at"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -19,6 +22,7 @@ def declaration(cls: type[T]) -> type[T]:
     """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
+    several = [f.name for f in fields(made) if str(f.type).startswith("tuple[")]
     plain: Callable[..., None] = made.__init__
 
     def checked(self: Any, **options: Any) -> None:
@@ -26,13 +30,28 @@ def declaration(cls: type[T]) -> type[T]:
             close = difflib.get_close_matches(option, known, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+        # Where it stands, for whoever tells of it later. No field: two that say the same are the same.
+        object.__setattr__(self, AT, origin.of_caller(sys._getframe(1)))
         try:
-            plain(self, **options)
+            plain(self, **{name: _tuple(value) if name in several else value for name, value in options.items()})
         except TypeError as error:
             raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
+
+
+def _tuple(value: Any) -> Any:
+    """One name, or one output, where several may be given: a text is no row of letters."""
+    if value is None or isinstance(value, tuple):
+        return value
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def declared_at(made: Any) -> str:
+    """Where a declaration stands, as 'file:line: '; empty where no file of the user's has made it."""
+    at = getattr(made, AT, None)
+    return f"{at}: " if at else ""
 
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:

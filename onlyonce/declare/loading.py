@@ -13,11 +13,14 @@ from typing import Any
 
 from onlyonce import settings
 from onlyonce.declare import target_identity
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
 from onlyonce.declare.resolve import named
-from onlyonce.model import record_size
+from onlyonce.model import origin, record_size
 from onlyonce.model.errors import OnlyonceError, Refused
+
+NOTHING_DONE = "nothing was read or written"
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -46,10 +49,18 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 def transform(output: Output) -> Callable[..., Any]:
     """The function that an output names. Imports its module, so Spark too. Raises Refused."""
     found: Callable[..., Any] = named(
-        output.transform, f"output {output.name}: the transform {output.transform!r}",
-        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+        output.transform, f"{declared_at(output)}output {output.name}: the transform {output.transform!r}",
+        data=NOTHING_DONE, hint="it is 'module:function', the module importable from the folder of the declarations or installed",
     )  # fmt: skip
     return found
+
+
+def source_file(output: Output) -> str | None:
+    """The file that an output's function is written in, where it has one."""
+    try:
+        return inspect.getsourcefile(transform(output))
+    except TypeError:
+        return None
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
@@ -110,9 +121,12 @@ def _import(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except OnlyonceError as error:
-        raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
+        raise Refused(
+            f"{origin.in_file(error, path)}: {error.what}", data=error.data or NOTHING_DONE, hint=error.hint
+        ) from error
     except Exception as error:
-        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint=_mend(error, path)) from error
+        what = f"{origin.in_file(error, path)}: {path.name} can't be loaded: {type(error).__name__}: {error}"
+        raise Refused(what, data=NOTHING_DONE, hint=_mend(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
+from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
@@ -88,6 +89,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
         check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
+        ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
@@ -148,15 +150,7 @@ class Pipeline:
 
 def split_ddl(schema: str) -> list[str]:
     """The column definitions of a DDL string; commas inside <> and () don't separate."""
-    parts, depth, current = [], 0, ""
-    for sign in schema:
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
-            parts.append(current)
-            current = ""
-        else:
-            current += sign
-    return [p for p in (*parts, current) if p.strip()]
+    return ddl.split(schema)
 
 
 def _check_outputs(pipeline: Pipeline) -> None:

@@ -7,6 +7,8 @@
 | CommitStateUnknown | the platform: read the log, then decide        | 75        |
 | Refused            | the caller: the request is wrong, see the hint | 64        |
 | InvariantBroken    | a person: stop, look at the data named         | 70        |
+
+`FunctionFails` is a Refused for the author of a function. `Unexpected` is what nobody has thought of: a Retryable, since a repeat is harmless.
 """
 
 from __future__ import annotations
@@ -70,6 +72,14 @@ class Refused(OnlyonceError):
     """The request is wrong, and nothing was done. The hint names the right call."""
 
     exit_code = 64
+
+
+class FunctionFails(Refused):
+    """A function of the user's fails on rows that it meets: a retry meets them again."""
+
+
+class Unexpected(Retryable):
+    """Nobody has thought of this. Nothing was committed that was not whole, so the same command may run again."""
 
 
 class InvariantBroken(OnlyonceError):

@@ -6,7 +6,6 @@ functions as in the stream, and takes the place of what is there as a new genera
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from typing import Any
 
@@ -25,6 +24,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
+from onlyonce.session import ending
 
 log = structlog.get_logger()
 
@@ -154,13 +154,7 @@ def _total(windows: list[dict[str, Any]]) -> int:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    try:
-        found = main(sys.argv[1:])
-    except OnlyonceError as error:
-        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    logs.tell(found)
+    ending.run(main)
 
 
 if __name__ == "__main__":

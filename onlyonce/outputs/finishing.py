@@ -32,7 +32,7 @@ from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
-from onlyonce.outputs.outputs import Versions
+from onlyonce.outputs.replayed import Versions
 
 ANY_LIFE = ""
 """Stands for a lineage that is none, where the windows of all lives are asked for."""

@@ -23,20 +23,13 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import raw_windows, restart, results, staging, window_log, windowing
+from onlyonce.outputs import culprit, raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
+from onlyonce.outputs.replayed import Versions
 from onlyonce.storage import checkpoint, delta
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The versions of `events` that a batch reads: (after, upto]."""
-
-    after: int
-    upto: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +54,11 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
+    met: list[Versions] = []
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
+        met[:] = [versions]
         beside.before(query, versions)
         plan = replace(plan, facts={"stateless": stateless})
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
@@ -75,6 +70,8 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
     except AnalysisException as error:
         raise refusal(root, error) from error
+    except FunctionFails as error:
+        raise culprit.named(context, root, error, met) from error
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:
@@ -228,6 +225,7 @@ def _end(
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:
+    """What Spark says of a stream that it can't run, as a refusal where its cause is known; else as it is."""
     if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(

@@ -21,10 +21,11 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
+from onlyonce.model import function_errors, origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
-from onlyonce.model.run.isolation import first_line
 from onlyonce.model.units import Content
+from onlyonce.session import lines
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -50,7 +51,7 @@ def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
 
 
 def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
-    """The same where there is no platform: `onlyonce.testing`."""
+    """The same without a run: for a look before one, and for `onlyonce.testing`."""
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
@@ -62,22 +63,25 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFram
 def _of_function(output: Output, rows: DataFrame) -> DataFrame:
     function = declarations.transform(output)
     try:
-        result: DataFrame = function(rows)
+        with lines.known():
+            result: DataFrame = function(rows)
     except CODE_ERRORS as error:
-        raise Refused(
-            f"output {output.name}: {output.transform} fails: {type(error).__name__}: {first_line(error)}",
-            data="nothing of it was written; what it owes stays in `events`",
-            hint="mend the function; a retry gives the same error",
-        ) from error
+        whose, at = f"output {output.name}: {output.transform}", origin.of_function(function)
+        raise function_errors.of_code(whose, error, rows.columns, at) from error
     return result
 
 
 def _check_result(output: Output, result: Any, windowed: bool) -> None:
+    at = f"{origin.of_function(declarations.transform(output)) or ''}: ".removeprefix(": ")
     if not isinstance(result, DataFrame):
-        raise Refused(f"output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame")
+        raise Refused(
+            f"{at}output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame",
+            data="nothing was written",
+            hint="let it return the DataFrame that it makes",
+        )
     if windowed and "oo_window" not in result.columns:
         raise Refused(
-            f"output {output.name}: the result of {output.transform} has no column oo_window",
+            f"{at}output {output.name}: the result of {output.transform} has no column oo_window",
             data="nothing was written",
             hint="group by oo_window (and your keys), and keep it; it gives window_start and window_end",
         )

@@ -34,7 +34,7 @@ from onlyonce.model.errors import Retryable, Superseded
 from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.model.run.isolation import cause_of
 from onlyonce.model.run.long_run import Stopped, first_cause
-from onlyonce.outputs import outputs
+from onlyonce.outputs import outputs, replayed
 from onlyonce.outputs import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run.failed_outputs import Down
@@ -167,7 +167,7 @@ def _stay(context: RunContext, root: Output, folding: Lock) -> None:
     outputs.drain(context, root, outputs.Beside(partial(_await_receive, context), fold))
 
 
-def _await_receive(context: RunContext, query: Query, versions: outputs.Versions) -> None:
+def _await_receive(context: RunContext, query: Query, versions: replayed.Versions) -> None:
     """Wait until the log vouches for what a batch reads. Raises what `between_batches` does: it has not begun."""
     while not _vouched(context, versions):
         query.between_batches()
@@ -176,7 +176,7 @@ def _await_receive(context: RunContext, query: Query, versions: outputs.Versions
                 context.receiving.wait(LOOK_SECONDS)
 
 
-def _vouched(context: RunContext, versions: outputs.Versions) -> bool:
+def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
     # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for.

@@ -5,7 +5,6 @@ The report is read from the log after the fact.
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -20,10 +19,11 @@ from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run
+from onlyonce.session import ending
 
 if TYPE_CHECKING:
     from onlyonce.context.run_context import RunContext
@@ -98,6 +98,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:
+    from onlyonce.check import look
     from onlyonce.context.run_context import RunContext
     from onlyonce.session import session
     from onlyonce.sources.kafka.source_kafka import Bounds
@@ -106,6 +107,7 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: Names
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
+    look.check(pipeline, lambda: spark)
     return context
 
 
@@ -146,13 +148,7 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    try:
-        found = main(sys.argv[1:])
-    except OnlyonceError as error:
-        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    logs.tell(found)
+    ending.run(main)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from onlyonce.model import errors
+from onlyonce.model import errors, function_errors, origin
 from onlyonce.settings import ROOT
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
@@ -73,6 +73,8 @@ _OF_CODE = re.compile(
 )
 """What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't take."""
 
+_OF_WORKER = ("PythonException", "PYTHON_EXCEPTION", "thrown from the Python worker")
+
 _DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
     "STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
@@ -85,7 +87,7 @@ _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 def translate(error: BaseException) -> BaseException:
     """Our own error if one is at the bottom of it, else the error as it is."""
-    return known(error) or _of_code(str(error)) or error
+    return known(error) or _of_code(str(error)) or function_errors.of_rows(str(error)) or error
 
 
 def known(error: BaseException) -> errors.OnlyonceError | None:
@@ -103,18 +105,14 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
     return _damaged(text)
 
 
-def _of_code(text: str) -> errors.Refused | None:
-    found = _OF_CODE.search(text) if "PythonException" in text or "PYTHON_EXCEPTION" in text else None
+def _of_code(text: str) -> errors.FunctionFails | None:
+    found = _OF_CODE.search(text) if any(mark in text for mark in _OF_WORKER) else None
     frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
     if not found or (
         frames and frames[-1].startswith(str(ROOT / "onlyonce"))
     ):  # ours is a bug, and no fault of the function's
         return None
-    return errors.Refused(
-        f"a function of yours fails on its rows: {found[1]}: {found[2][:300]}",
-        data="nothing of this batch was written; what it owes stays where it was read",
-        hint="mend the function; a retry gives the same error. The driver's log has the traceback",
-    )
+    return function_errors.fails(origin.in_text(text[: found.start()]), f"{found[1]}: {found[2]}")
 
 
 def _damaged(text: str) -> errors.Refused | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from pyspark import SparkConf, SparkContext
@@ -10,6 +11,12 @@ from pyspark.sql import SparkSession
 from onlyonce import environment, settings
 from onlyonce.spark_defaults import spark_defaults
 from onlyonce.spark_options import options, with_retries
+
+TOLD_BY_US = (
+    "org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.util.Utils",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution", "org.apache.spark.api.python.PythonRunner",
+)  # fmt: skip
+"""What logs the traceback of an error that reaches the driver anyway: at each of its attempts, before our own three lines."""
 
 
 def start(name: str, master: str | None = None) -> SparkSession:
@@ -24,7 +31,18 @@ def start(name: str, master: str | None = None) -> SparkSession:
     session = builder.getOrCreate()
     if level := session.conf.get("spark.log.level", None):
         session.sparkContext.setLogLevel(level)
+    if settings.spark().spark_log is None:
+        _tell_once(session)
     return session
+
+
+def _tell_once(session: SparkSession) -> None:
+    """Errors are told by us, once; ONLYONCE_SPARK_LOG has Spark tell them as well, each time."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    for name in TOLD_BY_US:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _theirs() -> dict[str, str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
 from onlyonce.declare.starts import EARLIEST, before_start
 from onlyonce.model.errors import Refused
@@ -99,7 +100,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
         inbox.folder.mkdir(parents=True, exist_ok=True)
         return
     raise Refused(
-        f"the inbox of {inbox.pipeline.name}, {inbox.folder}, is no folder",
+        f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is no folder",
         data="nothing was read or written",
         hint=f"mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p {inbox.folder}",
     )

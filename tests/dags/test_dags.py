@@ -162,7 +162,7 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
         "mine_stream",
     }
     [message] = bag.import_errors.values()
-    assert "broken.py: Files: unknown option 'max_file_a_batch'" in message
+    assert "broken.py:3: Files: unknown option 'max_file_a_batch'" in message
     assert "did you mean 'max_files_a_batch'?" in message
 
 

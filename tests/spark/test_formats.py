@@ -31,7 +31,7 @@ CSV: dict[str, str | None] = {
     "e,x,2026-01-01T00:00:00Z,7,0.5\r": None,
     "": "blank", "  ": "blank", "f,x,2026-01-01T00:00:00Z,7": "5 columns", "f,x,2026-01-01T00:00:00Z,7,1,2": "5 columns",
     'f,"x,2026-01-01T00:00:00Z,7,1': "a quote is open", 'f,x,2026-01-01T00:00:00Z,7,"1': "a quote is open",
-    "f,x,2026-01-01T00:00:00Z,seven,1": "column cents is no bigint", "f,x,2026-01-01T00:00:00Z,7.5,1": "column cents is no bigint",
+    "f,x,2026-01-01T00:00:00Z,seven,1": "column cents is no bigint: seven", "f,x,2026-01-01T00:00:00Z,7.5,1": "column cents is no bigint",
     "f,x,2026-01-01T00:00:00Z,7,much": "column weight is no double", "f,x,yesterday,7,1": "column at is no timestamp",
     "f,x,12:00,7,1": "time of day", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the system time",
     "f,x\0,2026-01-01T00:00:00Z,7,1": "U+0000", HEADER: "column at is no timestamp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -17,7 +18,7 @@ def each(sales: DataFrame) -> DataFrame:
 
 def shaky(sales: DataFrame) -> DataFrame:
     """Each sale with something else each time."""
-    return each(sales).withColumn("chance", F.rand()).withColumn("seen", F.current_timestamp())
+    return each(sales).withColumn("chance", F.udf(lambda _: random.random(), "double")("id")).withColumn("seen", F.current_timestamp())
 
 
 def _pipeline(name: str, table: str = "results.written") -> Pipeline:

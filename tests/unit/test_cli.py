@@ -62,13 +62,31 @@ def test_an_error_is_three_lines_and_its_exit_code(
     assert result.stdout == ""
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, no_platform: Path
+) -> None:
+    """It says that nobody knows it, and that the same command again is safe; so says its exit code."""
+
     def fail(_: object) -> None:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr(look, "read", fail)
 
-    assert isinstance(runner.invoke(app, ["status"]).exception, ZeroDivisionError)
+    result = runner.invoke(app, ["status"])
+
+    assert result.exit_code == errors.Retryable.exit_code
+    what, data, hint = result.stderr.splitlines()
+    assert "an error that onlyonce does not know: ZeroDivisionError: by nothing" in what
+    assert "the same command again is safe" in data
+    [file] = (no_platform / "logs" / "errors").iterdir()
+    assert str(file) in hint
+    assert "Traceback (most recent call last)" in file.read_text()
+
+
+def test_a_command_that_cannot_be_read_is_a_wrong_request() -> None:
+    """By the exit code of all wrong requests, for an unknown command as for an unknown option."""
+    for words in (["nothing"], ["status", "--nothing"], ["--nothing"], ["run"]):
+        assert runner.invoke(app, words).exit_code == errors.Refused.exit_code, words
 
 
 @pytest.mark.parametrize(

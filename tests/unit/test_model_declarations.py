@@ -109,8 +109,8 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
         ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed", "correct the file"),
         ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the file"),
         ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
-        ("Delta(wirte='upsert')\n", "mine.py: Delta: unknown option 'wirte'", "did you mean 'write'?"),
-        ("Delta(write='upsert')\n", "mine.py: Delta: write='upsert' with keys", "need keys"),
+        ("Delta(wirte='upsert')\n", r"mine.py:\d+: Delta: unknown option 'wirte'", "did you mean 'write'?"),
+        ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' with keys", "need keys"),
     ],
     ids=["nothing", "a number", "texts", "syntax", "import", "any error", "unknown option", "wrong value"],
 )

@@ -58,6 +58,14 @@ class SinkTable:
                 hint="a changed type needs another name or another table; a new key another table",
             )
 
+    def wanted(self, schema: StructType) -> dict[str, str]:
+        """The columns that the table must have for an output's rows, with PostgreSQL's types."""
+        return {f.name: _type(f) for f in self.stored(schema).fields if f.name not in self._left_out()}
+
+    def there(self) -> dict[str, str]:
+        """The columns that the table has now; none where there is no table. Changes nothing."""
+        return run(self._database, lambda connection: self._there(connection, self.name))
+
     def stored(self, schema: StructType) -> StructType:
         """The columns of an output's rows that reach the database."""
         left_out = set() if self.by_window else self._left_out()

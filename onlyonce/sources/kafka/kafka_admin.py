@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onlyonce import environment
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
@@ -36,7 +37,7 @@ def look(spark: SparkSession, source: Kafka) -> Seen:
     found = find(spark, source)
     if found is None:
         raise Refused(
-            f"there is no topic {source.topic!r} at {source.servers}",
+            f"{declared_at(source)}there is no topic {source.topic!r} at {source.servers}",
             data="nothing was read or written",
             hint=f"make it: kafka-topics.sh --bootstrap-server {source.servers} --create --topic {source.topic} "
             "--partitions 4; or correct the declaration",

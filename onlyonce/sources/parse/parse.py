@@ -24,7 +24,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
-from onlyonce.sources.parse import parse_columns, parse_csv
+from onlyonce.sources.parse import parse_columns, parse_csv, reasons
 
 CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
@@ -168,7 +168,7 @@ def _reason(asked: _Asked) -> Column:
         (F.col("oo_refused").isNotNull(), F.col("oo_refused")),
         (odd & ~F.is_valid_utf8("oo_line"), F.lit("the line is not UTF-8; its bytes are in hexadecimal")),
         (odd & (F.trim("oo_line") == ""), F.lit("the line is blank")),
-        (F.col(CORRUPT).isNotNull(), F.lit("the line is no JSON object of the declared types")),
+        (F.col(CORRUPT).isNotNull(), reasons.of_json(asked.columns, asked.beside)),
         (odd & _has_more(), F.lit("there is more on the line than one JSON object")),
         (
             odd & _holds(f"{NUL}|{HALF_OF_A_PAIR}"),

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.session.names import quoted
+from onlyonce.sources.parse import reasons
 
 CORRUPT = "oo_corrupt"
 MOST_COMMAS = 1 << 17
@@ -32,7 +33,7 @@ def columns(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
     line = F.when(F.endswith(value, F.lit("\r")), F.left(value, F.length(value) - 1)).otherwise(value)
     quotes, commas = (F.length(value) - F.length(F.replace(value, F.lit(sign), F.lit(""))) for sign in '",')
     parsed = lines.withColumn("oo_texts", F.from_csv(F.when(commas <= MOST_COMMAS, line), texts, OPTIONS))
-    checks: list[tuple[Column, str]] = [
+    checks: list[tuple[Column, str | Column]] = [
         (F.trim(line) == "", "the line is blank"),
         (commas > MOST_COMMAS, f"the line has more than {MOST_COMMAS} commas"),
         (quotes % 2 == 1, "a quote is open at the end of the line; a record is one line"),
@@ -46,13 +47,17 @@ def columns(lines: DataFrame, schema: StructType, event_time: str) -> DataFrame:
     checks += [
         (
             _text(field.name).isNotNull() & _cast(field).isNull(),
-            f"column {field.name} is no {field.dataType.simpleString()}",
+            reasons.of_column(field.name, field.dataType.simpleString(), _text(field.name)),
         )
         for field in schema.fields
     ]
     known = F.col("oo_refused")
     wrong = reduce(
-        lambda otherwise, check: F.when(check[0], F.lit(check[1])).otherwise(otherwise), reversed(checks), F.lit(None)
+        lambda otherwise, check: F.when(
+            check[0], check[1] if isinstance(check[1], Column) else F.lit(check[1])
+        ).otherwise(otherwise),
+        reversed(checks),
+        F.lit(None),
     )
     cast = [_cast(field).alias(field.name) for field in schema.fields]
     return parsed.select(

@@ -1,0 +1,44 @@
+"""Whether the rows of a function fit the sink that they go to: its keys, and the columns of the table that is there. Pure.
+
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself looks at when it is made ready,
+such as numbers to add up; a run tells that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.errors import Refused
+
+NOTHING = "nothing was read or written"
+
+
+def check_keys(output: Output, columns: list[str]) -> None:
+    """Raise Refused for a key, or a column to order by, that the rows don't have."""
+    named = [*output.sink.keys, *(getattr(output.sink, "order_by", None) or ())]
+    for key in named:
+        if key not in columns:
+            close = difflib.get_close_matches(key, columns, n=1)
+            guess = f"did you mean {close[0]!r}? " if close else ""
+            raise Refused(
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is no column of what {output.transform} gives",
+                data=NOTHING,
+                hint=f"{guess}There is: {', '.join(columns)}",
+            )
+
+
+def check_types(output: Output, wanted: Mapping[str, str], there: Mapping[str, str], where: str) -> None:
+    """Raise Refused for a column whose type is another one than in the table. Capitals and small letters are the same."""
+    known = {name.lower(): kind for name, kind in there.items()}
+    for name, kind in wanted.items():
+        found = known.get(name.lower(), kind)
+        if found.replace(" ", "") != kind.replace(" ", ""):
+            raise Refused(
+                f"{declared_at(output)}output {output.name}: {output.transform} gives column {name} as {kind}, but in {where} "
+                f"it is {found}",
+                data=NOTHING,
+                hint="give the column its old type or another name, or write to a new table",
+            )

@@ -1,0 +1,89 @@
+"""What the functions of a query give, asked by calling them on frames without rows: as a backfill does, and as a stream does.
+
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: what only rows bring, and what a function does beside
+building its plan: a check is a call of it, like the one at the start of each run.
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import origin
+from onlyonce.model.errors import Refused
+from onlyonce.outputs import outputs, results, windowing
+from onlyonce.receive import events
+
+NOTHING = "nothing was read or written"
+
+
+def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, StructType]:
+    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused."""
+    kept = spark.createDataFrame([], events.schema(pipeline))
+    result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root))
+    _check_repeats(pipeline, root, result)
+    _check_streams(spark, pipeline, root)
+    found = {root.name: results.flat(result).schema}
+    for output in pipeline.made_from(root):
+        made = results.made(output, spark.createDataFrame([], result.schema))
+        _check_repeats(pipeline, output, made)
+        found[output.name] = results.flat(made).schema
+    return found
+
+
+def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
+    """Raise Refused for what would give other rows at a replay, as far as Spark knows it: not of Python functions."""
+    if (
+        output.stable_input
+        or pipeline.mode != "exactly_once"
+        or (output.from_output and _root(pipeline, output).stable_input)
+    ):
+        return
+    if not result._jdf.queryExecution().analyzed().deterministic():  # type: ignore[operator]
+        raise Refused(
+            f"{_at(output)}output {output.name}: {output.transform} is not deterministic: called again on the same rows it gives "
+            "others (rand, uuid, monotonically_increasing_id, …)",
+            data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
+            hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
+        )
+
+
+def _root(pipeline: Pipeline, output: Output) -> Output:
+    return pipeline.output(str(output.from_output))
+
+
+def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output) -> None:
+    """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window, mostly."""
+    fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
+    stream = spark.readStream.format("rate").load().select(*fields)
+    result = results.of_pipeline(pipeline, root, windowing.in_stream(stream, root))
+    java = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    mode = java.streaming.OutputMode.Update() if root.panes == "early" else java.streaming.OutputMode.Append()
+    try:
+        java.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            result._jdf.queryExecution().analyzed(),  # type: ignore[operator]
+            mode,
+        )
+    except AnalysisException as error:
+        raise _unsupported(root, error) from error
+
+
+def _unsupported(root: Output, error: AnalysisException) -> Refused:
+    known = outputs.refusal(root, error)
+    if isinstance(known, Refused):
+        return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
+    told = (str(error).strip().splitlines() or [""])[0][:400]
+    return Refused(
+        f"{_at(root)}output {root.name}: {root.transform} does what no stream can: {told}",
+        data=NOTHING,
+        hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever reads the table",
+    )
+
+
+def _at(output: Output) -> str:
+    place = origin.of_function(loading.transform(output))
+    return f"{place}: " if place else ""

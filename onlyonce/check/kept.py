@@ -1,0 +1,70 @@
+"""What a check found of an unchanged declaration and function, kept: a run pays for a check once.
+
+One file for each pipeline, <home>/checks/<pipeline>.json. Its key is all that a check looks at: the declaration, the text of each module of the
+user's that the functions come from or lie beside, and the versions of Spark and of this package. Only what has passed is kept.
+
+Who calls it: `onlyonce.check.look`. Not promised: that a function which reads a file or the environment is checked again when those change; then a
+run tells it, as it did before. No Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Pipeline
+
+Schemas = dict[str, dict[str, Any]]
+"""The columns that each output's function gives, as Spark writes a schema in JSON."""
+
+
+def key(pipeline: Pipeline) -> str:
+    """A hash of all that decides what a check finds. Imports the functions. Raises Refused for one that is not there."""
+    parts = [repr(pipeline), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
+    found = hashlib.sha256("\n".join(parts).encode())
+    for file in _modules(pipeline):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
+    """What was found under that key; None: nothing was."""
+    with suppress(FileNotFoundError, ValueError):
+        there = json.loads(_file(pipeline).read_text())
+        if there.get("key") == wanted:
+            return dict(there["schemas"])
+    return None
+
+
+def keep(pipeline: Pipeline, under: str, found: Schemas) -> None:
+    """Keep what was found. A home that can't be written to is checked anew each time."""
+    file = _file(pipeline)
+    with suppress(PermissionError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        partial.write_text(json.dumps({"key": under, "schemas": found}))
+        partial.replace(file)
+
+
+def _file(pipeline: Pipeline) -> Path:
+    return settings.home() / "checks" / f"{pipeline.name}.json"
+
+
+def _modules(pipeline: Pipeline) -> list[Path]:
+    """The files of the functions' modules, and of all modules that were imported from beside them."""
+    own = {Path(file) for output in pipeline.outputs if (file := loading.source_file(output))}
+    folders = {file.parent for file in own if file.parent.name not in ("site-packages", "dist-packages")}
+    beside = {
+        Path(file)
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None)) and any(Path(file).is_relative_to(folder) for folder in folders)
+    }
+    return sorted(file for file in own | beside if file.suffix == ".py" and file.is_file())

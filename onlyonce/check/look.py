@@ -1,0 +1,66 @@
+"""The check of a declared pipeline before anything of it runs: types, functions, and what they give, held against the sinks.
+
+| looked at                                             | needs            |
+|-------------------------------------------------------|------------------|
+| the declaration and its types                         | nothing: they are looked at when it is made |
+| each function is there                                | its module       |
+| what it gives, on frames without rows                 | Spark, unless it is kept (`kept`) |
+| that against the keys of the sink, and the table there | the sink's database, where it has one |
+
+Who calls it: a run, before it reads anything; `onlyonce check` and `onlyonce plan`. Errors: Refused, with the user's own file and line.
+Not promised: what only data brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from onlyonce.check import fits, kept, tables
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import origin
+from onlyonce.model.errors import OnlyonceError
+
+log = structlog.get_logger()
+
+
+def found(pipeline: Pipeline) -> dict[str, StructType] | None:
+    """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
+    for output in pipeline.outputs:
+        loading.transform(output)
+    known = kept.schemas(pipeline, kept.key(pipeline))
+    return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
+
+
+def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> bool:
+    """Check one pipeline; gives whether Spark had to be asked, and so was started. Raises Refused."""
+    known = found(pipeline)
+    schemas = _asked(pipeline, session()) if known is None else known
+    outputs = [output for output in pipeline.outputs if output.name in schemas]
+    for output in outputs:
+        fits.check_keys(output, schemas[output.name].names)
+    for output in outputs:
+        if there := tables.types(pipeline, output, schemas[output.name]):
+            fits.check_types(output, *there)
+    if known is None and len(outputs) == len(pipeline.outputs):
+        kept.keep(pipeline, kept.key(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})
+    return known is None
+
+
+def _asked(pipeline: Pipeline, spark: SparkSession) -> dict[str, StructType]:
+    from onlyonce.check import function  # with it come the sinks and their drivers
+
+    found: dict[str, StructType] = {}
+    for root in pipeline.roots():
+        try:
+            found |= function.schemas(spark, pipeline, root)
+        except Exception as error:
+            if isinstance(error, OnlyonceError) and not origin.raised_by_user(error):
+                raise
+            # No mistake in the code, as far as we know: what the function needs may be away. Its output has its turn, the others theirs.
+            log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
+    return found

@@ -1,0 +1,55 @@
+"""Runs the functions over the records of one committed receive batch and shows what they give, to look into a result or an error. Writes nothing.
+
+Who calls it: `onlyonce replay`. Errors: Refused for a batch that is not there; FunctionFails, at the function's line. Not promised: that a window has
+the rows of the run, which meets records of other batches too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.commitlog import batches
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.report import Report
+from onlyonce.outputs import replayed
+from onlyonce.session import session
+from onlyonce.session.failures import translate
+
+NOTHING = "nothing was written"
+
+
+def replay(
+    pipeline: Pipeline, instance: str, number: int, output: str | None, limit: int, master: str | None
+) -> Report:
+    """The rows that each output gives of a batch's records, at most `limit` of each."""
+    roots = [pipeline.output(pipeline.output(output).from_output or output)] if output else pipeline.roots()
+    [batch] = _batch(instance, number)
+    spark = session.start(f"onlyonce replay {instance}", master)
+    rows = replayed.kept(spark, pipeline, settings.data_dir(instance) / "events", [batch]).persist()
+    shown: dict[str, list[dict[str, Any]]] = {}
+    try:
+        facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
+        for root in roots:
+            for name, frame in replayed.results_of(pipeline, root, rows).items():
+                if output in (None, name):
+                    shown[name] = [row.asDict(recursive=True) for row in frame.limit(limit).collect()]
+    except Exception as error:
+        raise translate(error) from error
+    finally:
+        rows.unpersist()
+    return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown)
+
+
+def _batch(instance: str, number: int) -> list[Any]:
+    database = Database(settings.database_url())
+    found = run(database, lambda conn: batches.receive_batch(conn, instance, number))
+    if not found:
+        raise Refused(
+            f"{instance} has no committed batch {number} of receive",
+            data=NOTHING,
+            hint=f"onlyonce batches {instance} shows those that there are",
+        )
+    return found

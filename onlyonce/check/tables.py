@@ -1,0 +1,49 @@
+"""The columns of the tables that outputs write to, as they are now. Read only; no JVM.
+
+Who calls it: `onlyonce.check.look`. Errors: DatabaseAway where a sink's database does not answer. Not promised: that the table stays so.
+"""
+
+from __future__ import annotations
+
+import json
+
+from deltalake import DeltaTable
+from pyspark.sql.types import StructType
+
+from onlyonce import settings
+from onlyonce.commitlog import authorities
+from onlyonce.database.connect import Database
+from onlyonce.declare.pipeline import Delta, Output, Pipeline, Postgres, target
+from onlyonce.sinks.postgres.postgres_table import SinkTable
+
+Types = tuple[dict[str, str], dict[str, str], str]
+"""The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
+
+
+def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """What is to be compared; None where no table is there, or the sink has none."""
+    if isinstance(output.sink, Delta):
+        return _delta(pipeline, output, schema)
+    return _postgres(output, output.sink, schema) if isinstance(output.sink, Postgres) else None
+
+
+def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
+    if not DeltaTable.is_deltatable(str(path)):
+        return None
+    there = StructType.fromJson(json.loads(DeltaTable(str(path)).schema().to_json()))
+    return _simple(schema), _simple(there), str(path)
+
+
+def _simple(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def _postgres(output: Output, sink: Postgres, schema: StructType) -> Types | None:
+    try:
+        url = authorities.url_of(sink.connection)
+    except FileNotFoundError:
+        return None  # the platform was never started, so it has no table
+    table = SinkTable(Database(url), output, sink, "")
+    there = table.there()
+    return (table.wanted(schema), there, sink.table) if there else None

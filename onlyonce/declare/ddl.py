@@ -1,0 +1,78 @@
+"""The types of declared columns, looked at without a JVM: a type that Spark does not have is refused with the nearest that it has.
+
+Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes all that passes here, such as `decimal(50,2)`; the check before a run
+asks Spark itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from onlyonce.model.errors import Refused
+
+TYPES = (
+    "string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
+    "decimal", "dec", "numeric", "date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "binary", "char", "character", "varchar", "void",
+    "variant", "interval", "array", "map", "struct", "geometry", "geography",
+)  # fmt: skip
+PARTS = {"array": 1, "map": 2}
+OTHER_NAMES = {
+    "text": "string", "str": "string", "number": "double", "datetime": "timestamp", "bool": "boolean", "bytes": "binary", "list": "array",
+    "json": "variant", "float64": "double", "float32": "float", "int64": "long", "int32": "int", "uuid": "string", "object": "struct",
+}  # fmt: skip
+"""What other systems call them."""
+_TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
+
+
+def check(whose: str, parts: list[str]) -> None:
+    """Raise Refused for a column without a type, or with one that is none. `parts` are the definitions of the columns."""
+    for part in parts:
+        name, kind = _named(part)
+        if not kind:
+            raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
+        _check(f"{whose}: column {name}", kind)
+
+
+def _named(part: str) -> tuple[str, str]:
+    name, *kind = part.split(None, 1)
+    return name.strip("`"), kind[0].strip() if kind else ""
+
+
+def _check(column: str, kind: str) -> None:
+    found = _TYPE.fullmatch(kind)
+    name = found[1].lower() if found else kind
+    if found is None or name not in TYPES:
+        close = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, TYPES, n=1, cutoff=0.5)), None)
+        guess = f"did you mean {close!r}? " if close else ""
+        raise Refused(
+            f"{column} has the type {kind.strip()!r}, which Spark does not have",
+            data="nothing was read or written",
+            hint=f"{guess}There is: {', '.join(TYPES)}",
+        )
+    if found[2] == "<":
+        for inner in split(found[3]):
+            _check(column, _of_field(inner) if name == "struct" else inner)
+        if name in PARTS and len(split(found[3])) != PARTS[name]:
+            raise Refused(f"{column}: {kind.strip()!r}", hint=f"{name} has {PARTS[name]} types in its brackets")
+    elif name in (*PARTS, "struct"):
+        raise Refused(f"{column}: {kind.strip()!r} does not say of what", hint=f"write it as '{name}<…>'")
+
+
+def _of_field(part: str) -> str:
+    name, mark, kind = part.strip().partition(":")
+    return kind if mark and " " not in name.strip() else _named(part)[1]
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas; those inside <> and (), and of a comment's text, don't separate."""
+    parts, depth, current, quoted = [], 0, "", False
+    for sign in text:
+        quoted ^= sign == "'"
+        depth += 0 if quoted else (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0 and not quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += sign
+    return [p for p in (*parts, current) if p.strip()]

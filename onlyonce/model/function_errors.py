@@ -1,0 +1,74 @@
+"""An error of a user's function as three lines: where it is, the column that is missing and the nearest that is there, what to do. Pure.
+
+Who calls it: whatever calls a user's function (`outputs.results`), and what reads Spark's errors (`session.failures`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from onlyonce.model import origin
+from onlyonce.model.errors import FunctionFails, Refused
+
+_UNRESOLVED = re.compile(
+    r"\[(?:UNRESOLVED_COLUMN|FIELD_NOT_FOUND|UNRESOLVED_USING_COLUMN_FOR_JOIN)[\w.]*\][^`]*`((?:[^`]|``)+(?:`\.`[^`]+)*)`"
+)
+_PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
+_ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
+_SQLSTATE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
+_OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
+"""By the standard of SQL: a value that an expression can't take."""
+MEND = "mend the function; a retry gives the same error"
+
+
+def of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
+    """The refusal of a function that fails as it builds its plan. `columns` are those that it gets, `at` is where it begins."""
+    place, text = origin.in_python(error) or at, str(error)
+    where = f"{place}: " if place else ""
+    data = "nothing of it was written; what it owes stays in `events`"
+    missing, known = missing_column(text, list(columns))
+    if missing is None:
+        told = (text.strip().splitlines() or [""])[0][:500]
+        return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=MEND)
+    close = difflib.get_close_matches(missing, known, n=1, cutoff=0.4) or known[:1]
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return Refused(
+        f"{where}{whose} asks for the column {missing!r}, which is not there",
+        data=data,
+        hint=f"{guess}There is: {', '.join(known)}",
+    )
+
+
+def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]]:
+    """The column that an error is about, and those that were there; (None, …) where it is about no column."""
+    if found := _UNRESOLVED.search(text):
+        proposed = _PROPOSED.search(text)
+        known = (
+            [name.strip().strip("`").replace("`.`", ".") for name in proposed[1].split(", ")] if proposed else columns
+        )
+        return found[1].replace("`.`", "."), known
+    found = _ATTRIBUTE.search(text)
+    if found and difflib.get_close_matches(found[1], columns, n=1):
+        return found[1], columns
+    return None, columns
+
+
+def of_rows(text: str) -> FunctionFails | None:
+    """The error of an expression on the values of a row (a cast, a division), where Spark's text says whose line it is."""
+    place = origin.in_text(text) if "== DataFrame ==" in text and _OF_DATA.search(text) else None
+    if place is None:
+        return None
+    found = _SQLSTATE.search(text)
+    told = " ".join((found[1] if found else text.strip().splitlines()[0]).split())
+    return fails(place, told)
+
+
+def fails(place: str | None, told: str) -> FunctionFails:
+    """A function that fails on its rows."""
+    return FunctionFails(
+        f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
+        data="nothing of this batch was written; what it owes stays where it was read",
+        hint=MEND,
+    )

@@ -1,0 +1,91 @@
+"""Which record a function of the user's fails at: the batch's records are halved until the function fails with one of them alone.
+
+Only a batch that has failed is looked at, and for a bounded time: the look is worth less than the run's end. Records are halved by their ids, which
+are hashes, so some twenty looks find one of a million.
+
+Who calls it: `outputs`, when a batch fails. Errors: none of its own; where no single record is at fault the error stays as it is.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog import batches
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.errors import FunctionFails
+from onlyonce.outputs import replayed
+from onlyonce.outputs.replayed import Versions
+from onlyonce.session.failures import translate
+from onlyonce.session.names import quoted
+
+LONGEST = 120.0
+"""In seconds, how long the look may take."""
+MOST = 1_000_000
+"""Records of a batch whose ids the driver holds for the look."""
+
+
+def named(context: RunContext, root: Output, error: FunctionFails, met: list[Versions]) -> FunctionFails:
+    """The same error with the record that it fails at, and the command that shows it; `met` is the batch at work."""
+    if not met:
+        return error
+    received = run(context.database, lambda conn: batches.received(conn, context.instance, met[0].after, met[0].upto))
+    rows = replayed.kept(context.spark, context.pipeline, context.events, received).persist()
+
+    def fails(some: DataFrame) -> bool:
+        try:
+            for frame in replayed.results_of(context.pipeline, root, some).values():
+                frame.write.format("noop").mode("overwrite").save()
+        except Exception as found:
+            return isinstance(translate(found), FunctionFails)
+        return False
+
+    try:
+        record = _found(rows, fails)
+    finally:
+        rows.unpersist()
+    return error if record is None else _told(context, root, error, record)
+
+
+def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any] | None:
+    """The record with which the function fails alone; None where it needs several, or more time."""
+    until = time.monotonic() + LONGEST
+    ids = sorted(row.oo_high for row in rows.select("oo_high").distinct().limit(MOST + 1).collect())
+    if len(ids) > MOST:
+        return None
+    while len(ids) > 1:
+        if time.monotonic() > until:
+            return None
+        half = len(ids) // 2
+        ids = ids[:half] if fails(_between(rows, ids[:half])) else ids[half:]
+    alone = _between(rows, ids)
+    if not ids or not fails(alone):
+        return None
+    texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != "oo_frontier"]
+    found: dict[str, Any] = alone.select(*texts).limit(1).collect()[0].asDict()
+    return found
+
+
+def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
+    return rows.filter(F.col("oo_high").between(ids[0], ids[-1])) if ids else rows
+
+
+def _told(context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any]) -> FunctionFails:
+    pipeline, batch = context.pipeline, f"{record['oo_lineage']}/{record['oo_batch']}"
+    shown = pipeline.record_id or pipeline.columns()
+    values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
+    again = f"onlyonce replay {context.instance} {record['oo_batch']} --output {root.name}"
+    trace = shlex.join(["onlyonce", "trace", context.instance, *(str(record[name]) for name in pipeline.record_id)])
+    look = f"{trace} tells where it came from; " if pipeline.record_id else ""
+    return FunctionFails(
+        f"{error.what}; so it does with the record {values} alone, of batch {batch}",
+        data=error.data,
+        hint=f"{error.hint}. {look}{again} runs the function over its batch and writes nothing",
+    )

@@ -1,0 +1,41 @@
+"""The functions of an output over the rows of receive batches, without writing anything: to look at what they give, or at which row they fail.
+
+Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: that a window's rows are those of the
+run, which has the records of other batches too, and leaves the late ones out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.outputs import results, windowing
+from onlyonce.receive import events
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of `events` that a batch reads: (after, upto]."""
+
+    after: int
+    upto: int
+
+
+def kept(spark: SparkSession, pipeline: Pipeline, path: Path, received: Sequence[Any]) -> DataFrame:
+    """The kept records of some receive batches (rows of the query `received`)."""
+    files = [str(file) for file in events.kept_files(path, list(received))]
+    schema = events.schema(pipeline)
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def results_of(pipeline: Pipeline, root: Output, rows: DataFrame) -> dict[str, DataFrame]:
+    """What an output, and each made from it, gives of these records."""
+    windowed = rows if root.window is None else windowing.assign(rows, root.window)
+    result = results.of_pipeline(pipeline, root, windowed)
+    made = {output.name: results.made(output, result) for output in pipeline.made_from(root)}
+    return {name: results.flat(frame) for name, frame in ({root.name: result} | made).items()}

@@ -1,0 +1,54 @@
+"""An error that nobody has thought of, as an error of ours: three lines that say so and what the data is, and its traceback in a file.
+
+Who calls it: each way out of a process (`cli.shell`, `job_main`, what spark-submit runs). No errors: where the home can't be written to, the file is one
+of the system's temporary ones. Not promised: that such files go away; they are small, and named by the time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from onlyonce import extras, settings
+from onlyonce.model import origin
+from onlyonce.model.errors import OnlyonceError, Refused, Unexpected
+
+USAGE = 2
+"""How argparse and click end a command that they can't read."""
+
+
+def told(error: BaseException) -> OnlyonceError:
+    """The error itself where it is ours; else three lines, with the traceback in a file."""
+    if isinstance(error, OnlyonceError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and (missing := extras.missing(error)):
+        return missing
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    place = origin.in_python(error)
+    return Unexpected(
+        f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
+        data="nothing was committed that is not whole, and the same command again is safe",
+        hint=f"run it again; if it stays, the traceback is in {keep(error)}: report it, or look there if the line is yours",
+    )
+
+
+def exit_code(code: object) -> object:
+    """The exit code of a command that could not be read: the request is wrong."""
+    return Refused.exit_code if code == USAGE else code
+
+
+def keep(error: BaseException) -> Path:
+    """Write an error's traceback, with those of its causes, to a file below the home's logs; gives the file."""
+    text = "".join(traceback.format_exception(error))
+    name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{os.getpid()}.txt"
+    try:
+        folder = settings.home() / "logs" / "errors"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, Refused):
+        folder = Path(tempfile.mkdtemp(prefix="onlyonce-errors-"))
+    file = folder / name
+    file.write_text(text)
+    return file
