@@ -1,6 +1,6 @@
 """Exactly-once batch and stream pipelines on Airflow, Spark, PostgreSQL and Delta Lake: what a declaration imports.
 
-    from onlyonce import Delta, Files, Fixed, Output, Pipeline
+from onlyonce import Delta, Files, Fixed, Output, Pipeline
 """
 
 from onlyonce.declare.pipeline import (

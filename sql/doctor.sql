@@ -56,7 +56,7 @@ FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
 -- outputs_down --
 -- Outputs of living long runs that stand still beside the others, each with its error.
 SELECT r.pipeline, r.instance, d.key AS output, d.value AS why
-FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.down) d
+FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.failed_outputs) d
 WHERE r.state IN ('running', 'stopping') ORDER BY r.instance, d.key
 
 -- waiting_files --

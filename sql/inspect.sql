@@ -6,6 +6,7 @@ DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, o
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
     onlyonce.subscriptions, onlyonce.findings CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -33,8 +34,8 @@ COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch i
 COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
 
 CREATE VIEW onlyonce.batches AS
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state, b.run_id, b.source_from, b.source_to,
-       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate,
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch, b.state, b.run_id,
+       b.source_from AS start_offset, b.source_to AS end_offset, b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate,
        coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
                                  WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon,
        coalesce(b.lookups_spared, (SELECT sum(u.lookups_spared)::bigint FROM onlyonce_private.units u
@@ -42,22 +43,25 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, b.epoch, b.state,
        coalesce(b.false_positives, (SELECT sum(u.false_positives)::bigint FROM onlyonce_private.units u
                                     WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS false_positives,
        b.unknown_fields, b.in_time, b.late, b.written_again, b.units_removed,
-       b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after, b.system_time, b.partitions, b.mode,
-       b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at
+       b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
+       b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
+       b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at,
+       -- Deprecated: the names of 0.1, for one version.
+       b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
-COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, its frontier, what came of it.';
+COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, the event times that windows were judged by, what became of its records.';
 COMMENT ON COLUMN onlyonce.batches.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.batches.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.batches.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.batches.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.batches.batch_id IS 'Spark''s batch id; unique only with its lineage';
+COMMENT ON COLUMN onlyonce.batches.batch IS 'Spark''s batch id; unique only with its lineage';
 COMMENT ON COLUMN onlyonce.batches.epoch IS 'the driver that began or took over the batch';
 COMMENT ON COLUMN onlyonce.batches.state IS 'begun, committed';
 COMMENT ON COLUMN onlyonce.batches.run_id IS 'the run (Airflow''s run id, or one of the shell)';
-COMMENT ON COLUMN onlyonce.batches.source_from IS 'where the batch before ended';
-COMMENT ON COLUMN onlyonce.batches.source_to IS 'where this batch ends; for files also their number, first and last name';
-COMMENT ON COLUMN onlyonce.batches."in" IS 'receive: records in the input, counted when the files were accepted';
+COMMENT ON COLUMN onlyonce.batches.start_offset IS 'where the batch before ended';
+COMMENT ON COLUMN onlyonce.batches.end_offset IS 'where this batch ends; for files also their number, first and last name';
+COMMENT ON COLUMN onlyonce.batches.records_in IS 'receive: records in the input, counted when the files were accepted';
 COMMENT ON COLUMN onlyonce.batches.kept IS 'receive: records that outputs read';
 COMMENT ON COLUMN onlyonce.batches.invalid IS 'receive: records with a reason instead of values';
 COMMENT ON COLUMN onlyonce.batches.remnant IS 'receive: records from before the horizon';
@@ -69,26 +73,27 @@ COMMENT ON COLUMN onlyonce.batches.units_removed IS 'how many of its units were 
 COMMENT ON COLUMN onlyonce.batches.unknown_fields IS 'receive: kept records with fields that the declaration does not know';
 COMMENT ON COLUMN onlyonce.batches.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.batches.late IS 'output: (record, window) pairs that met a closed window';
-COMMENT ON COLUMN onlyonce.batches.tide IS 'frontier: the largest event time kept before this batch';
-COMMENT ON COLUMN onlyonce.batches.ended IS 'frontier: the tide when the input was last declared ended';
-COMMENT ON COLUMN onlyonce.batches.silent_tide IS 'frontier: the tide at the last close by silence';
-COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'frontier: the clock bound of that close';
-COMMENT ON COLUMN onlyonce.batches.tide_after IS 'receive: the tide with this batch';
+COMMENT ON COLUMN onlyonce.batches.max_event_time IS 'the largest event time kept before this batch, from which windows are judged';
+COMMENT ON COLUMN onlyonce.batches.ended_event_time IS 'the max event time when the input was last declared ended: all windows up to there are closed';
+COMMENT ON COLUMN onlyonce.batches.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
+COMMENT ON COLUMN onlyonce.batches.idle_clock IS 'the clock less idle_after at that moment: windows that end up to there are closed';
+COMMENT ON COLUMN onlyonce.batches.max_event_time_after IS 'receive: the max event time with this batch';
 COMMENT ON COLUMN onlyonce.batches.system_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
 COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began. Of receive also by_position: exactly once, each record known by its place in the source';
 COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL once more. An append has them twice, an upsert does not';
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
-COMMENT ON COLUMN onlyonce.batches.facts IS 'receive: files that could not be read when it began, with the reason';
+COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.commits AS
-SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS output, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
+SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
-       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain
+       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain,
+       coalesce(f.output, l.query) AS output -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
@@ -97,7 +102,7 @@ COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A un
 COMMENT ON COLUMN onlyonce.commits.unique_id IS 'lineage/batch/sink/partition';
 COMMENT ON COLUMN onlyonce.commits.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.commits.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.commits.output IS 'the query: receive, or the output that reads events';
+COMMENT ON COLUMN onlyonce.commits.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.commits.sink IS 'what it was written to: events, or the output';
 COMMENT ON COLUMN onlyonce.commits.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
@@ -115,11 +120,12 @@ COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of 
 COMMENT ON COLUMN onlyonce.commits.uncertain IS 'how many of its rows a webhook or BigQuery may have twice: an answer was lost, and the row was sent again when the target may have forgotten it';
 
 CREATE VIEW onlyonce.conservation AS
-SELECT p.pipeline, l.instance, l.query AS stage, b.lineage, b.batch_id AS batch,
-       b.read AS "in", b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
+       b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
            AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once'
-                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
+                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved,
+       l.query AS stage, b.read AS "in" -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
@@ -129,7 +135,7 @@ LEFT JOIN LATERAL (
 WHERE l.query = 'receive'
 UNION ALL
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late,
-       b.state = 'committed' AND (b.in_time, b.late) = (w.in_time, w.late)
+       b.state = 'committed' AND (b.in_time, b.late) = (w.in_time, w.late), l.query, NULL
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
@@ -137,13 +143,13 @@ LEFT JOIN LATERAL (
     FROM onlyonce_private.window_counts x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) w ON true
 WHERE l.query <> 'receive';
 COMMENT ON VIEW onlyonce.conservation IS
-    'Every record has one fate: receive, in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late.';
+    'Every record has one fate: receive, records_in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late.';
 COMMENT ON COLUMN onlyonce.conservation.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.conservation.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.conservation.stage IS 'receive, or the output';
+COMMENT ON COLUMN onlyonce.conservation.query IS 'receive, or the output';
 COMMENT ON COLUMN onlyonce.conservation.lineage IS 'instance/query/life';
 COMMENT ON COLUMN onlyonce.conservation.batch IS 'the batch id';
-COMMENT ON COLUMN onlyonce.conservation."in" IS 'receive: records in the input';
+COMMENT ON COLUMN onlyonce.conservation.records_in IS 'receive: records in the input';
 COMMENT ON COLUMN onlyonce.conservation.kept IS 'receive: kept';
 COMMENT ON COLUMN onlyonce.conservation.invalid IS 'receive: invalid';
 COMMENT ON COLUMN onlyonce.conservation.remnant IS 'receive: remnant';
@@ -215,7 +221,8 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
-       m.tide, m.run_id, 'data/' || m.instance || '/events' AS rows_are_in
+       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location,
+       m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
@@ -228,13 +235,14 @@ COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the h
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
 COMMENT ON COLUMN onlyonce.late.folded IS 'whether a backfill has folded them in since';
-COMMENT ON COLUMN onlyonce.late.tide IS 'the tide before the batch';
+COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before the batch';
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
-COMMENT ON COLUMN onlyonce.late.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
 
 CREATE VIEW onlyonce.invalid AS
-SELECT pipeline, instance, lineage, batch_id AS batch, invalid, facts, run_id, committed_at,
-       'data/' || instance || '/events' AS rows_are_in
+SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
+       'data/' || instance || '/events' AS location,
+       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
 COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
 COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
@@ -245,11 +253,12 @@ COMMENT ON COLUMN onlyonce.invalid.invalid IS 'how many';
 COMMENT ON COLUMN onlyonce.invalid.facts IS 'files that could not be read, with the reason';
 COMMENT ON COLUMN onlyonce.invalid.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.invalid.committed_at IS 'when the batch was committed';
-COMMENT ON COLUMN onlyonce.invalid.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+COMMENT ON COLUMN onlyonce.invalid.location IS 'the Delta table with the rows, under the platform''s home';
 
 CREATE VIEW onlyonce.remnant AS
-SELECT pipeline, instance, lineage, batch_id AS batch, remnant, run_id, committed_at,
-       'data/' || instance || '/events' AS rows_are_in
+SELECT pipeline, instance, lineage, batch, remnant, run_id, committed_at,
+       'data/' || instance || '/events' AS location,
+       'data/' || instance || '/events' AS rows_are_in -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
 COMMENT ON VIEW onlyonce.remnant IS 'Records from before the dedup horizon, by batch. `onlyonce remnant` shows the rows.';
 COMMENT ON COLUMN onlyonce.remnant.pipeline IS 'the declared pipeline';
@@ -259,11 +268,12 @@ COMMENT ON COLUMN onlyonce.remnant.batch IS 'the receive batch';
 COMMENT ON COLUMN onlyonce.remnant.remnant IS 'how many';
 COMMENT ON COLUMN onlyonce.remnant.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.remnant.committed_at IS 'when the batch was committed';
-COMMENT ON COLUMN onlyonce.remnant.rows_are_in IS 'the Delta table with the rows, under the platform''s home';
+COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, under the platform''s home';
 
 CREATE VIEW onlyonce.backfills AS
-SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.events_version, f.declaration_hash, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
+SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
+       f.in_time, f.late, f.events_version, f.declaration_hash, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
+       f.asked_by -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
@@ -272,7 +282,7 @@ COMMENT ON COLUMN onlyonce.backfills.output IS 'the output that reads events; th
 COMMENT ON COLUMN onlyonce.backfills.window_from IS 'windows that start here or later (for sessions: after widening to what has merged)';
 COMMENT ON COLUMN onlyonce.backfills.window_to IS 'and before this';
 COMMENT ON COLUMN onlyonce.backfills.state IS 'begun, committed, replaced (its driver ended; a later one did it again)';
-COMMENT ON COLUMN onlyonce.backfills.asked_by IS 'person: a backfill. late rows: the declaration asks for it (late)';
+COMMENT ON COLUMN onlyonce.backfills.triggered_by IS 'person: a backfill. late rows: the declaration asks for it (late)';
 COMMENT ON COLUMN onlyonce.backfills.run_id IS 'the run (Airflow''s run id, or one of the shell)';
 COMMENT ON COLUMN onlyonce.backfills.windows IS 'windows with rows now';
 COMMENT ON COLUMN onlyonce.backfills.rows IS 'result rows written to the output itself';
@@ -287,21 +297,22 @@ COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.closes AS
-SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide, c.ended, c.silent_tide, c.silent_clock,
-       c.epoch, c.run_id, c.begun_at, c.committed_at
+SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide AS max_event_time, c.ended AS ended_event_time,
+       c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at,
+       c.tide, c.ended, c.silent_tide, c.silent_clock -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance);
-COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or had fallen silent, so that windows closed without new data.';
+COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
 COMMENT ON COLUMN onlyonce.closes.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.closes.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.closes.lineage IS 'the receive lineage that wrote it';
 COMMENT ON COLUMN onlyonce.closes.close_no IS 'counts the closes of a lineage';
-COMMENT ON COLUMN onlyonce.closes.kind IS 'ended, silent';
+COMMENT ON COLUMN onlyonce.closes.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';
 COMMENT ON COLUMN onlyonce.closes.state IS 'begun, committed';
-COMMENT ON COLUMN onlyonce.closes.tide IS 'frontier: the tide';
-COMMENT ON COLUMN onlyonce.closes.ended IS 'frontier: the tide when the input was last declared ended';
-COMMENT ON COLUMN onlyonce.closes.silent_tide IS 'frontier: the tide at the last close by silence';
-COMMENT ON COLUMN onlyonce.closes.silent_clock IS 'frontier: the clock bound of that close';
+COMMENT ON COLUMN onlyonce.closes.max_event_time IS 'the largest event time kept so far';
+COMMENT ON COLUMN onlyonce.closes.ended_event_time IS 'the max event time when the input was last declared ended: all windows up to there are closed';
+COMMENT ON COLUMN onlyonce.closes.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
+COMMENT ON COLUMN onlyonce.closes.idle_clock IS 'the clock less idle_after at that moment: windows that end up to there are closed';
 COMMENT ON COLUMN onlyonce.closes.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
@@ -351,7 +362,8 @@ aged AS (
 SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, tide, clock_timestamp() - tide AS freshness
+       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness,
+       tide -- Deprecated: the name of 0.1, for one version.
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
@@ -365,17 +377,18 @@ COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of recei
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
 COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lag.tide IS 'the largest event time of what it has committed: its event-time watermark is this less its allowed lateness';
+COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed: its watermark is this less its allowed lateness';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 
 CREATE VIEW onlyonce.declarations AS
-SELECT p.pipeline, d.instance, d.query, d.hash, d.parts, d.first_seen_at
+SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,
+       d.hash -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.declarations d JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.declarations IS 'What each query was declared as when it ran: see declaration_hash in batches and windows.';
 COMMENT ON COLUMN onlyonce.declarations.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.declarations.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.declarations.query IS 'receive, or the output that reads events; those made from it are in its parts';
-COMMENT ON COLUMN onlyonce.declarations.hash IS 'the declaration_hash of its batches and windows';
+COMMENT ON COLUMN onlyonce.declarations.declaration_hash IS 'as in batches and windows';
 COMMENT ON COLUMN onlyonce.declarations.parts IS 'the options, and the source of the functions';
 COMMENT ON COLUMN onlyonce.declarations.first_seen_at IS 'when a driver first started under it';
 
@@ -406,18 +419,18 @@ COMMENT ON COLUMN onlyonce.releases.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inbox';
 COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
 
-CREATE VIEW onlyonce.catalog AS
+CREATE VIEW onlyonce.record_ids AS
 SELECT p.pipeline, c.instance, to_timestamp(c.bucket * 600) AS bucket_start, count(*) AS chunks,
        sum(c.id_count)::bigint AS ids, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0))::bigint AS bytes
 FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
 GROUP BY p.pipeline, c.instance, c.bucket;
-COMMENT ON VIEW onlyonce.catalog IS 'How many record ids the catalog holds, by bucket of system time. What is older is collected.';
-COMMENT ON COLUMN onlyonce.catalog.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.catalog.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.catalog.bucket_start IS 'the ten minutes of system time that begin then';
-COMMENT ON COLUMN onlyonce.catalog.chunks IS 'in how many chunks, each with a Bloom filter';
-COMMENT ON COLUMN onlyonce.catalog.ids IS 'record ids';
-COMMENT ON COLUMN onlyonce.catalog.bytes IS 'ids and filters';
+COMMENT ON VIEW onlyonce.record_ids IS 'How many record ids are remembered to know duplicates by, by bucket of system time. What is older is collected.';
+COMMENT ON COLUMN onlyonce.record_ids.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.record_ids.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.record_ids.bucket_start IS 'the ten minutes of system time that begin then';
+COMMENT ON COLUMN onlyonce.record_ids.chunks IS 'in how many chunks, each with a Bloom filter';
+COMMENT ON COLUMN onlyonce.record_ids.ids IS 'record ids';
+COMMENT ON COLUMN onlyonce.record_ids.bytes IS 'ids and filters';
 
 CREATE VIEW onlyonce.long_runs AS
 SELECT p.pipeline, r.instance, r.attempt,
@@ -425,8 +438,9 @@ SELECT p.pipeline, r.instance, r.attempt,
             WHEN r.heartbeat_at + r.lost_after > clock_timestamp()
             THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
             WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
-       r.driver, r.run_id, r.every, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
-       r.exit_code, r.why, r.down
+       r.driver, r.run_id, r.every AS poll_interval, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
+       r.exit_code, r.why AS error, r.down AS failed_outputs,
+       r.every, r.why, r.down -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
 COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
 COMMENT ON COLUMN onlyonce.long_runs.pipeline IS 'the declared pipeline';
@@ -435,7 +449,7 @@ COMMENT ON COLUMN onlyonce.long_runs.attempt IS 'counts the drivers, one after t
 COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), stopped (as asked), failed (with its exit code), lost (its heartbeat ended)';
 COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
 COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
-COMMENT ON COLUMN onlyonce.long_runs.every IS 'how long it waits between two looks for what is new';
+COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between two looks for what is new';
 COMMENT ON COLUMN onlyonce.long_runs.turns IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
 COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
@@ -443,17 +457,19 @@ COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last sign of life';
 COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';
 COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
 COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';
-COMMENT ON COLUMN onlyonce.long_runs.why IS 'the error that it ended with';
-COMMENT ON COLUMN onlyonce.long_runs.down IS 'the outputs that stand still, each with its error; the others are up';
+COMMENT ON COLUMN onlyonce.long_runs.error IS 'the error that it ended with';
+COMMENT ON COLUMN onlyonce.long_runs.failed_outputs IS 'the outputs that stand still, each with its error; the others are up';
 
 CREATE VIEW onlyonce.alerts AS
-SELECT kind, subject, what, raised_at, told_at FROM onlyonce_private.alerts;
+SELECT kind, subject, what, raised_at, told_at AS notified_at,
+       told_at -- Deprecated: the name of 0.1, for one version.
+FROM onlyonce_private.alerts;
 COMMENT ON VIEW onlyonce.alerts IS 'The causes of alerts that have not cleared. `onlyonce alerts` looks anew.';
 COMMENT ON COLUMN onlyonce.alerts.kind IS 'conservation, lag, near horizon';
 COMMENT ON COLUMN onlyonce.alerts.subject IS 'the pipeline, and the stage where there is one';
 COMMENT ON COLUMN onlyonce.alerts.what IS 'what was found when it was raised';
 COMMENT ON COLUMN onlyonce.alerts.raised_at IS 'when it was first seen';
-COMMENT ON COLUMN onlyonce.alerts.told_at IS 'when the hook was told; none while it has failed, or there is none';
+COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none while it has failed, or there is none';
 
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
@@ -480,7 +496,7 @@ COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';
 COMMENT ON COLUMN onlyonce.outbox.answered_at IS 'when its answer was recorded';
 
-CREATE VIEW onlyonce.files AS
+CREATE VIEW onlyonce.output_files AS
 SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
        CASE WHEN b.state = 'replaced' THEN 'given up' WHEN f.pane IS NULL THEN 'begun'
             WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.generation < newest.generation THEN 'replaced' ELSE 'final' END AS state,
@@ -493,28 +509,28 @@ LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.files x
     WHERE x.pane IS NOT NULL AND x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
       AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
-COMMENT ON VIEW onlyonce.files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
-COMMENT ON COLUMN onlyonce.files.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.files.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.files.output IS 'the output';
-COMMENT ON COLUMN onlyonce.files.window_start IS 'the window; none for an output without windows';
-COMMENT ON COLUMN onlyonce.files.window_end IS 'its end';
-COMMENT ON COLUMN onlyonce.files.generation IS '0: written by the stream; then one for each backfill. A window is all files of its newest generation';
-COMMENT ON COLUMN onlyonce.files.pane IS 'counts the panes of the window; none while its batch is not committed';
-COMMENT ON COLUMN onlyonce.files.shard IS 'which of the shards, from 0';
-COMMENT ON COLUMN onlyonce.files.shards IS 'how many each window has';
-COMMENT ON COLUMN onlyonce.files.state IS 'begun: its batch is not committed. waiting: for finalize. final: to be read. replaced: final, but a backfill has made the window anew. given up: of a backfill that was begun again';
-COMMENT ON COLUMN onlyonce.files.place IS 'the folder or URL; one that is neither absolute nor a URL is in the folder files of the platform';
-COMMENT ON COLUMN onlyonce.files.name IS 'the final name in that place, once it has it; in an object store the name is in the manifest''s list, and the object is the temporary';
-COMMENT ON COLUMN onlyonce.files.rows IS 'how many rows';
-COMMENT ON COLUMN onlyonce.files.bytes IS 'its size';
-COMMENT ON COLUMN onlyonce.files.checksum IS 'sha256 of its bytes, in hexadecimal';
-COMMENT ON COLUMN onlyonce.files.unique_id IS 'the unit that it was committed with';
-COMMENT ON COLUMN onlyonce.files.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
-COMMENT ON COLUMN onlyonce.files.batch IS 'the batch that wrote it';
-COMMENT ON COLUMN onlyonce.files.temporary IS 'the name under which the winning attempt wrote it';
-COMMENT ON COLUMN onlyonce.files.recorded_at IS 'when its unit committed';
-COMMENT ON COLUMN onlyonce.files.finalized_at IS 'when it got its final name';
+COMMENT ON VIEW onlyonce.output_files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
+COMMENT ON COLUMN onlyonce.output_files.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.output_files.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.output_files.output IS 'the output';
+COMMENT ON COLUMN onlyonce.output_files.window_start IS 'the window; none for an output without windows';
+COMMENT ON COLUMN onlyonce.output_files.window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.output_files.generation IS '0: written by the stream; then one for each backfill. A window is all files of its newest generation';
+COMMENT ON COLUMN onlyonce.output_files.pane IS 'counts the panes of the window; none while its batch is not committed';
+COMMENT ON COLUMN onlyonce.output_files.shard IS 'which of the shards, from 0';
+COMMENT ON COLUMN onlyonce.output_files.shards IS 'how many each window has';
+COMMENT ON COLUMN onlyonce.output_files.state IS 'begun: its batch is not committed. waiting: for finalize. final: to be read. replaced: final, but a backfill has made the window anew. given up: of a backfill that was begun again';
+COMMENT ON COLUMN onlyonce.output_files.place IS 'the folder or URL; one that is neither absolute nor a URL is in the folder files of the platform';
+COMMENT ON COLUMN onlyonce.output_files.name IS 'the final name in that place, once it has it; in an object store the name is in the manifest''s list, and the object is the temporary';
+COMMENT ON COLUMN onlyonce.output_files.rows IS 'how many rows';
+COMMENT ON COLUMN onlyonce.output_files.bytes IS 'its size';
+COMMENT ON COLUMN onlyonce.output_files.checksum IS 'sha256 of its bytes, in hexadecimal';
+COMMENT ON COLUMN onlyonce.output_files.unique_id IS 'the unit that it was committed with';
+COMMENT ON COLUMN onlyonce.output_files.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.output_files.batch IS 'the batch that wrote it';
+COMMENT ON COLUMN onlyonce.output_files.temporary IS 'the name under which the winning attempt wrote it';
+COMMENT ON COLUMN onlyonce.output_files.recorded_at IS 'when its unit committed';
+COMMENT ON COLUMN onlyonce.output_files.finalized_at IS 'when it got its final name';
 
 CREATE VIEW onlyonce.subscriptions AS
 SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
@@ -532,17 +548,61 @@ COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no 
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
 
 CREATE VIEW onlyonce.findings AS
-SELECT l.looked_at, f.finding, f."where", f.what, f.data, f.repair, f.fix
+SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix,
+       f."where" -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
 COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
 COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next look';
 COMMENT ON COLUMN onlyonce.findings.finding IS 'which kind';
-COMMENT ON COLUMN onlyonce.findings."where" IS 'the batch, lineage, file or table';
+COMMENT ON COLUMN onlyonce.findings.subject IS 'the batch, lineage, file or table';
 COMMENT ON COLUMN onlyonce.findings.what IS 'what happened';
 COMMENT ON COLUMN onlyonce.findings.data IS 'what it means for the data';
 COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
+
+-- Deprecated since 0.2, and gone with 0.3: names of views and columns that are other words now. A view that kept its name
+-- has the old columns as its last ones.
+CREATE VIEW onlyonce.catalog AS SELECT * FROM onlyonce.record_ids;
+COMMENT ON VIEW onlyonce.catalog IS 'Deprecated: the old name of record_ids.';
+CREATE VIEW onlyonce.files AS SELECT * FROM onlyonce.output_files;
+COMMENT ON VIEW onlyonce.files IS 'Deprecated: the old name of output_files.';
+COMMENT ON COLUMN onlyonce.batches.batch_id IS 'deprecated: batch';
+COMMENT ON COLUMN onlyonce.batches.source_from IS 'deprecated: start_offset';
+COMMENT ON COLUMN onlyonce.batches.source_to IS 'deprecated: end_offset';
+COMMENT ON COLUMN onlyonce.batches."in" IS 'deprecated: records_in';
+COMMENT ON COLUMN onlyonce.batches.tide IS 'deprecated: max_event_time';
+COMMENT ON COLUMN onlyonce.batches.ended IS 'deprecated: ended_event_time';
+COMMENT ON COLUMN onlyonce.batches.silent_tide IS 'deprecated: idle_event_time';
+COMMENT ON COLUMN onlyonce.batches.silent_clock IS 'deprecated: idle_clock';
+COMMENT ON COLUMN onlyonce.batches.tide_after IS 'deprecated: max_event_time_after';
+COMMENT ON COLUMN onlyonce.commits.output IS 'deprecated: query';
+COMMENT ON COLUMN onlyonce.conservation.stage IS 'deprecated: query';
+COMMENT ON COLUMN onlyonce.conservation."in" IS 'deprecated: records_in';
+COMMENT ON COLUMN onlyonce.late.tide IS 'deprecated: max_event_time';
+COMMENT ON COLUMN onlyonce.late.rows_are_in IS 'deprecated: location';
+COMMENT ON COLUMN onlyonce.invalid.rows_are_in IS 'deprecated: location';
+COMMENT ON COLUMN onlyonce.remnant.rows_are_in IS 'deprecated: location';
+COMMENT ON COLUMN onlyonce.backfills.asked_by IS 'deprecated: triggered_by';
+COMMENT ON COLUMN onlyonce.closes.tide IS 'deprecated: max_event_time';
+COMMENT ON COLUMN onlyonce.closes.ended IS 'deprecated: ended_event_time';
+COMMENT ON COLUMN onlyonce.closes.silent_tide IS 'deprecated: idle_event_time';
+COMMENT ON COLUMN onlyonce.closes.silent_clock IS 'deprecated: idle_clock';
+COMMENT ON COLUMN onlyonce.lag.tide IS 'deprecated: max_event_time';
+COMMENT ON COLUMN onlyonce.declarations.hash IS 'deprecated: declaration_hash';
+COMMENT ON COLUMN onlyonce.long_runs.every IS 'deprecated: poll_interval';
+COMMENT ON COLUMN onlyonce.long_runs.why IS 'deprecated: error';
+COMMENT ON COLUMN onlyonce.long_runs.down IS 'deprecated: failed_outputs';
+COMMENT ON COLUMN onlyonce.alerts.told_at IS 'deprecated: notified_at';
+COMMENT ON COLUMN onlyonce.findings."where" IS 'deprecated: subject';
+DO $$
+DECLARE c record;
+BEGIN
+    FOR c IN SELECT table_name, column_name FROM information_schema.columns
+             WHERE table_schema = 'onlyonce' AND table_name IN ('catalog', 'files') LOOP
+        EXECUTE format('COMMENT ON COLUMN onlyonce.%I.%I IS %L', c.table_name, c.column_name, 'deprecated, as its view');
+    END LOOP;
+END $$;
 
 DO $$
 BEGIN

@@ -1,10 +1,10 @@
 -- stages --
 -- The last life of each query that is not closed: its driver, how far it is and how far behind.
 SELECT l.instance AS pipeline, l.query AS stage, l.state, l.epoch, l.last_batch,
-       extract(epoch FROM l.last_committed_at)::float AS last_commit, extract(epoch FROM g.tide)::float AS tide,
+       extract(epoch FROM l.last_committed_at)::float AS last_commit, extract(epoch FROM g.max_event_time)::float AS max_event_time,
        extract(epoch FROM g.freshness)::float AS freshness, extract(epoch FROM g.system_lag)::float AS system_lag,
        g.batches_waiting, g.records_waiting, g.batches_begun,
-       extract(epoch FROM g.tide - d.lateness)::float AS watermark
+       extract(epoch FROM g.max_event_time - d.lateness)::float AS watermark
 FROM onlyonce.lineages l LEFT JOIN onlyonce.lag g USING (lineage)
 LEFT JOIN LATERAL (
     SELECT (x.parts->'outputs'->l.query->>'lateness')::interval AS lateness FROM onlyonce.declarations x
@@ -13,7 +13,7 @@ WHERE l.state <> 'closed' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 
 -- records --
 -- What became of all records of the committed batches.
-SELECT instance AS pipeline, query AS stage, count(*) AS batches, sum("in")::bigint AS "in", sum(kept)::bigint AS kept,
+SELECT instance AS pipeline, query AS stage, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
        sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(written_again)::bigint AS written_again
 FROM onlyonce.batches WHERE state = 'committed' GROUP BY 1, 2 ORDER BY 1, 2
@@ -36,14 +36,14 @@ SELECT l.instance AS pipeline, coalesce(sum(b.near_horizon), 0)::bigint AS near_
     WHERE query = 'receive' AND last_batch IS NOT NULL ORDER BY instance, life DESC) l
 CROSS JOIN LATERAL (
     SELECT x.near_horizon, x.lookups_spared, x.false_positives FROM onlyonce.batches x
-    WHERE x.lineage = l.lineage AND x.batch_id > l.last_batch - :n AND x.state = 'committed' OFFSET 0) b
+    WHERE x.lineage = l.lineage AND x.batch > l.last_batch - :n AND x.state = 'committed' OFFSET 0) b
 GROUP BY 1 ORDER BY 1
 
 -- catalog --
 -- What the record catalog holds: 16 bytes an id, the rest are filters.
 SELECT instance AS pipeline, sum(ids)::bigint AS ids, sum(chunks)::bigint AS chunks, sum(bytes)::bigint AS bytes,
        sum(bytes - 16 * ids)::bigint AS filter_bytes
-FROM onlyonce.catalog GROUP BY 1 ORDER BY 1
+FROM onlyonce.record_ids GROUP BY 1 ORDER BY 1
 
 -- alerts --
 -- The causes of alerts that have not cleared, by kind.

@@ -5,16 +5,16 @@ WITH receive AS (
     WHERE query = 'receive' AND (CAST(:instance AS text) IS NULL OR instance = :instance) ORDER BY instance, life DESC),
 totals AS (
     SELECT instance, count(*) FILTER (WHERE query = 'receive' AND state = 'committed') AS batches,
-           count(*) FILTER (WHERE state = 'begun') AS begun, max(committed_at) AS last_committed_at, max(tide_after) AS tide,
-           coalesce(sum("in"), 0)::bigint AS "in", coalesce(sum(kept), 0)::bigint AS kept,
+           count(*) FILTER (WHERE state = 'begun') AS begun, max(committed_at) AS last_committed_at, max(max_event_time_after) AS max_event_time,
+           coalesce(sum(records_in), 0)::bigint AS "in", coalesce(sum(kept), 0)::bigint AS kept,
            coalesce(sum(duplicate), 0)::bigint AS duplicate, coalesce(sum(invalid), 0)::bigint AS invalid,
            coalesce(sum(remnant), 0)::bigint AS remnant, coalesce(sum(late), 0)::bigint AS late,
            count(*) FILTER (WHERE query = 'receive' AND state = 'committed'
-                                  AND "in" IS DISTINCT FROM kept + invalid + remnant + duplicate) AS unbalanced
+                                  AND records_in IS DISTINCT FROM kept + invalid + remnant + duplicate) AS unbalanced
     FROM onlyonce.batches WHERE CAST(:instance AS text) IS NULL OR instance = :instance GROUP BY instance)
 SELECT receive.instance, receive.pipeline, receive.lineage, receive.life, receive.epoch, receive.last_batch,
        CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
-       totals.tide, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
+       totals.max_event_time, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
 FROM receive LEFT JOIN totals USING (instance)
 LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY totals.last_committed_at DESC NULLS LAST, receive.instance
@@ -25,16 +25,16 @@ SELECT l.instance, l.query AS stage, b.* FROM (
     SELECT DISTINCT ON (instance, query) instance, query, lineage FROM onlyonce.lineages
     WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
 CROSS JOIN LATERAL (
-    SELECT x.lineage, x.batch_id AS batch, x."in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late,
+    SELECT x.lineage, x.batch, x.records_in AS "in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late,
            x.lookups_spared, x.false_positives, x.committed_at, extract(epoch FROM x.committed_at - x.begun_at)::float AS took,
            extract(epoch FROM x.committed_at - x.system_time)::float AS lag
     FROM onlyonce.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
-    ORDER BY x.batch_id DESC LIMIT :n OFFSET 0) b
+    ORDER BY x.batch DESC LIMIT :n OFFSET 0) b
 ORDER BY l.instance, l.query = 'receive' DESC, l.query, b.batch
 
 -- broken --
 -- Of the last committed batches of each query, those that do not add up when they are compared with their units and windows.
-SELECT l.instance, c.stage, c.lineage, c.batch FROM (
+SELECT l.instance, c.query AS stage, c.lineage, c.batch FROM (
     SELECT DISTINCT ON (instance, query) instance, query, lineage, last_batch FROM onlyonce.lineages
     WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
 CROSS JOIN LATERAL (
@@ -46,13 +46,13 @@ ORDER BY l.instance, c.lineage, c.batch
 -- lag --
 -- How far each stage is behind.
 SELECT instance, stage, lineage, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
-       last_batch, last_committed_at, tide
+       last_batch, last_committed_at, max_event_time
 FROM onlyonce.lag WHERE CAST(:instance AS text) IS NULL OR instance = :instance
 ORDER BY instance, stage = 'receive' DESC, stage
 
 -- catalog --
 -- What the record catalog holds, by bucket of system time.
-SELECT instance, bucket_start, chunks, ids, bytes FROM onlyonce.catalog
+SELECT instance, bucket_start, chunks, ids, bytes FROM onlyonce.record_ids
 WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, bucket_start
 
 -- lives --
@@ -62,9 +62,9 @@ FROM onlyonce.lineages WHERE instance = :instance ORDER BY query = 'receive' DES
 
 -- batches --
 -- The batches of one life of one query below a batch, newest first.
-SELECT lineage, batch_id AS batch, state, epoch, mode, "in", kept, duplicate, invalid, remnant, in_time, late, tide_after,
+SELECT lineage, batch, state, epoch, mode, records_in AS "in", kept, duplicate, invalid, remnant, in_time, late, max_event_time_after,
        run_id, begun_at, committed_at
-FROM onlyonce.batches WHERE lineage = :lineage AND batch_id < :before ORDER BY batch_id DESC LIMIT :n
+FROM onlyonce.batches WHERE lineage = :lineage AND batch < :before ORDER BY batch DESC LIMIT :n
 
 -- windows --
 -- The windows of an output below one, newest first, each generation of it. First which ones, by what was written; then all
@@ -102,13 +102,13 @@ GROUP BY pipeline, window_start, window_end ORDER BY window_start DESC, window_e
 WITH waiting AS (
     SELECT output, coalesce(window_start, timestamptz '0001-01-01Z') AS since, window_start, window_end, generation, pane, shard, shards,
            rows, bytes, temporary, lineage, batch, recorded_at
-    FROM onlyonce.files WHERE instance = :instance AND pane IS NOT NULL AND finalized_at IS NULL)
+    FROM onlyonce.output_files WHERE instance = :instance AND pane IS NOT NULL AND finalized_at IS NULL)
 SELECT * FROM waiting WHERE (output, since, pane, shard) > (:output, :since, :pane, :shard)
 ORDER BY output, since, pane, shard LIMIT :n
 
 -- backfills --
 -- The backfills of a pipeline that began before one, newest first.
-SELECT output, window_from, window_to, state, asked_by, run_id, windows, rows, in_time, late, lineage, batch, begun_at,
+SELECT output, window_from, window_to, state, triggered_by, run_id, windows, rows, in_time, late, lineage, batch, begun_at,
        committed_at
 FROM onlyonce.backfills
 WHERE instance = :instance AND (begun_at, lineage, batch) < (:begun_at, :lineage, :batch)
@@ -116,7 +116,7 @@ ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
 
 -- batches_of_run --
 -- The last batches and backfills that a run committed or has begun.
-SELECT lineage, batch_id AS batch, state, begun_at FROM onlyonce.batches
+SELECT lineage, batch, state, begun_at FROM onlyonce.batches
 WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
 UNION ALL
 SELECT lineage, batch, state, begun_at FROM onlyonce.backfills
@@ -126,34 +126,34 @@ ORDER BY begun_at DESC, lineage, batch DESC LIMIT :n
 -- run_sums --
 -- What a run committed, by sink.
 WITH mine AS (
-    SELECT lineage, batch_id FROM onlyonce.batches
+    SELECT lineage, batch FROM onlyonce.batches
     WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
     UNION ALL
     SELECT lineage, batch FROM onlyonce.backfills
     WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
-SELECT c.instance, c.output, c.sink, c.kind, count(*) AS units, count(DISTINCT (c.lineage, c.batch)) AS batches,
+SELECT c.instance, c.query AS output, c.sink, c.kind, count(*) AS units, count(DISTINCT (c.lineage, c.batch)) AS batches,
        sum(c.rows)::bigint AS rows, min(c.committed_at) AS first, max(c.committed_at) AS last
-FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch_id)
+FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch)
 GROUP BY 1, 2, 3, 4 ORDER BY min(c.committed_at), 1, 2, 3, 4
 
 -- commits_of_run --
 -- The units that a run committed before one, newest first.
 WITH mine AS (
-    SELECT lineage, batch_id FROM onlyonce.batches
+    SELECT lineage, batch FROM onlyonce.batches
     WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
     UNION ALL
     SELECT lineage, batch FROM onlyonce.backfills
     WHERE run_id = :run_id AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline))
 SELECT c.unique_id, c.instance, c.lineage, c.batch, c.kind, c.rows, c.writes, c.epoch, c.content_hash, c.batch_state, c.committed_at
-FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch_id)
+FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch)
 WHERE (c.committed_at, c.unique_id) < (:committed_at, :unique_id)
 ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 
 -- batch --
 -- One batch, or one backfill.
-SELECT pipeline, instance, query AS stage, lineage, batch_id AS batch, state, epoch, run_id, mode, "in", kept, duplicate, invalid,
-       remnant, in_time, late, tide_after, begun_at, committed_at
-FROM onlyonce.batches WHERE lineage = :lineage AND batch_id = :batch
+SELECT pipeline, instance, query AS stage, lineage, batch, state, epoch, run_id, mode, records_in AS "in", kept, duplicate, invalid,
+       remnant, in_time, late, max_event_time_after, begun_at, committed_at
+FROM onlyonce.batches WHERE lineage = :lineage AND batch = :batch
 UNION ALL
 SELECT pipeline, instance, output, lineage, batch, state, epoch, run_id, 'backfill', NULL, NULL, NULL, NULL,
        NULL, in_time, late, NULL, begun_at, committed_at
@@ -173,5 +173,5 @@ FROM onlyonce.commits WHERE unique_id = :unique_id
 
 -- findings --
 -- What the doctor found last; one row without a finding when that was nothing.
-SELECT looked_at, extract(epoch FROM clock_timestamp() - looked_at)::float AS ago, finding, "where", what, data, repair, fix
+SELECT looked_at, extract(epoch FROM clock_timestamp() - looked_at)::float AS ago, finding, subject AS "where", what, data, repair, fix
 FROM onlyonce.findings

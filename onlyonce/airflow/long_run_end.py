@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from onlyonce.airflow import long_run_log
 from onlyonce.model.errors import CommitStateUnknown, OnlyonceError, Retryable
-from onlyonce.model.long_run import LongRun
+from onlyonce.model.run.long_run import LongRun
 
 # A pool of our own, as that of `onlyonce.airflow.open_windows`: a look at a database that is away lasts a minute.
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")

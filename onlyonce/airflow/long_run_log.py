@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onlyonce.airflow.task_environment import database_url
-from onlyonce.model.long_run import LongRun
+from onlyonce.model.run.long_run import LongRun
 
 
 def prepare() -> None:

@@ -36,7 +36,7 @@ def tell(pipeline: str, context: Any) -> None:
     if events is None:
         return  # not in a task that Airflow runs
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
-    log = importlib.import_module("onlyonce.operate.outlets")
+    log = importlib.import_module("onlyonce.operate.assets")
     with within(database_variables()):
         committed = log.committed(pipeline, context["run_id"])
     for extra in committed:

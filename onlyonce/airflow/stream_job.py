@@ -21,7 +21,7 @@ from onlyonce.airflow.spark_job import (
     refusals_are_final,
 )
 from onlyonce.airflow.task_environment import database_variables
-from onlyonce.model.long_run import LongRun, ending, on_start, on_watch, refuse_with
+from onlyonce.model.run.long_run import LongRun, ending, on_start, on_watch, refuse_with
 from onlyonce.settings import within
 
 _START_PATIENCE = 180.0

@@ -12,7 +12,7 @@ from io import BytesIO
 
 from sqlalchemy import Connection
 
-from onlyonce.statements import queries
+from onlyonce.database.statements import queries
 
 _BEGIN = b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0)
 _END = struct.pack("!h", -1)

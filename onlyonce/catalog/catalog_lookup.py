@@ -18,7 +18,7 @@ from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.lru import Cache
 from onlyonce.catalog.packed import Ids, member, unpack
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
 CACHE_BYTES = 256 * 1024 * 1024

@@ -9,8 +9,8 @@ from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
 from onlyonce.catalog.binary_copy import copy, int4, int8
-from onlyonce.commitlog.connect import ask, do
-from onlyonce.model.collecting import BUCKET
+from onlyonce.database.connect import ask, do
+from onlyonce.model.operate.collecting import BUCKET
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
 """System time is cut into buckets of ten minutes (SYSTEMS.md, 2)."""

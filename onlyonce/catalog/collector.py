@@ -15,8 +15,8 @@ from typing import Any
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do
-from onlyonce.model import collecting
+from onlyonce.database.connect import ask, do
+from onlyonce.model.operate import collecting
 
 SHORT_WAIT = "500ms"
 """How long a drop waits for running look-ups, while new ones queue behind it. They are short, so it is enough."""

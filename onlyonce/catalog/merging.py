@@ -1,7 +1,7 @@
 """The effects of merging: many small chunks of a bucket become few large ones, and the room that they took is given back.
 
 Protocol step 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
-lists the parts and then misses one lists again (`spark/catalog_lookup.py`). Which parts, `model/collecting.py` decides.
+lists the parts and then misses one lists again (`catalog_lookup`). Which parts, `model.operate.collecting` decides.
 
 Who calls it: `onlyonce.operate.collect`. Not promised: that all is merged in one call, or that room is given back now. Both go on
 where they were, whatever killed the last attempt.
@@ -18,11 +18,11 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.collector import SHORT_WAIT
-from onlyonce.commitlog.connect import ask
+from onlyonce.database.connect import ask
 from onlyonce.failpoints import passing
-from onlyonce.model import collecting
-from onlyonce.model.collecting import Part
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.operate import collecting
+from onlyonce.model.operate.collecting import Part
 
 WASTE = 1.5
 """A closed bucket's table that takes so many times what its chunks need is written anew, once it is worth it."""

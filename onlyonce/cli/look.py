@@ -39,7 +39,7 @@ def sql(
 
 
 def status(as_json: Json = False) -> None:
-    """One row for each pipeline and bounded run: last batch, tide, conservation, epoch."""
+    """One row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
     from onlyonce.commitlog import views
 
     give(read(lambda conn: views.rows(conn, "status")), as_json, empty="no pipeline has run yet")
@@ -81,9 +81,9 @@ def trace(
 ) -> None:
     """What became of one record: its fate, its unit, its windows. Exit code 1 when it was never seen."""
     from onlyonce import settings
-    from onlyonce.catalog import record_id
     from onlyonce.cli import trace as tracing
-    from onlyonce.commitlog.connect import Database
+    from onlyonce.database.connect import Database
+    from onlyonce.sources.parse import record_id
 
     known = declared(pipeline, pipelines)
     asked = record_id.asked(known, record)
@@ -96,23 +96,23 @@ def trace(
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records that met a closed window, one row for each output and window, by the stored frontiers."""
-    from onlyonce.cli import fates
+    from onlyonce.cli import records
 
-    _give_some(fates.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(records.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records without values, with the reason and the line as it came."""
-    from onlyonce.cli import fates
+    from onlyonce.cli import records
 
-    _give_some(fates.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(records.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records from before the horizon, which can't be told from duplicates."""
-    from onlyonce.cli import fates
+    from onlyonce.cli import records
 
-    _give_some(fates.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(records.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:

@@ -84,7 +84,7 @@ def stop(
     there(settings.database_url)
 
     from onlyonce.local import stopping
-    from onlyonce.local.airflow_api import AirflowApi
+    from onlyonce.local.standalone.airflow_api import AirflowApi
 
     with progress("waits for nothing") as show:
         report = stopping.stop(
@@ -169,7 +169,7 @@ def metrics(
         raise Refused("--serve and --push at once", hint="start one command for each")
     url = there(settings.reader_url)
 
-    from onlyonce.commitlog.connect import Database
+    from onlyonce.database.connect import Database
     from onlyonce.operate import metrics as figures
 
     known = figures.Figures(Database(url, "onlyonce-metrics"))
@@ -190,7 +190,7 @@ def _hold(pipeline: str, *, held: bool) -> None:
     declared(pipeline)
     there(settings.database_url)
 
-    from onlyonce.local import schedules
+    from onlyonce.local.standalone import schedules
 
     give(schedules.hold(pipeline, held=held), as_json=False)
 

@@ -103,7 +103,7 @@ def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:
     from sqlalchemy.exc import DBAPIError
 
     from onlyonce import settings
-    from onlyonce.commitlog.connect import Database, transaction
+    from onlyonce.database.connect import Database, transaction
 
     url = there(settings.reader_url)
     try:

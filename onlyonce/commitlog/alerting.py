@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do, do_many
-from onlyonce.model.alerting import Cause
+from onlyonce.database.connect import ask, do, do_many
+from onlyonce.model.operate.alerting import Cause
 
 
 def keep(connection: Connection, seen: list[Cause]) -> list[Cause]:

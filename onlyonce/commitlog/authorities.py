@@ -23,9 +23,9 @@ from sqlalchemy import Connection, text
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.connect import Database, ask, do, run, transaction
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.database.connect import Database, ask, do, run, transaction
+from onlyonce.database.migrate import migrate_authority
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import authorities, units
-from onlyonce.commitlog.connect import ask, do, do_many
 from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.batch import (
     EXACTLY_ONCE,
     Batch,

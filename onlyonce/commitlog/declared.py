@@ -1,7 +1,7 @@
 """What each query has run under: declarations in readable parts, kept once for each fingerprint.
 
-Who calls it: a starting driver (`onlyonce.session.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
-`onlyonce/model/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
+`onlyonce/model/operate/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do
 from onlyonce.commitlog.lineages import Lineage
-from onlyonce.model import plan
-from onlyonce.model.steps import Made
+from onlyonce.database.connect import ask, do
+from onlyonce.model.operate import plan
+from onlyonce.model.operate.steps import Made
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from uuid import UUID
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, targets
+from onlyonce.commitlog import authorities
 from onlyonce.commitlog.authorities import Elsewhere
-from onlyonce.commitlog.connect import ask, do, do_many
+from onlyonce.commitlog.sinks import targets
+from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.errors import Refused
 
 LOCK_WAIT = "5s"

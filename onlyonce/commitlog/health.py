@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import authorities
-from onlyonce.commitlog.connect import Database, ask, do, run
+from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.model.errors import OnlyonceError
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import Database, ask, do
+from onlyonce.database.connect import Database, ask, do
 from onlyonce.model.errors import Refused, Superseded
 
 

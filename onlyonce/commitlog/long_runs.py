@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do
+from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Superseded
-from onlyonce.model.long_run import LongRun, lost_after, refuse_beside
+from onlyonce.model.run.long_run import LongRun, lost_after, refuse_beside
 
 
 @dataclass(frozen=True)

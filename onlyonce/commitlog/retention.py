@@ -7,7 +7,7 @@
 | `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
 | `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
 | `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
-| `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/collecting.py`                 |
+| `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/operate/collecting.py`                 |
 
 Who calls it: `onlyonce.operate.collect`. The clock that decides here is the database's; nothing that must be right depends on it.
 Not promised: that the units in a Postgres sink's own database go at once. They go after the log's, when that database answers.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities
-from onlyonce.commitlog.connect import Database, ask, do, run
+from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.model.errors import OnlyonceError
 
 AT_ONCE = 500

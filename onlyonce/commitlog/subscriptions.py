@@ -13,7 +13,7 @@ from datetime import timedelta
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import ask, do
+from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask, do
 from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, UnitId
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import ask
+from onlyonce.database.connect import ask
 
 
 def rows(connection: Connection, query: str, /, **parameters: Any) -> list[dict[str, Any]]:

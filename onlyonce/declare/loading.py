@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare.named import named
-from onlyonce.declare.parts import output_parts, receive_parts
+from onlyonce.declare import target_identity
+from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
+from onlyonce.declare.resolve import named
 from onlyonce.model import record_size
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.sinks import target_identity
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -68,7 +68,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
 
 
 def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
-    """The same in readable parts, to be kept in the log and compared (`onlyonce.model.plan`)."""
+    """The same in readable parts, to be kept in the log and compared (`onlyonce.model.operate.plan`)."""
     if query == "receive":
         return receive_parts(pipeline)
     root = pipeline.output(query)

@@ -8,9 +8,9 @@ from typing import Literal
 
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.sent import Sent
-from onlyonce.model import shards as model
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
+from onlyonce.model.sinks import shards as model
 
 
 @declaration

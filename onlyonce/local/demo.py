@@ -28,11 +28,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from onlyonce import settings, tables
 from onlyonce.commitlog import views
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.local import demo_results, platform, processes
-from onlyonce.local.airflow_api import FINAL_STATES, AirflowApi
 from onlyonce.local.feed import deliver
+from onlyonce.local.standalone.airflow_api import FINAL_STATES, AirflowApi
 from onlyonce.model.errors import OnlyonceError, Retryable
 
 # Two months, so that all of it takes about two minutes on two cores. The number of files is not that of

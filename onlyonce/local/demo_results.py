@@ -17,7 +17,7 @@ from sqlalchemy import literal_column, select, table
 
 from onlyonce import settings, tables
 from onlyonce.commitlog import views
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
 from onlyonce.sinks.files.stores import folder_of
@@ -29,7 +29,7 @@ LOOK_FURTHER = (
     "audit",
     "late flights",
     "files flights",
-    'sql "select * from onlyonce.conservation order by lineage, batch"',
+    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from onlyonce.conservation order by 1, 2"',
     'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
     'sql "select * from results.flights_per_hour order by window_start limit 10"',
 )

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from onlyonce import settings
-from onlyonce.local import accounts, airflow, airflow_environment, postgres, prerequisites, processes
+from onlyonce.local import prerequisites, processes
+from onlyonce.local.database import accounts, postgres
+from onlyonce.local.standalone import airflow, airflow_environment
 from onlyonce.model.errors import Refused
 
 # Starting may include a long recovery of PostgreSQL: who comes second waits that long.
@@ -99,7 +101,7 @@ def _require_machine() -> None:
 
 
 def _migrate() -> None:
-    from onlyonce.commitlog.migrate import migrate  # only `up` needs SQLAlchemy's weight
+    from onlyonce.database.migrate import migrate  # only `up` needs SQLAlchemy's weight
 
     migrate(settings.database_url())
 

@@ -4,7 +4,7 @@ Each process carries the folder of its platform in its environment (`MARK`), and
 it starts. This, and not a list of process ids, says whom `stop` may end: ids are used again after a
 reboot, and Airflow's tasks leave their parent's process group.
 
-Who calls it: `onlyonce.local.airflow`, `onlyonce.local.platform`, and the tests.
+Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.platform`, and the tests.
 Not promised: a process that cleans its own environment cannot be found by the mark (PostgreSQL does; its
 module finds it by its data folder). Processes of other users are never touched.
 """

@@ -19,8 +19,10 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from onlyonce import settings
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.local import airflow_environment, cluster, secret_files
+from onlyonce.database.migrate import migrate
+from onlyonce.local import secret_files
+from onlyonce.local.database import cluster
+from onlyonce.local.standalone import airflow_environment
 from onlyonce.model.errors import OnlyonceError
 
 

@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import health, long_runs
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.local import schedules
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.database.connect import Database, run
+from onlyonce.local.standalone import schedules
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Retryable
 from onlyonce.model.report import Report
 

@@ -10,5 +10,5 @@
 | report    | what an entry point hands back                                                |
 
 The words are those of the glossary in README.md: record, event time, system time, watermark, window,
-pane, allowed lateness, batch, lineage, unit, epoch, generation, tide, frontier.
+pane, allowed lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).
 """

@@ -18,7 +18,7 @@ MILLI: Micros = 1000
 class Frontier:
     """What the committed batches and closes have told of event time. None of it ever moves back.
 
-    tide          the largest event time kept by committed batches
+    tide          the max event time: the largest that committed batches have kept
     ended         the tide when the input was last declared ended
     silent_tide   the tide at the last close by silence
     silent_clock  its bound: the clock then, less the idle time

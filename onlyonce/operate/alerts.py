@@ -1,6 +1,6 @@
 """Entry point: tell somebody of what is wrong, each cause once until it clears. No Spark. `onlyonce alerts`, the DAG `audit`.
 
-The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.alerting`), or the URL of a webhook,
+The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the URL of a webhook,
 which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only kept and shown.
 
 Errors: Refused for a hook that is none, Retryable when it fails: then all others were told, and the next look tells it again.
@@ -20,13 +20,13 @@ import structlog
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.commitlog import alerting, views
-from onlyonce.commitlog.connect import Database, run, transaction
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, run, transaction
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.named import named
+from onlyonce.declare.resolve import named
 from onlyonce.failpoints import passing
-from onlyonce.model.alerting import Cause, causes
 from onlyonce.model.errors import Retryable
+from onlyonce.model.operate.alerting import Cause, causes
 from onlyonce.model.report import Report
 from onlyonce.operate import audit
 

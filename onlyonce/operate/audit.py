@@ -22,10 +22,10 @@ from typing import Any
 
 import structlog
 
-from onlyonce import entry, logs, settings, tables
+from onlyonce import job_main, logs, settings, tables
 from onlyonce.catalog import collector
 from onlyonce.commitlog import views
-from onlyonce.commitlog.connect import Database, run, snapshot
+from onlyonce.database.connect import Database, run, snapshot
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
@@ -133,7 +133,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
         if waiting["seconds"] >= FILES_WAIT_SECONDS:
             yield (
                 f"{waiting['instance']}: {waiting['files']} files of output {waiting['output']} are committed since "
-                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.files"
+                f"{tables.plain(waiting['since'])} and have no final names (onlyonce finalize): onlyonce.output_files"
             )
 
 
@@ -199,7 +199,7 @@ def _never_ran(instance: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]
 def cli() -> None:
     """`python -m onlyonce.operate.audit`."""
     logs.configure(job="audit")
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

@@ -31,17 +31,19 @@ import pyarrow.compute as pc
 
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
-from onlyonce.catalog import collector, packed, record_id
-from onlyonce.commitlog import files, views
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.catalog import collector, packed
+from onlyonce.commitlog import views
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.sinks import FileSink
-from onlyonce.model.dropping import Place, written
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.shards import Winner
+from onlyonce.model.operate.dropping import Place, written
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.operate.sink_rows import Windows, in_delta, in_postgres
 from onlyonce.sinks.files import final_files
+from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows
 
 SECOND_LOOK_SECONDS = 2.0

@@ -1,6 +1,6 @@
 """Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `collect` and `onlyonce collect` do.
 
-For each pipeline and bounded run: raise its floor (`onlyonce.model.collecting` decides, without a clock), drop the
+For each pipeline and bounded run: raise its floor (`onlyonce.model.operate.collecting` decides, without a clock), drop the
 buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
 that is asked for, and sweep orphans of sharded files (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
 and run again.
@@ -18,19 +18,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from onlyonce import entry, logs, settings
+from onlyonce import job_main, logs, settings
 from onlyonce.catalog import collector, merging
 from onlyonce.commitlog import retention
-from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.failpoints import passing
-from onlyonce.model.collecting import BUCKET, horizon_buckets
 from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
-from onlyonce.operate import staged_rows
+from onlyonce.operate import archive, staged_rows
 from onlyonce.sinks.files import sweep
-from onlyonce.storage import archive, attempt_files
+from onlyonce.storage import attempt_files
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
@@ -195,7 +195,7 @@ def _time(floor: int) -> datetime | None:
 def cli() -> None:
     """`python -m onlyonce.operate.collect`."""
     logs.configure(job="collect")
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Entry point: find what is stuck, say what it means and how it is repaired, and repair what can be. No Spark to look.
 
-Asks the log, the checkpoints and the Delta tables; `onlyonce.model.diagnosis` decides. A finding counts when a second look
-a moment later has it too, so that work under way is none. Each repair is the command that the finding names, carried out
-by the same entry point, and is noted in <home>/logs/doctor.log.
+Asks the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts when a second look
+a moment later has it too, so that work under way is none. `repairs` carries out the commands that findings name.
 
 Who calls it: `onlyonce doctor`, the DAG `audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
 version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
@@ -12,31 +11,27 @@ questions.
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import structlog
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
-from onlyonce.catalog import catalog_rebuild, collector
+from onlyonce.catalog import collector
 from onlyonce.commitlog import declared, dropping, health, lineages
-from onlyonce.commitlog.connect import Database, run, snapshot, transaction
-from onlyonce.commitlog.migrate import migrate, missing
+from onlyonce.database.connect import Database, snapshot, transaction
+from onlyonce.database.migrate import missing
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.diagnosis import Evidence, findings
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.finding import Finding, half_dropped, not_migrated
+from onlyonce.model.operate.diagnosis import Evidence, findings
+from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
 from onlyonce.model.report import Report
-from onlyonce.operate import on_disk
-
-log = structlog.get_logger()
+from onlyonce.operate import disk_state, repairs
 
 GRACE_MINUTES = 2.0
 SECOND_LOOK_SECONDS = 1.0
@@ -63,20 +58,20 @@ def visit(argv: list[str]) -> Report:
     pipelines = declarations.load(asked.pipelines)
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
-    repairs: list[dict[str, Any]] = []
-    if asked.fix and any(_may(finding, asked.yes) for finding in found):
+    done: list[dict[str, Any]] = []
+    if asked.fix and any(repairs.may(finding, asked.yes) for finding in found):
         # One run may be the way out of several findings.
         due = {(finding.repair.by, finding.repair.arguments): finding for finding in reversed(found)}
-        repairs = [
-            _repaired(platform, finding, asked)
+        done = [
+            repairs.repaired(platform.database, finding, asked)
             for finding in found
-            if finding in due.values() and _may(finding, asked.yes)
+            if finding in due.values() and repairs.may(finding, asked.yes)
         ]
         found = examine(platform)
     rows = [finding.row() for finding in found]
     warnings = _keep(platform, rows)
-    facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in repairs)}
-    shown = {"findings": rows, "repairs": repairs}
+    facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in done)}
+    shown = {"findings": rows, "repairs": done}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
 
@@ -118,7 +113,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    versions = on_disk.versions()
+    versions = disk_state.versions()
     with transaction(platform.database) as connection:
         lacking = missing(connection)
         drops = [] if lacking else dropping.begun(connection)
@@ -133,9 +128,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     database, pipelines = platform.database, platform.pipelines
     with transaction(database) as connection:
         known, instances = health.queries(connection), dict(collector.instances(connection))
-    tables = on_disk.Tables()
+    tables = disk_state.Tables()
     landed = tables.landed(known, pipelines)
-    forgotten = on_disk.forgotten([*instances, *dropped], known)
+    forgotten = disk_state.forgotten([*instances, *dropped], known)
     with transaction(database) as connection:
         snapshot(connection)
         queries, begun = health.queries(connection), health.begun(connection)
@@ -144,9 +139,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         changed, waits = dict(_changed(connection, pipelines, queries)), health.waits(connection) | {"away": away}
     return Evidence(
         frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
-        on_disk.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
+        disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
-        {instance: on_disk.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
         waits,
     )  # fmt: skip
 
@@ -184,80 +179,3 @@ def _redeclared(pipelines: dict[str, Pipeline], queries: list[Any], begun: list[
         now = declarations.fingerprint(pipeline, query["query"]) if query["query"] in pipeline.queries() else None
         if now != batch["declaration_hash"]:
             yield batch["lineage"]
-
-
-def _may(finding: Finding, yes: bool) -> bool:
-    return finding.repair.by != "person" and (yes or not finding.repair.for_good)
-
-
-def _repaired(platform: Platform, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
-    """Carry out one repair, and note what came of it."""
-    try:
-        _repair(platform, finding, asked)
-        outcome = "done"
-    except OnlyonceError as error:
-        outcome = f"failed: {error}"
-    except OSError as error:
-        outcome = f"failed: {error.strerror}"
-    noted = {"finding": finding.kind, "where": finding.where, "repair": finding.repair.command, "outcome": outcome}
-    log.info("repair", **noted)
-    journal = settings.home() / "logs" / "doctor.log"
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    with journal.open("a") as lines:
-        lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **noted}) + "\n")
-    return noted
-
-
-def _repair(platform: Platform, finding: Finding, asked: argparse.Namespace) -> None:
-    by, arguments, database = finding.repair.by, finding.repair.arguments, platform.database
-    if by in ("run", "backfill", "release"):
-        _entry(by)([*arguments, *_common(asked)])
-    elif by == "lineage":
-        from onlyonce.run import lineage
-
-        lineage.new(arguments[0], yes=True)
-    elif by == "drop":
-        from onlyonce.operate import drop
-
-        drop.main([*arguments, *_files(asked)])
-    elif by == "finalize":
-        from onlyonce.sinks.files import finalize
-
-        finalize.main([*arguments, *_files(asked)])
-    elif by == "deliver":
-        from onlyonce.sinks.outbox import deliver
-
-        deliver.main([*arguments, *_files(asked)])
-    elif by == "migrate":
-        migrate(database.url)
-    elif by == "ids":
-        instance, of, bucket = arguments
-        catalog_rebuild.again(database, instance, settings.data_dir(instance) / "events", of, bucket)
-    elif by == "filter":
-        instance, *keys = arguments
-        for key in keys:
-            run(database, lambda conn, key=key: health.mend(conn, instance, key))  # type: ignore[misc]
-    else:
-        assert by == "files", by
-        for file in arguments:
-            Path(file).unlink(missing_ok=True)
-
-
-def _entry(by: str) -> Callable[[list[str]], Report]:
-    """The entry points that start Spark, which only a repair needs."""
-    from onlyonce.outputs import backfill, release
-    from onlyonce.run import stream
-
-    entries: dict[str, Callable[[list[str]], Report]] = {
-        "run": stream.main, "backfill": backfill.main, "release": release.main,
-    }  # fmt: skip
-    return entries[by]
-
-
-def _common(asked: argparse.Namespace) -> list[str]:
-    master = ["--master", asked.master] if asked.master else []
-    return [*master, *_files(asked)]
-
-
-def _files(asked: argparse.Namespace) -> list[str]:
-    return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]

@@ -23,15 +23,15 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.commitlog import authorities, dropping
-from onlyonce.commitlog import targets as log_of_targets
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.dropping import Dropped, Left
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.commitlog.sinks import targets as log_of_targets
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model.dropping import TABLES, Place, folders, other_databases, targets, written
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, targets, written
 from onlyonce.model.report import Report
 
 log = structlog.get_logger()

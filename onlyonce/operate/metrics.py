@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.commitlog.connect import Database, ask, transaction
+from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.model.errors import OnlyonceError, Refused
 
 log = structlog.get_logger()
@@ -67,9 +67,10 @@ METRICS = [
     Metric("onlyonce.epoch", "gauge", "", "stages", _one("epoch"), "The driver that may commit; counts the starts"),
     Metric("onlyonce.last_batch", "gauge", "", "stages", _one("last_batch"), "The highest committed batch id"),
     Metric("onlyonce.last_commit.time", "gauge", "s", "stages", _one("last_commit"), "When it was committed, since 1970"),
-    Metric("onlyonce.tide.time", "gauge", "s", "stages", _one("tide"), "The largest event time of what is committed"),
-    Metric("onlyonce.watermark.time", "gauge", "s", "stages", _one("watermark"), "The tide less the output's allowed lateness"),
-    Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the tide"),
+    Metric("onlyonce.max_event_time", "gauge", "s", "stages", _one("max_event_time"), "The largest event time of what is committed"),
+    Metric("onlyonce.tide.time", "gauge", "s", "stages", _one("max_event_time"), "Deprecated: the old name of onlyonce.max_event_time"),
+    Metric("onlyonce.watermark.time", "gauge", "s", "stages", _one("watermark"), "The max event time less the output's allowed lateness"),
+    Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the max event time"),
     Metric("onlyonce.system_lag", "gauge", "s", "stages", _one("system_lag"), "The age of the oldest input that waits"),
     Metric("onlyonce.batches.waiting", "gauge", "", "stages", _one("batches_waiting"), "Batches that wait for this stage"),
     Metric("onlyonce.records.waiting", "gauge", "", "stages", _one("records_waiting"), "The records in them"),

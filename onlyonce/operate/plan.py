@@ -16,17 +16,17 @@ from uuid import uuid4
 
 from onlyonce import logs, settings
 from onlyonce.commitlog import declared
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.declared import Ran
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import steps
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.plan import CONSEQUENCES, Change, Need, changes
+from onlyonce.model.operate import steps
+from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
+from onlyonce.model.operate.steps import Step
 from onlyonce.model.report import Report
-from onlyonce.model.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 

@@ -17,9 +17,9 @@ from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.model.dropping import Place
+from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 from onlyonce.storage import table_features
 
 WINDOW = ["window_start", "window_end"]

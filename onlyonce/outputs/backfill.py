@@ -16,14 +16,15 @@ from uuid import uuid4
 import structlog
 
 from onlyonce import logs, settings
-from onlyonce.commitlog import backfills, views
-from onlyonce.commitlog.connect import Database, ask, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.commitlog import views
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 
 log = structlog.get_logger()
@@ -149,9 +150,9 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> R
 def _recompute(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: argparse.Namespace
 ) -> None:
+    from onlyonce.context.run_context import RunContext
     from onlyonce.outputs import recompute as backfill
     from onlyonce.session import session
-    from onlyonce.session.run_context import RunContext
 
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
 

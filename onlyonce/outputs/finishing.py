@@ -21,17 +21,18 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import backfills, batches
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
-from onlyonce.outputs import new_life, outputs, raw_windows, results, windowing
+from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
 from onlyonce.outputs.outputs import Versions
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 
 ANY_LIFE = ""
 """Stands for a lineage that is none, where the windows of all lives are asked for."""
@@ -93,7 +94,7 @@ def _as_read(context: RunContext, query: Query, root: Output, versions: Versions
     if root.window is not None:
         rows = _in_time(root, rows)
     if query.start_from:
-        rows = new_life.without_final(context, query, root, rows)
+        rows = restart.without_final(context, query, root, rows)
     return results.applied(context, root, rows)
 
 
@@ -106,7 +107,7 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
         # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
         inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
         return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
-    kept = new_life.without(context, query, root, kept, ANY_LIFE)
+    kept = restart.without(context, query, root, kept, ANY_LIFE)
     return results.applied(context, root, kept.filter(end <= F.lit(closed)))
 
 

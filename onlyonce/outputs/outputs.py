@@ -17,17 +17,17 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
-from onlyonce.outputs import new_life, raw_windows, results, window_log, windowing
+from onlyonce.outputs import raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
-from onlyonce.storage import checkpoint, delta, staging
+from onlyonce.storage import checkpoint, delta
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _stream(context: RunContext, query: Query, root: Output, start: int) -> DataFrame:
     """An output's rows, made of what `events` has from a version on."""
-    rows = windowing.in_stream(new_life.read_from(context, start), root)
+    rows = windowing.in_stream(restart.read_from(context, start), root)
     if query.start_from:
-        rows = new_life.without_final(context, query, root, rows)
-    return new_life.not_written(context, query, root, results.applied(context, root, rows))
+        rows = restart.without_final(context, query, root, rows)
+    return restart.not_written(context, query, root, results.applied(context, root, rows))
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
@@ -100,7 +100,7 @@ def closing(context: RunContext, query: Query, root: Output, versions: Versions,
     anew = bool(query.start_from) and batch_id == 0
     rows = raw_windows.closed_by(context, root, None if anew else versions.after, versions.upto)
     if query.start_from:
-        rows = new_life.without_final(context, query, root, rows)
+        rows = restart.without_final(context, query, root, rows)
     return results.applied(context, root, rows)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import backfills
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.outputs import windowing
-from onlyonce.session.run_context import RunContext
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:

@@ -13,21 +13,20 @@ from typing import Any
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import backfills
-from onlyonce.commitlog.backfills import AskedBy, Reach, Request
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, Sliding
 from onlyonce.failpoints import passing
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.outputs import recompute_sessions, results, windowing
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.outputs import recompute_sessions, results, staging, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks.sinks import SinkWriter
-from onlyonce.storage import staging
 
 
 def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:

@@ -12,14 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.backfills import Counts, Reach
+from onlyonce.commitlog.outputs.backfills import Counts, Reach
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Micros, Session, micros
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import results, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
-from onlyonce.session.run_context import RunContext
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""
@@ -27,9 +27,7 @@ FURTHER = 4
 Windows = list[tuple[Micros, Micros]]
 
 
-def computed(
-    context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
-) -> Recomputed:
+def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame) -> Recomputed:
     """The sessions that start in the span, widened to what has merged.
 
     Raises OpenWindows when one that starts in what was asked for is still open.
@@ -44,9 +42,7 @@ def computed(
     result = _sessions(context, root, rows)
     inside = result.filter(starts_in(F.col("oo_window.start"), widened))
     closed = reach.closed_until(root)
-    wanted = result.filter(
-        starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop)))
-    )
+    wanted = result.filter(starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop))))
     last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog.backfills import Counts
-from onlyonce.model.backfill import Span
+from onlyonce.commitlog.outputs.backfills import Counts
+from onlyonce.model.outputs.backfill import Span
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ import structlog
 from deltalake import DeltaTable
 
 from onlyonce import logs, settings
-from onlyonce.commitlog import releases
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.commitlog.releases import Put, Release
+from onlyonce.commitlog.outputs import releases
+from onlyonce.commitlog.outputs.releases import Put, Release
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.model import releasing
 from onlyonce.model.errors import Refused
-from onlyonce.model.releasing import Kind, RowSet
+from onlyonce.model.outputs import releasing
+from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
 from onlyonce.sources.files.listing import packed
 from onlyonce.storage import event_rows

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
-from onlyonce.model.releasing import Kind, RowSet
+from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.outputs import results
 from onlyonce.session.names import quoted
 from onlyonce.sources.files import regular_file

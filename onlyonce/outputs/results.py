@@ -16,17 +16,17 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.sinks import Sink, later_window_wins
-from onlyonce.model.apart import first_line
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
+from onlyonce.model.run.isolation import first_line
 from onlyonce.model.units import Content
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import content, own_target
+from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 
 WINDOW = ["window_start", "window_end"]
@@ -127,11 +127,11 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     if sink is not None and later_window_wins(sink.write, sink.keys, plain.columns):
         plain = _latest(plain, sink.keys)
         groups = _groups(plain, [])
-    return Measured(plain, content.of_groups(plain.schema, groups), windows)
+    return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
 
 def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
-    return [row.asDict() for row in plain.groupBy(*by).agg(*content.aggregates(plain.schema)).collect()]
+    return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
 
 
 def _latest(plain: DataFrame, keys: tuple[str, ...]) -> DataFrame:

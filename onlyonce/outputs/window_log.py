@@ -10,13 +10,14 @@ from typing import Any
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import batches, panes
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import panes
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import raw_windows, results, windowing
 from onlyonce.receive import events
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 
 TIMES = (*results.WINDOW, "late_from", "late_to")
 

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import Frontier

@@ -4,7 +4,7 @@ The driver is told where they are, and tells the tasks that go on with them. Not
 what a batch cost. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and
 each task's attempt its files, so none ever writes where another does; the folder is gone with the attempt.
 
-Who calls it: `receive` and `arrived`, the driver for folders and the tasks for files. Errors: OSError, at which Spark tries the task again;
+Who calls it: `receive` and `exchange`, the driver for folders and the tasks for files. Errors: OSError, at which Spark tries the task again;
 Retryable for a file that is not there any more. Not promised: that nothing is left of a killed driver; the next one clears it away.
 """
 
@@ -20,14 +20,11 @@ from uuid import uuid4
 import pyarrow as pa
 
 from onlyonce.model.errors import Retryable
-from onlyonce.session.worker import Batches, Work
+from onlyonce.session.worker import GONE, Batches, Work
 
 GIVES = "target int, file string, start bigint, bytes bigint"
 """What a task tells: of each block for which partition it is and where, and the file of the lines that are left, without a target."""
 _GIVES = pa.schema([("target", pa.int32()), ("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
-
-GONE = "records on their way to their task are gone"
-"""How it is told that blocks were taken away: mostly by the driver that has taken over."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
-from onlyonce.receive.arrived import CODE
+from onlyonce.receive.exchange import CODE
 from onlyonce.sources.parse.plain_records import INSTANT
 
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])

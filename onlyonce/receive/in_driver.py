@@ -19,9 +19,10 @@ import pyarrow as pa
 import structlog
 
 from onlyonce import settings
-from onlyonce.receive import arrived
-from onlyonce.receive.arrived import Lines, Task
+from onlyonce.receive import exchange
+from onlyonce.receive.exchange import Task
 from onlyonce.sources.files import line_reader
+from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse.plain_records import Reader
 
 log = structlog.get_logger()
@@ -35,8 +36,8 @@ def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) ->
         blocks = _blocks(lines, reader)
         if blocks is None:
             return None
-        schema = arrived.record_schema(reader)
-        found = (task(arrived.share(mine, schema, at if seeded else None)) for at, mine in enumerate(blocks))
+        schema = exchange.record_schema(reader)
+        found = (task(exchange.share(mine, schema, at if seeded else None)) for at, mine in enumerate(blocks))
         return [Path(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
     except OSError as error:
         log.warning("a small batch could not be taken in by the driver; Spark's tasks try", problem=str(error))

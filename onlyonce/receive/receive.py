@@ -12,23 +12,31 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from onlyonce.catalog import catalog_rebuild
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query, drain_query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
-from onlyonce.model.collecting import edge_buckets
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.receive import arrived, at_least_once, block_files, events, in_driver, receive_task, receive_unit
-from onlyonce.receive.arrived import Lines
+from onlyonce.model.operate.collecting import edge_buckets
+from onlyonce.receive import (
+    at_least_once,
+    block_files,
+    catalog_rebuild,
+    events,
+    exchange,
+    in_driver,
+    receive_task,
+    receive_unit,
+)
 from onlyonce.receive.event_files import Stamp
 from onlyonce.session import schemas
-from onlyonce.session.query import Query, drain_query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
+from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse import plain_records
 from onlyonce.storage import checkpoint, delta, own_tables
 
@@ -164,12 +172,12 @@ def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, fold
         return small
     gives = schemas.of(receive_task.GIVES)
     with block_files.folder(context.blocks, query.driver.epoch) as place:
-        read = arrived.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        read = exchange.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
         passing("receive-lines-read")
         if batch.without_catalog:
-            found = arrived.apart(context.spark, read, task, gives)
+            found = exchange.apart(context.spark, read, task, gives)
         else:
-            found = arrived.judged(context.spark, read, partitions, task, gives)
+            found = exchange.judged(context.spark, read, partitions, task, gives)
         return [Path(row.path) for row in found.collect()] if found is not None else []
 
 

@@ -1,7 +1,7 @@
 """What a task of receive does on an executor, as a function over Arrow batches: from records to data files of `events`.
 
 It gives the paths of the files that it has written, which the driver commits (`own_tables`). Who calls it: `receive`, by
-`arrived.mapped`. Errors: those of `receive_unit`; OSError.
+`exchange.mapped`. Errors: those of `receive_unit`; OSError.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pyspark import TaskContext
 
 from onlyonce.model.frontier import Frontier
 from onlyonce.receive import receive_unit
-from onlyonce.receive.arrived import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.event_files import EventFiles, Stamp
+from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
-from onlyonce.receive.spool import Spool
+from onlyonce.receive.spill import Spill
 from onlyonce.session.worker import Batches
 
 GIVES = "path string"
@@ -37,9 +37,9 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
     """
 
     def task(parts: Parts) -> Batches:
-        with Spool() as spool:
+        with Spill() as spill:
             kept: list[Part] = []
-            verdicts = list(receive_unit.judge(work)(_deciding(parts, spool, kept)))
+            verdicts = list(receive_unit.judge(work)(_deciding(parts, spill, kept)))
             if verdicts:
                 yield _paths(written(kept, verdicts))
 
@@ -66,11 +66,11 @@ def without_catalog(stamp: Stamp, folder: Path) -> Task:
     return task
 
 
-def _deciding(parts: Parts, spool: Spool, kept: list[Part]) -> Iterator[Columns]:
+def _deciding(parts: Parts, spill: Spill, kept: list[Part]) -> Iterator[Columns]:
     """The columns that decide; the records themselves wait on disk."""
     for part in parts:
         records = records_of(part)
-        kept.append(spool.kept(part, records))
+        kept.append(spill.kept(part, records))
         time = records.column("oo_event_time").cast(pa.int64())
         yield (
             records.column(CODE), records.column("oo_high"), pc.fill_null(records.column("oo_low"), 0),

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, catalog_lookup, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import structlog
 
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.apart import ends_with
 from onlyonce.model.errors import Superseded
+from onlyonce.model.run.isolation import ends_with
 from onlyonce.outputs import outputs
 from onlyonce.outputs import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.session.failures import translate
-from onlyonce.session.run_context import RunContext
 
 log = structlog.get_logger()
 

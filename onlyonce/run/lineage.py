@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities, batches, lineages
-from onlyonce.commitlog.connect import Database, ask, run
+from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto
@@ -102,10 +102,10 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
 
 def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:
     """Rows of it are where a new life would write them once more: what is missing of it is written too, and it ends."""
+    from onlyonce.context.query import Query
+    from onlyonce.context.run_context import RunContext
     from onlyonce.outputs import finishing
     from onlyonce.session import session
-    from onlyonce.session.query import Query
-    from onlyonce.session.run_context import RunContext
 
     pipeline = declarations.one(instance.partition("@")[0])
     root = pipeline.output(query)

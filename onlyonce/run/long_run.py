@@ -1,5 +1,5 @@
 """The long-running mode: one driver that takes in what comes until it is asked to stop. Here is its place in the log; its
-queries are in `onlyonce.run.staying`.
+queries are in `onlyonce.run.continuous`.
 
 It looks for what is new at an interval. A look after which each query has got on, or had nothing to do, is a turn. Protocol
 step 13; who calls it: `onlyonce.run.stream`.
@@ -21,10 +21,10 @@ import structlog
 
 from onlyonce import settings
 from onlyonce.commitlog import long_runs
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.model.apart import first_line
+from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import OnlyonceError, Superseded
-from onlyonce.model.long_run import Stopped
+from onlyonce.model.run.isolation import first_line
+from onlyonce.model.run.long_run import Stopped
 
 log = structlog.get_logger()
 

@@ -16,18 +16,18 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.commitlog import lineages, long_runs, views
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.long_run import refuse_beside, refuse_with
 from onlyonce.model.report import Report
+from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run
 
 if TYPE_CHECKING:
-    from onlyonce.session.run_context import RunContext
+    from onlyonce.context.run_context import RunContext
 
 log = structlog.get_logger()
 
@@ -110,17 +110,17 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argp
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
     every = timedelta(seconds=asked.every)
     with long_run.held(database, instance, asked.run_id, every) as mine:
-        from onlyonce.run import staying
+        from onlyonce.run import continuous
 
         context = _context(pipeline, instance, database, asked)
-        context.between_batches, context.trigger = mine.between_batches, staying.trigger(every)
-        with staying.up(context, mine.stop, mine.tell_down) as look:
+        context.between_batches, context.trigger = mine.between_batches, continuous.trigger(every)
+        with continuous.up(context, mine.stop, mine.tell_down) as look:
             mine.turns(look, every)
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
+    from onlyonce.context.run_context import RunContext
     from onlyonce.session import session
-    from onlyonce.session.run_context import RunContext
     from onlyonce.sources.kafka.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)

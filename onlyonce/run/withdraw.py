@@ -27,8 +27,8 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities, units
-from onlyonce.commitlog.connect import ask, do
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 
 TAKEN = "withdrawn by: onlyonce lineage new"

@@ -18,6 +18,8 @@ from pyspark.sql.types import StructType
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 Item = TypeVar("Item")
+GONE = "records on their way to their task are gone"
+"""How it is told that blocks were taken away: mostly by the driver that has taken over."""
 
 
 def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:

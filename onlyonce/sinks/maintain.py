@@ -27,10 +27,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from sqlalchemy import Connection
 
-from onlyonce import entry, logs, settings
-from onlyonce.commitlog import backfills
-from onlyonce.commitlog.connect import Database, ask, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce import job_main, logs, settings
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import Database, ask, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, target, unknown
 from onlyonce.declare.windows import Session
@@ -167,7 +167,7 @@ def _dates(table: DeltaTable, closed: date | None) -> Sequence[str]:
 
 def cli() -> None:
     """`python -m onlyonce.sinks.maintain`."""
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

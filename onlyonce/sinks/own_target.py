@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, targets
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.sinks import targets
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import target_identity
 from onlyonce.declare.pipeline import Output, target
-from onlyonce.model.dropping import TABLES, Place
 from onlyonce.model.errors import Refused
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import target_identity
+from onlyonce.model.operate.dropping import TABLES, Place
 from onlyonce.storage import delta
 
 

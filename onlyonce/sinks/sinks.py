@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Delta, FileSink, Output, Sent
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 
 
 class SinkWriter(Protocol):

@@ -17,15 +17,14 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.catalog import record_id
-from onlyonce.declare.named import named
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.ranges import Custom
+from onlyonce.declare.resolve import named
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.session import worker
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Damaged, InputFile
-from onlyonce.sources.parse import fitting
+from onlyonce.sources.parse import coercion, record_id
 
 TASK = 1 << 16
 """How many records one task reads."""
@@ -64,15 +63,15 @@ def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputF
 
 
 def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -> DataFrame:
-    """The records of some ranges: `fitting.BESIDE`, and the declared columns."""
+    """The records of some ranges: `coercion.BESIDE`, and the declared columns."""
     source = pipeline.source
     assert isinstance(source, Custom)
     tasks = [(one.path, at, min(at + TASK, one.ends)) for one in ranges for at in range(one.begins, one.ends, TASK)]
     # By value: the workers need not find the module where the declarations lie.
     make = cloudpickle.dumps(factory(source))
     needed = [*pipeline.record_id, pipeline.event_time]
-    ddl = f"{fitting.BESIDE}, {pipeline.schema}"
-    wanted = fitting.declared(pipeline.schema)
+    ddl = f"{coercion.BESIDE}, {pipeline.schema}"
+    wanted = coercion.declared(pipeline.schema)
 
     def of_task(mine: tuple[str, int, int]) -> Iterator[pa.RecordBatch]:
         return _rows(cloudpickle.loads(make)(), *mine, wanted, needed, source.max_record_bytes)
@@ -122,13 +121,13 @@ def _news(source: Custom, known: Mapping[str, Known]) -> dict[str, tuple[int, in
 def _rows(
     reader: Reader, part: str, start: int, end: int, wanted: pa.Schema, needed: list[str], most: int
 ) -> Iterator[pa.RecordBatch]:
-    place, at = fitting.Place(f"record %s of part {part}", record_id.of_file(part), most), start
+    place, at = coercion.Place(f"record %s of part {part}", record_id.of_file(part), most), start
     try:
         for batch in reader.read(part, start, end):
             there = batch.schema.names
-            fitting.check_names(there, needed)
+            coercion.check_names(there, needed)
             for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
-                yield from fitting.fit(one, there, wanted, place, at)
+                yield from coercion.fit(one, there, wanted, place, at)
                 at += one.num_rows
     except Damaged as error:
         raise Refused(

@@ -20,16 +20,16 @@ from uuid import uuid4
 
 import structlog
 
-from onlyonce import entry, logs, settings
+from onlyonce import job_main, logs, settings
 from onlyonce.commitlog import subscriptions
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, PubSub
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.landing import Flow, Message, line
 from onlyonce.model.report import Report
+from onlyonce.model.sources.landing import Flow, Message, line
 from onlyonce.sources.pubsub import Facts, Subscription, TooLarge
 from onlyonce.storage.durable import sync
 
@@ -192,7 +192,7 @@ def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, wai
 
 def cli() -> None:
     """`python -m onlyonce.sources.land`."""
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

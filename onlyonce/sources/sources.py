@@ -17,11 +17,11 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.receive.arrived import Lines
 from onlyonce.sources import registry
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Inbox
 from onlyonce.sources.kafka.source_kafka import Bounds, topic_of
+from onlyonce.sources.lines import Lines
 
 
 class Cut(Protocol):

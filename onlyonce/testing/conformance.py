@@ -24,11 +24,11 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
 from onlyonce.declare.starts import EARLIEST
 from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.receive import arrived, block_files
+from onlyonce.receive import block_files, exchange
 from onlyonce.session.failures import translate
+from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Listed
-from onlyonce.sources.news import Inbox
 
 Rows = Counter[tuple[str, int, str | None]]
 """(id, hash of the content, why it is invalid)."""
@@ -129,7 +129,7 @@ def _rows(
     bad = source_files.unreadable(pipeline, listed.files)
     lines, count = source_files.lines(spark, pipeline, listed.files, bad)
     with block_files.folder(scratch / "blocks", NOBODY.epoch) as folder:
-        rows = _as_rows(arrived.rows(spark, lines, pipeline, now, folder))
+        rows = _as_rows(exchange.rows(spark, lines, pipeline, now, folder))
     if rows.total() != count:
         problems.append(
             f"batch {listed.batch_no} has {rows.total()} records, and {count} were counted when it was listed"

@@ -12,8 +12,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.local import platform
-from onlyonce.local.airflow_api import AirflowApi
 from onlyonce.local.feed.deliver import feed
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from tests.support.platform import free_port
 
 RECORDS = 2_000

@@ -17,8 +17,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.local import processes
-from onlyonce.local.airflow_api import AirflowApi
 from onlyonce.local.feed.deliver import feed
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from tests import oracle
 from tests.support.platform import Platform, multiset
 
@@ -149,7 +149,7 @@ def test_a_run_by_hand_takes_the_windows_of_its_form(api: AirflowApi, platform: 
 
 def test_the_files_of_stream_and_backfill_are_final(api: AirflowApi, platform: Platform, runs: dict[str, str]) -> None:
     """By a task of their own, after the stream's and the backfill's; none waits, and each is where the log says."""
-    there = platform.sql("SELECT state, place, name FROM onlyonce.files WHERE output = 'carrier_files'")
+    there = platform.sql("SELECT state, place, name FROM onlyonce.output_files WHERE output = 'carrier_files'")
     assert {"final", "replaced"} == set(there["state"])
     assert all(
         (settings.files_dir() / place / name).is_file() for place, name in zip(there.place, there.name, strict=True)

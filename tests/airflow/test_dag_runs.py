@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.local import processes
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 from tests.airflow.conftest import RECORDS
 from tests.support.platform import multiset

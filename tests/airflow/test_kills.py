@@ -23,7 +23,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.local import platform as local
 from onlyonce.local import processes
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from tests import oracle
 from tests.fault import ledger
 from tests.spark.test_reference import KEYS, cut, plain
@@ -149,10 +149,10 @@ def hold(*roots: psutil.Process) -> Tree:
 def begun(platform: Platform) -> Begun:
     """Each batch of the pipeline with its state and who had it last."""
     rows = platform.sql(
-        "SELECT lineage, batch_id, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches "
+        "SELECT lineage, batch, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches "
         f"WHERE instance = '{PIPELINE}'"
     )
-    return {(r.lineage, r.batch_id): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
+    return {(r.lineage, r.batch): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
 
 
 def finished(api: AirflowApi, run: str) -> None:

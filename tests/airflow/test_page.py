@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_api import AirflowApi
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.local import schedules
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone import schedules
+from onlyonce.local.standalone.airflow_api import AirflowApi
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -19,8 +19,8 @@ from onlyonce.catalog import bloom, catalog_lookup, collector, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.connect import Database, do, run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database, do, run
 from onlyonce.model.batch import Plan
 from onlyonce.receive import receive_unit
 

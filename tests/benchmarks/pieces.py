@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.receive import arrived, events, receive
-from onlyonce.receive.arrived import Lines
+from onlyonce.receive import events, exchange, receive
 from onlyonce.session import schemas
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.files.line_reader import Range
+from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import plain_records
 from tests.benchmarks.deliveries import SCHEMA
 from tests.benchmarks.ways import Ours
@@ -44,11 +44,11 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
     lines, partitions = Lines(ranges, None), batch.plan.partitions
 
     def read() -> DataFrame:
-        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(arrived.LINE))
+        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(LINE))
 
-    def read_whole() -> arrived.Read:
+    def read_whole() -> exchange.Read:
         reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
-        return arrived.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
+        return exchange.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> list[Path]:
         return receive._written(context, query, batch, lines, home / "pieces_ours")

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog import batches, lineages
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare.pipeline import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
 from onlyonce.model.batch import Outcome
 from onlyonce.outputs import results
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 from tests.contract.conftest import plan_of
 from tests.support.platform import Platform

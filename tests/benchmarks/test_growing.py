@@ -16,9 +16,9 @@ from rich.table import Table
 
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Growing
-from onlyonce.receive import arrived, block_files
+from onlyonce.receive import block_files, exchange
+from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
-from onlyonce.sources.news import Inbox
 from onlyonce.sources.parse import plain_records
 from tests.benchmarks import measure
 from tests.support.platform import Platform, Server
@@ -89,7 +89,7 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
         now = datetime.now(UTC)
         reader = plain_records.reader(pipeline, now, 1)
         with block_files.folder(scratch / "blocks", 1) as folder:
-            arrived.read(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
+            exchange.read(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
         told.append(count)
 
     _drain(source_files.stream(spark, registry, 0), scratch / "checkpoint", batch)

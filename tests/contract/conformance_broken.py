@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg2
 
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, transaction
+from onlyonce.database.connect import Database, transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
 from tests.contract.conformance import Row, Rows, multiset

@@ -16,7 +16,7 @@ from sqlalchemy import RootTransaction
 from tenacity import wait_none
 
 from onlyonce import failpoints
-from onlyonce.commitlog import connect
+from onlyonce.database import connect
 from onlyonce.model.errors import OnlyonceError
 from tests.contract.conftest import Log
 

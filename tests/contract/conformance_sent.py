@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from onlyonce import settings
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery, CustomSink, Output, Sent, Webhook
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.units import UnitId

@@ -17,9 +17,10 @@ from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
-from onlyonce.commitlog import batches, files
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Postgres
 from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.units import UnitId
@@ -147,7 +148,7 @@ class PostgresAppend(OfLog):
             f"CREATE OR REPLACE FUNCTION results.fail() RETURNS trigger LANGUAGE plpgsql AS $${fail}$$; {first}"
         )
         # The product waits a minute for a database without room; here it need not.
-        with mock.patch("onlyonce.commitlog.connect.PATIENCE_SECONDS", 0.0):
+        with mock.patch("onlyonce.database.connect.PATIENCE_SECONDS", 0.0):
             yield
         self.log.rows(then)
 

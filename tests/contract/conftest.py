@@ -13,9 +13,9 @@ import psycopg2
 import pytest
 
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, forget_connections, run
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import Database, forget_connections, run
+from onlyonce.database.migrate import migrate
 from onlyonce.model.batch import Plan
 from tests.support.platform import Server
 

@@ -16,9 +16,9 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Sent
 from onlyonce.model.units import UnitId
 from onlyonce.settings import ROOT

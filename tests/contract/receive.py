@@ -14,10 +14,10 @@ import numpy as np
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
-from onlyonce.model.collecting import edge_buckets
+from onlyonce.model.operate.collecting import edge_buckets
 from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES, Record, columns

@@ -13,8 +13,8 @@ import pytest
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.packed import Ids
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.receive import receive_unit
 from tests.contract.conftest import Log
 

@@ -14,9 +14,10 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog import batches, files
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import run
 from onlyonce.declare.sinks import FileSink
 from onlyonce.model.batch import Outcome, to_micros
 from onlyonce.model.units import UnitId

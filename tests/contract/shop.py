@@ -19,15 +19,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
-from onlyonce.catalog.record_id import of_values
 from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.connect import forget_connections, run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import forget_connections, run
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Content, UnitId
 from onlyonce.receive import receive_unit
+from onlyonce.sources.parse.record_id import of_values
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES
 

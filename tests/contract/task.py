@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 
-from onlyonce.commitlog.connect import Database
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION

@@ -15,10 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
-from onlyonce.operate import collect
-from onlyonce.storage import archive
+from onlyonce.operate import archive, collect
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.platform import ROOT

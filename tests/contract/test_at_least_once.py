@@ -15,15 +15,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.catalog import catalog_lookup, catalog_rebuild
+from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan, to_time
-from onlyonce.model.collecting import BUCKET
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.operate.collecting import BUCKET
 from onlyonce.model.units import Counts, UnitId
+from onlyonce.receive import catalog_rebuild
 from tests.contract.conftest import Log, plan_of
 from tests.support.shop import SHOP
 
@@ -124,7 +125,9 @@ def test_a_batch_is_committed_without_a_unit_and_conserved_by_its_own_counts(log
     loose.end(second, 2, largest=20)
 
     assert second.frontier.tide == 50
-    told = log.rows('SELECT kept, invalid, duplicate, mode, tide_after, "in" FROM onlyonce.batches ORDER BY batch_id')
+    told = log.rows(
+        "SELECT kept, invalid, duplicate, mode, max_event_time_after, records_in FROM onlyonce.batches ORDER BY batch"
+    )
     assert told == [(3, 1, 0, "at_least_once", to_time(50), 4), (2, 1, 0, "at_least_once", to_time(50), 3)]
     assert log.rows("SELECT conserved FROM onlyonce.conservation") == [(True,), (True,)]
     assert log.rows("SELECT count(*) FROM onlyonce_private.units") == [(0,)]

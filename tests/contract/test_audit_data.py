@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.cli import app
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sent import BigQuery, Webhook

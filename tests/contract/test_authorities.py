@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import authorities, backfills, batches, connect, units
-from onlyonce.commitlog.backfills import Request
-from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.commitlog import authorities, batches, units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model.backfill import Span
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.database import connect
+from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import DatabaseAway, OnlyonceError, Refused, Superseded
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.operate import collect, doctor, drop
 from onlyonce.run import lineage

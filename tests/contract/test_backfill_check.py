@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.commitlog import connect
+from onlyonce.database import connect
 from onlyonce.declare import loading as declarations
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import Retryable
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import backfill
 from tests.contract.conftest import Log
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import backfills, batches, units
-from onlyonce.commitlog.backfills import Request
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model import backfill as model
-from onlyonce.model.backfill import Span
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable, Superseded
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log, plan_of
 

@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
-from onlyonce.local import accounts
+from onlyonce.local.database import accounts
 from onlyonce.operate import audit_data, doctor
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from onlyonce.commitlog import batches, lineages, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
 from onlyonce.model.frontier import Frontier
@@ -78,7 +78,7 @@ def test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed(lo
     assert second.frontier == first.frontier == Frontier(tide=to_micros(NOON))
     assert second.gc_floor == first.gc_floor
     assert (first.replayed, second.replayed) == (False, True)
-    assert log.rows("SELECT epoch FROM onlyonce.batches WHERE batch_id = 1") == [(newer.epoch,)]
+    assert log.rows("SELECT epoch FROM onlyonce.batches WHERE batch = 1") == [(newer.epoch,)]
 
 
 def test_a_replay_of_other_offsets_is_refused_and_changes_nothing(log: Log, driver: Driver) -> None:
@@ -184,7 +184,7 @@ def test_the_end_of_a_batch_refuses_a_tide_that_moves_back(log: Log, driver: Dri
     with pytest.raises(IntegrityError, match="batches_tide_never_moves_back"):
         end(log, driver, batch, replace(DONE, tide_after=NOON - HOUR))
 
-    assert log.rows("SELECT state FROM onlyonce.batches WHERE batch_id = 1") == [("begun",)]
+    assert log.rows("SELECT state FROM onlyonce.batches WHERE batch = 1") == [("begun",)]
 
 
 def test_receive_ends_with_the_sums_of_its_units(log: Log, driver: Driver) -> None:
@@ -197,7 +197,7 @@ def test_receive_ends_with_the_sums_of_its_units(log: Log, driver: Driver) -> No
 
     assert total == {"kept": 5, "invalid": 1, "remnant": 0, "duplicate": 4, "unknown_fields": 1}
     assert log.rows(
-        'SELECT "in", kept, invalid, remnant, duplicate, conserved FROM onlyonce.conservation WHERE batch = 1'
+        "SELECT records_in, kept, invalid, remnant, duplicate, conserved FROM onlyonce.conservation WHERE batch = 1"
     ) == [(10, 5, 1, 0, 4, True)]
     assert frontier(log).tide == to_micros(NOON)
 
@@ -341,7 +341,7 @@ def test_conservation_is_false_where_the_log_does_not_add_up(log: Log, driver: D
     counts = [{"window_start": NOON, "window_end": NOON + HOUR, "in_time": 1, "late": 1}]
     run(log.database, lambda conn: batches.count_windows(conn, made, "per_shop", counts))
     end(log, output, made, Outcome(in_time=1, late=1))
-    conserved = "SELECT stage, conserved FROM onlyonce.conservation"
+    conserved = "SELECT query, conserved FROM onlyonce.conservation"
     before = log.multiset(conserved)
     log.rows("UPDATE onlyonce_private.units SET kept = kept + 1 WHERE partition = 0")
     log.rows("UPDATE onlyonce_private.window_counts SET late = 0")

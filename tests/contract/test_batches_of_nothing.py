@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from onlyonce.commitlog import batches, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.model.frontier import Frontier

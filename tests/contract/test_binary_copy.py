@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from tests.contract.conftest import Log
 
 BUCKET = 3_000_000

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from onlyonce.catalog import bloom, catalog_lookup, collector, merging
-from onlyonce.commitlog.connect import run
-from onlyonce.model import collecting
+from onlyonce.database.connect import run
+from onlyonce.database.statements import queries
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.operate import collecting
 from onlyonce.operate import collect
-from onlyonce.statements import queries
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform

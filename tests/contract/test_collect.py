@@ -15,8 +15,8 @@ from onlyonce.catalog import bloom, catalog_lookup, collector
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.packed import Ids, pack
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report

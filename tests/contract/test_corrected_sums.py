@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused

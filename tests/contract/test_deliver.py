@@ -14,8 +14,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import outbox, retention
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import retention
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused, Retryable, Superseded
 from onlyonce.sinks.outbox import deliver

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sinks.outbox import bigquery

@@ -24,9 +24,9 @@ from onlyonce.catalog import merging
 from onlyonce.catalog.merging import Crowd
 from onlyonce.cli import app
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, forget_connections, run
+from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.declare import loading as declarations
-from onlyonce.operate import doctor, on_disk
+from onlyonce.operate import disk_state, doctor, repairs
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
@@ -115,7 +115,7 @@ def test_what_only_the_first_look_sees_is_no_finding(shop: Shop, monkeypatch: py
 
 def test_what_is_found_is_in_the_view_until_the_next_look(shop: Shop) -> None:
     """The same rows as in the report, whatever their number; before the first look there is no row."""
-    view = 'SELECT finding, "where", what, data, repair, fix FROM onlyonce.findings'
+    view = "SELECT finding, subject, what, data, repair, fix FROM onlyonce.findings"
     resting(shop)
     assert shop.log.rows(view) == []
     name = shop.output("balance", upto="units")
@@ -414,7 +414,7 @@ def repaired_only(kind: str) -> list[str]:
     platform = doctor.Platform(Database(settings.database_url()), declarations.load(), 0)
     for finding in doctor.examine(platform):
         if finding.kind == kind:
-            doctor._repair(platform, finding, doctor.arguments([]))
+            repairs.carry_out(platform.database, finding, doctor.arguments([]))
     return [finding.kind for finding in doctor.examine(platform)]
 
 
@@ -504,7 +504,7 @@ def test_jars_that_do_not_fit_the_packages_are_found(
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    monkeypatch.setattr(on_disk, "JARS", folder)
+    monkeypatch.setattr(disk_state, "JARS", folder)
 
     found = only(examined())
 

@@ -15,8 +15,9 @@ import pytest
 import structlog
 
 from onlyonce import settings
-from onlyonce.commitlog import long_runs, outbox, subscriptions
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import long_runs, subscriptions
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
 from onlyonce.sinks.outbox import deliver

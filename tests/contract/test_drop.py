@@ -21,12 +21,12 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.cli import app
 from onlyonce.commitlog import declared, lineages
-from onlyonce.commitlog.connect import run
-from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.database.migrate import migrate_authority
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.operate import doctor, drop
-from onlyonce.session.run_context import RunContext
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
 from tests.support.platform import ROOT

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.connect import ENGINES, Database, ask, run, transaction
 from onlyonce.commitlog.lineages import Driver, Lineage
-from onlyonce.commitlog.migrate import migrate_authority
+from onlyonce.database.connect import ENGINES, Database, ask, run, transaction
+from onlyonce.database.migrate import migrate_authority
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
 from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce import failpoints
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.sinks import FileSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.sinks.files import files_unit, finalize, sweep
@@ -41,7 +41,7 @@ def test_each_window_has_all_its_shards_and_each_row_is_in_one(shop: Shards) -> 
     assert shop.names() == [name_of(minute, shard) for minute in (0, 1) for shard in range(4)]
     assert shop.lines() == wanted(*ALL)
     assert shop.pending() == []
-    assert shop.log.multiset("SELECT state FROM onlyonce.files") == Counter({("final",): 8})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("final",): 8})
 
 
 def test_the_log_has_what_is_in_the_files(shop: Shards) -> None:
@@ -51,7 +51,7 @@ def test_the_log_has_what_is_in_the_files(shop: Shards) -> None:
     shop.batch(0, ALL)
     finalize.main([])
 
-    for name, rows, size, checksum in shop.log.rows("SELECT name, rows, bytes, checksum FROM onlyonce.files"):
+    for name, rows, size, checksum in shop.log.rows("SELECT name, rows, bytes, checksum FROM onlyonce.output_files"):
         content = (shop.folder / name).read_bytes()
         assert (len(content.splitlines()), len(content), hashlib.sha256(content).hexdigest()) == (rows, size, checksum)
 
@@ -77,19 +77,19 @@ def test_a_batch_that_is_not_committed_gets_no_final_names(shop: Shards) -> None
 
     assert finalize.main([]).facts == {"files": 0}
     assert shop.names() == []
-    assert shop.log.multiset("SELECT state FROM onlyonce.files") == Counter({("begun",): 4})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("begun",): 4})
 
 
 def test_a_replay_keeps_the_winners_and_leaves_nothing_behind(shop: Shards) -> None:
     """The second attempt finds its unit, writes nothing, and agrees."""
     shop.begin()
     first = [shop.task(0, partition, ALL) for partition in range(2)]
-    there, pending = shop.log.multiset("SELECT temporary FROM onlyonce.files"), shop.pending()
+    there, pending = shop.log.multiset("SELECT temporary FROM onlyonce.output_files"), shop.pending()
 
     again = [shop.task(0, partition, ALL, attempt=1) for partition in range(2)]
 
     assert (first, again) == ([4, 4], [0, 0])
-    assert shop.log.multiset("SELECT temporary FROM onlyonce.files") == there
+    assert shop.log.multiset("SELECT temporary FROM onlyonce.output_files") == there
     assert shop.pending() == pending
 
 
@@ -106,7 +106,9 @@ def test_of_twins_one_counts_and_the_other_takes_its_files_away(shop: Shards, mo
     monkeypatch.setattr(files_unit, "_record", twin_first)
 
     assert shop.task(0, 0, ALL) == 0
-    assert Counter(shop.pending()) == Counter(t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.files"))
+    assert Counter(shop.pending()) == Counter(
+        t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.output_files")
+    )
 
 
 def test_a_replay_that_means_other_rows_stops(shop: Shards) -> None:
@@ -142,7 +144,7 @@ def test_a_lost_answer_is_settled_by_the_log(shop: Shards, monkeypatch: pytest.M
         monkeypatch.setattr(files_unit, "_record", record)
         assert shop.task(0, 0, ALL, attempt=1) == 4
 
-    winners = {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.files WHERE unique_id LIKE '%%/0'")}
+    winners = {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.output_files WHERE unique_id LIKE '%%/0'")}
     assert len(winners) == 4
     assert winners <= set(shop.pending())
 
@@ -154,7 +156,7 @@ def test_an_older_driver_records_nothing(shop: Shards) -> None:
     with pytest.raises(Superseded):
         shop.task(0, 0, ALL)
 
-    assert shop.log.rows("SELECT * FROM onlyonce.files") == []
+    assert shop.log.rows("SELECT * FROM onlyonce.output_files") == []
 
 
 def test_a_writer_that_fails_leaves_nothing(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +176,7 @@ def test_a_second_batch_of_a_window_makes_its_next_pane(shop: Shards) -> None:
     finalize.main([])
 
     assert shop.lines() == wanted(*sales(5), *sales(1, minute=1))
-    panes = shop.log.multiset("SELECT window_start, pane, count(*) FROM onlyonce.files GROUP BY 1, 2")
+    panes = shop.log.multiset("SELECT window_start, pane, count(*) FROM onlyonce.output_files GROUP BY 1, 2")
     assert sorted((pane, files) for _, pane, files in panes) == [(0, 4), (0, 4), (1, 4)]
 
 
@@ -198,7 +200,7 @@ def test_two_finalizers_at_once_make_one_result(shop: Shards, tmp_path: Path) ->
     assert shop.lines() == wanted(*[row for number in range(6) for row in sales(6, minute=number)])
     assert len(shop.names()) == 24
     assert shop.pending() == []
-    assert shop.log.multiset("SELECT state FROM onlyonce.files") == Counter({("final",): 24})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("final",): 24})
 
 
 def test_a_kill_between_any_two_renames_does_not_show(shop: Shards, tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_a_kill_between_any_two_renames_does_not_show(shop: Shards, tmp_path: Pa
         assert shop.names() == [name_of(minute, shard) for minute in range(number + 1) for shard in range(4)]
         assert shop.lines() == wanted(*written)
         assert shop.pending() == []
-    assert shop.log.multiset("SELECT state FROM onlyonce.files") == Counter({("final",): 20})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("final",): 20})
 
 
 def finalizing(folder: Path, *point: object) -> int:
@@ -271,12 +273,14 @@ def test_a_taken_name_with_other_content_is_an_error_and_stays(shop: Shards) -> 
 def test_a_temporary_that_is_missing_is_an_error(shop: Shards) -> None:
     """Neither name is there: rows that the log vouches for are gone, and finalize says so."""
     shop.batch(0, ALL)
-    ((temporary,),) = shop.log.rows("SELECT temporary FROM onlyonce.files ORDER BY rows DESC LIMIT 1")
+    ((temporary,),) = shop.log.rows("SELECT temporary FROM onlyonce.output_files ORDER BY rows DESC LIMIT 1")
     (shop.folder / ".pending" / temporary).unlink()
 
     with pytest.raises(InvariantBroken, match="is not there"):
         finalize.main([])
-    assert shop.log.multiset("SELECT state FROM onlyonce.files WHERE state <> 'final'") == Counter({("waiting",): 4})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files WHERE state <> 'final'") == Counter(
+        {("waiting",): 4}
+    )
 
 
 def test_a_temporary_that_was_changed_is_an_error(shop: Shards) -> None:
@@ -341,7 +345,7 @@ def test_the_sweep_removes_what_nobody_can_want_and_nothing_else(shop: Shards) -
     assert swept(shop, hours=0) == orphans - first  # fenced by a newer driver
 
     there = set(shop.pending()) - {"notes.txt", other}
-    assert there == {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.files")}
+    assert there == {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.output_files")}
     assert {"notes.txt", other} <= set(shop.pending())
 
 

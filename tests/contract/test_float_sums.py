@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log
 

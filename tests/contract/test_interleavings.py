@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import Database, ask, transaction
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database, ask, transaction
 from onlyonce.model.units import Content, UnitId, compare
 from tests.contract.conftest import Log
 from tests.fault import ledger

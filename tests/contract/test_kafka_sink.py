@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.delivery import Row
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
+from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox import kafka
 from tests.contract import conformance
 from tests.contract.conformance import make_rows

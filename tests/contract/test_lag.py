@@ -10,8 +10,8 @@ import pytest
 
 from onlyonce.cli import look
 from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver, close_instance, set_state
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from tests.contract.conftest import Log, plan_of
 

@@ -18,11 +18,11 @@ import pytest
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.commitlog import subscriptions
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.local.feed import deliver, publish
 from onlyonce.model.errors import Refused
-from onlyonce.model.landing import NO_OBJECT, Flow, Message
 from onlyonce.model.report import Report
+from onlyonce.model.sources.landing import NO_OBJECT, Flow, Message
 from onlyonce.sources import land, pubsub
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive

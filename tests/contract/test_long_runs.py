@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog import lineages, long_runs, views
-from onlyonce.commitlog.connect import Database, forget_connections, run, transaction
 from onlyonce.commitlog.long_runs import Taken
+from onlyonce.database.connect import Database, forget_connections, run, transaction
 from onlyonce.model.errors import OnlyonceError, Refused, Superseded
-from onlyonce.model.long_run import Stopped
+from onlyonce.model.run.long_run import Stopped
 from onlyonce.run import long_run
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
@@ -42,7 +42,7 @@ def take(log: Log, driver: str = "m:1:a", beat: timedelta = LONG) -> Taken:
 
 def states(log: Log) -> list[tuple[Any, ...]]:
     """What the view tells."""
-    return log.rows("SELECT attempt, state, driver, turns, exit_code, why FROM onlyonce.long_runs")
+    return log.rows("SELECT attempt, state, driver, turns, exit_code, error FROM onlyonce.long_runs")
 
 
 def test_of_drivers_that_start_at_the_same_instant_one_takes_the_place(log: Log) -> None:

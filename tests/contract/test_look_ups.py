@@ -30,7 +30,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Receive:
 def counted(stream: Receive) -> list[tuple[int | None, int | None]]:
     """(spared, false positives) of each batch, as people read it."""
     return [tuple(row) for row in stream.log.rows(
-        "SELECT lookups_spared, false_positives FROM onlyonce.batches ORDER BY batch_id"
+        "SELECT lookups_spared, false_positives FROM onlyonce.batches ORDER BY batch"
     )]  # fmt: skip
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches, connect, units
-from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import connect
+from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.units import Content, UnitId

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.declare.windows import Fixed, Session
 from onlyonce.failpoints import FailPoint

@@ -15,7 +15,7 @@ import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup, merging, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.operate import collect
 from tests.contract.conftest import Log
@@ -129,7 +129,7 @@ def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
 
 def test_no_merged_chunk_is_larger_than_a_full_one(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 100 ids; the rest makes another chunk, and nothing is lost."""
-    monkeypatch.setattr("onlyonce.model.collecting.FULL", 100)
+    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 100)
     stream.partitions = 1
     fill(stream, 100, 12)
     fill(stream, 101, 1)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import Refused
 from onlyonce.operate import metrics
 from onlyonce.operate.metrics import METRICS, UP, Figures
@@ -79,8 +79,9 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
         ("shop", "balance"): 2,
     }
     assert found["onlyonce.batches.not_conserved"] == {("shop", "receive"): 0, ("shop", "per_shop"): 0}
-    tide, watermark = found["onlyonce.tide.time"], found["onlyonce.watermark.time"]
+    tide, watermark = found["onlyonce.max_event_time"], found["onlyonce.watermark.time"]
     assert tide["shop", "receive"] == at(90).timestamp()
+    assert found["onlyonce.tide.time"] == tide
     assert watermark == {("shop", "per_shop"): at(89).timestamp()}
     assert found["onlyonce.lookups.spared"] == {("shop",): 7}
     assert found["onlyonce.lookups.false_positives"] == {("shop",): 2}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import migrate as module
-from onlyonce.commitlog.connect import Database, transaction
-from onlyonce.commitlog.migrate import migrate, migrate_authority, migrations
+from onlyonce.database import migrate as module
+from onlyonce.database.connect import Database, transaction
+from onlyonce.database.migrate import migrate, migrate_authority, migrations
 from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, ask
 from tests.support.platform import ROOT, Server

@@ -37,7 +37,7 @@ def of_hour(bucket: int) -> list[Record]:
 def near(stream: Receive) -> list[tuple[int, int | None]]:
     """(duplicates, near the horizon) of the batches with duplicates."""
     return [tuple(row) for row in stream.log.rows(
-        "SELECT duplicate, near_horizon FROM onlyonce.batches WHERE duplicate > 0 ORDER BY batch_id"
+        "SELECT duplicate, near_horizon FROM onlyonce.batches WHERE duplicate > 0 ORDER BY batch"
     )]  # fmt: skip
 
 

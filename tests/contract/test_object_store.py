@@ -104,7 +104,7 @@ def test_a_manifest_for_each_pane_names_its_files_and_no_others(shop: Shards) ->
 
     assert read(shop) == wanted(*ALL)
     assert len(listed(shop, "_manifests")) == 2
-    assert shop.log.multiset("SELECT state FROM onlyonce.files") == Counter({("final",): 8})
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("final",): 8})
     swept = sweep.sweep(shop.log.database, {}, 0)
     assert [row["temporary"] for row in swept.tables["orphans"]] == [".".join(orphan)]
     assert len(listed(shop, "parts")) == 8

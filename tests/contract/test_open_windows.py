@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import batches, lineages, panes
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches, lineages
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.outputs import panes
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.declare.windows import Fixed
 from onlyonce.model.batch import Outcome

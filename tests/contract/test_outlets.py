@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.operate import outlets
+from onlyonce.operate import assets
 from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]
@@ -31,11 +31,11 @@ def test_each_table_that_a_run_has_written_is_told_with_its_last_batch(shop: Sho
     version = land("shop/per_shop/1/1/per_shop/0")
     land("shop/per_shop/1/10/per_shop/0")
 
-    assert outlets.committed("shop", "run") == [
+    assert assets.committed("shop", "run") == [
         {"output": "per_shop", "run_id": "run", "batch": "shop/per_shop/1/1", "batches": 2, "rows": 2, "delta_version": version}
     ]  # fmt: skip
-    assert outlets.committed("shop", "another run") == []
-    assert outlets.committed("mill", "run") == []
+    assert assets.committed("shop", "another run") == []
+    assert assets.committed("mill", "run") == []
 
 
 def test_a_sink_without_versions_has_none(shop: Shop) -> None:
@@ -43,6 +43,6 @@ def test_a_sink_without_versions_has_none(shop: Shop) -> None:
     shop.receive(("a", at(0)))
     shop.output("balance")
 
-    [told] = outlets.committed("shop", "run")
+    [told] = assets.committed("shop", "run")
 
     assert (told["output"], told["rows"], told["delta_version"]) == ("balance", 1, None)

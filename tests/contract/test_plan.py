@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from onlyonce.commitlog import batches, declared, lineages
-from onlyonce.commitlog.connect import Database, run
 from onlyonce.commitlog.declared import Declared
+from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline
 from onlyonce.declare.windows import Fixed

@@ -14,8 +14,8 @@ import pytest
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.receive import receive_unit

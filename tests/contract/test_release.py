@@ -18,9 +18,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import batches, releases
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.outputs import releases
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report

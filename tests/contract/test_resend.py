@@ -13,14 +13,15 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog import backfills, outbox
-from onlyonce.commitlog.backfills import Request
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 from onlyonce.declare.windows import Fixed
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import Superseded
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import backfill
 from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log

@@ -13,8 +13,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
 from onlyonce.commitlog import batches, views
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.operate import audit, collect
 from tests.contract.conftest import Log, plan_of
@@ -61,7 +61,7 @@ def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
     assert report.facts["units kept (days)"] == 90
     assert fates(stream.log) == before
     assert all(row["conserved"] for row in before)
-    assert stream.log.rows("SELECT batch_id, units_removed FROM onlyonce.batches ORDER BY 1") == [
+    assert stream.log.rows("SELECT batch, units_removed FROM onlyonce.batches ORDER BY 1") == [
         (0, 2), (1, None), (2, 2), (3, None),
     ]  # fmt: skip
     assert audit.examine().warnings == []

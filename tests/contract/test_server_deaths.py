@@ -19,11 +19,13 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import connect, units
-from onlyonce.commitlog.connect import Database, forget_connections, run, transaction
+from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.local import postgres, processes
+from onlyonce.database import connect
+from onlyonce.database.connect import Database, forget_connections, run, transaction
+from onlyonce.database.migrate import migrate
+from onlyonce.local import processes
+from onlyonce.local.database import postgres
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log, ask

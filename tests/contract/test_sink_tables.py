@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import Database, transaction
+from onlyonce.database.connect import Database, transaction
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log

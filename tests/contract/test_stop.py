@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from onlyonce.commitlog import long_runs
-from onlyonce.commitlog.connect import run
+from onlyonce.database.connect import run
 from onlyonce.local import stopping
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Retryable
 from tests.contract.shop import Shop, at, shop
 from tests.local import test_schedules

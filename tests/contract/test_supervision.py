@@ -23,9 +23,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.commitlog import lineages, long_runs
-from onlyonce.commitlog.connect import Database, forget_connections, run
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.model.long_run import LongRun
+from onlyonce.database.connect import Database, forget_connections, run
+from onlyonce.database.migrate import migrate
+from onlyonce.model.run.long_run import LongRun
 from onlyonce.settings import ROOT
 from tests.support.platform import Server
 
@@ -38,7 +38,7 @@ import json, os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
 from onlyonce.commitlog import long_runs
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 with open({told!r}, "a") as file:
     print(json.dumps([sys.argv, os.getsid(0) == os.getpid()]), file=file)
 if {code}:

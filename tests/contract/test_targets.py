@@ -12,11 +12,11 @@ import pytest
 from deltalake import write_deltalake
 
 from onlyonce import settings
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, Sink
 from onlyonce.model.errors import Refused
 from onlyonce.operate import drop
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks import own_target
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP

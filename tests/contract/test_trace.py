@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce.catalog.record_id import of_values
 from onlyonce.cli import app
 from onlyonce.model.errors import Refused
+from onlyonce.sources.parse.record_id import of_values
 from tests.contract.shop import BUCKET, Shop, at, shop
 
 __all__ = ["shop"]

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from onlyonce.commitlog.migrate import JOURNAL, migrate, migrations
+from onlyonce.database.migrate import JOURNAL, migrate, migrations
 from tests.contract.conftest import ask
 from tests.support.platform import Server
 

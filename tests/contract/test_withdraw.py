@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.commitlog import batches, declared, lineages, units
-from onlyonce.commitlog.connect import run
 from onlyonce.commitlog.declared import Declared
+from onlyonce.database.connect import run
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Content, UnitId

@@ -22,8 +22,8 @@ from onlyonce.airflow import backfill_job, backfill_log, open_windows
 from onlyonce.airflow.asked_windows import Asked, asked_of
 from onlyonce.airflow.backfill_job import BackfillOperator
 from onlyonce.airflow.open_windows import OpenWindows
-from onlyonce.model.backfill import Span
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.outputs import backfill
 from onlyonce.settings import ROOT

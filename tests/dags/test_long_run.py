@@ -13,7 +13,7 @@ from onlyonce.airflow import long_run_log
 from onlyonce.airflow.long_run_end import LongRunEnd
 from onlyonce.airflow.spark_job import arguments
 from onlyonce.model.errors import DatabaseAway, Refused
-from onlyonce.model.long_run import LongRun
+from onlyonce.model.run.long_run import LongRun
 
 FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
 BEAT = timedelta(minutes=1)

@@ -13,7 +13,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from onlyonce.airflow import outlets
 from onlyonce.airflow.spark_job import SparkJobOperator
 from onlyonce.model.errors import DatabaseAway
-from onlyonce.operate import outlets as log
+from onlyonce.operate import assets as log
 from onlyonce.settings import ROOT
 from tests.dags.conftest import Submit, TaskInstance
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from onlyonce.airflow.spark_job import WHO_ACTS, SparkJobOperator, arguments, end_tree, outcome
 from onlyonce.airflow.task_environment import url_of
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import EXIT_CODES
 from onlyonce.settings import ROOT, within
 from tests.dags.conftest import PASSWORD, TaskInstance

@@ -49,7 +49,7 @@ def fill(pipeline: str) -> list[Path]:
 def final_rows(platform: Platform) -> pd.DataFrame:
     """The rows of `carrier_files`, read as the README tells readers to: once finalized, the files with final names."""
     finalize.main([])
-    there = platform.sql("SELECT place, name FROM onlyonce.files WHERE state = 'final'")
+    there = platform.sql("SELECT place, name FROM onlyonce.output_files WHERE state = 'final'")
     paths = [settings.files_dir() / place / name for place, name in zip(there.place, there.name, strict=True)]
     return pd.DataFrame([json.loads(line) for path in paths for line in path.read_text().splitlines()])
 

@@ -20,8 +20,8 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.local import postgres
+from onlyonce.database.connect import forget_connections
+from onlyonce.local.database import postgres
 from onlyonce.operate import audit
 from tests import oracle
 from tests.fault import ledger
@@ -97,7 +97,7 @@ def test_nothing_shows_of_random_faults_under_load(
 
 def check_log(platform: Platform, lines: int) -> None:
     """Each line that was delivered has one fate, the audit finds nothing, and nothing closed before the end."""
-    conserved = platform.sql('SELECT sum("in") AS lines, bool_and(conserved) AS ok FROM onlyonce.conservation')
+    conserved = platform.sql("SELECT sum(records_in) AS lines, bool_and(conserved) AS ok FROM onlyonce.conservation")
     assert conserved["ok"][0]
     assert conserved["lines"][0] == lines
     assert audit.examine(grace=0).warnings == []

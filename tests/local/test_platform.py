@@ -13,8 +13,10 @@ import psutil
 import pytest
 
 from onlyonce import settings
-from onlyonce.local import airflow, platform, postgres, processes
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local import platform, processes
+from onlyonce.local.database import postgres
+from onlyonce.local.standalone import airflow
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 
 pytestmark = [pytest.mark.airflow]

@@ -13,7 +13,8 @@ import psycopg2
 import pytest
 
 from onlyonce import settings
-from onlyonce.local import accounts, postgres, processes
+from onlyonce.local import processes
+from onlyonce.local.database import accounts, postgres
 from onlyonce.model.errors import Refused
 
 from .conftest import free_port

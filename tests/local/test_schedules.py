@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.local import schedules
-from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.standalone import schedules
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 
 DAGS = ["stream_flights", "backfill_flights", "stream_user_counts", "audit"]

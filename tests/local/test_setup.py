@@ -14,7 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onlyonce import settings
-from onlyonce.local import cluster, postgres, setup
+from onlyonce.local import setup
+from onlyonce.local.database import cluster, postgres
 
 pytestmark = [pytest.mark.airflow]
 

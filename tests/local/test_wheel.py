@@ -36,7 +36,7 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
 
 def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
     """As executors do that get the wheel by `--py-files`."""
-    asked = "from onlyonce import Pipeline; from onlyonce.commitlog.migrate import migrations; print(len(migrations('platform')))"
+    asked = "from onlyonce import Pipeline; from onlyonce.database.migrate import migrations; print(len(migrations('platform')))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {asked}"],
         cwd=wheel.parent, capture_output=True, text=True, check=True,

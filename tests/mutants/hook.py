@@ -36,7 +36,9 @@ class _Loader(SourceFileLoader):
 class _Finder(MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
-        self._module = "onlyonce.statements" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
+        self._module = (
+            "onlyonce.database.statements" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
+        )
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

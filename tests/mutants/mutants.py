@@ -135,7 +135,7 @@ _ALL = (
         (UNITS + "test_float_sums_pass_in_any_order_of_the_rows", POSTGRES + "test_float_sums_in_another_order_pass_and_other_floats_stop"),
     ),
     Mutant(
-        "errors-swallowed", "a COMMIT that failed counts as done", "onlyonce/commitlog/connect.py",
+        "errors-swallowed", "a COMMIT that failed counts as done", "onlyonce/database/connect.py",
         (("            connection.invalidate()\n            raise CommitStateUnknown(", "            connection.invalidate()\n            return\n            raise CommitStateUnknown("),),
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
@@ -160,7 +160,7 @@ _ALL = (
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
-        "wall-clock", "the catalog is collected by the clock", "onlyonce/model/collecting.py",
+        "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
         ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
     ),
@@ -234,7 +234,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "onlyonce/storage/staging.py",
+        "staged-not-read", "stable input is stored, but a replay writes what the function gives now", "onlyonce/outputs/staging.py",
         (("    return stored.filter(", "    return frame\n    return stored.filter("),),
         (SAMPLE,),
     ),
@@ -258,7 +258,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "sweep-of-the-living", "the sweep takes what a running task still writes", "onlyonce/model/shards.py",
+        "sweep-of-the-living", "the sweep takes what a running task still writes", "onlyonce/model/sinks/shards.py",
         (("    return standing.settled or temporary.epoch < standing.epoch\n", "    return True\n"),),
         (FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
     ),
@@ -268,7 +268,7 @@ _ALL = (
         (DELIVER + "test_a_kill_does_not_show",),
     ),
     Mutant(
-        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "onlyonce/model/delivery.py",
+        "key-of-the-attempt", "each attempt at a row has an Idempotency-Key of its own", "onlyonce/model/sinks/delivery.py",
         (('        return f"{self.unit}/{self.seq}@{self.life}"\n', '        return f"{self.unit}/{self.seq}@{self.life}/{self.attempts}"\n'),),
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
@@ -278,7 +278,7 @@ _ALL = (
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
     Mutant(
-        "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/outbox.py",
+        "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/sinks/outbox.py",
         (
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        columns", "        columns"),
             ("        check_epoch(connection, deliverer.name, deliverer.epoch)\n        do(", "        do("),
@@ -356,7 +356,7 @@ _ALL = (
     ),
     Mutant(
         "folded-by-the-hour", "late rows of a session ask for the start of their hour, not for where in it they are",
-        "onlyonce/commitlog/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
+        "onlyonce/commitlog/outputs/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
         ("tests/contract/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
     ),
     Mutant(
@@ -377,7 +377,7 @@ _ALL = (
         ),
     ),
     Mutant(
-        "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/news.py",
+        "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
         (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
         ("tests/unit/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
@@ -415,7 +415,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "onlyonce/run/staying.py",
+        "rows-not-vouched-for", "beside receive an output begins on rows whose batch has not ended", "onlyonce/run/continuous.py",
         (("    while not _vouched(context, versions):\n", "    while False:\n"),),
         (LONG + "test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch",),
         spark=True,
@@ -443,7 +443,7 @@ _ALL = (
     ),
     Mutant(
         "two-spellings-two-targets", "a target is known by what stands in the declaration, not by where it is",
-        "onlyonce/sinks/target_identity.py",
+        "onlyonce/declare/target_identity.py",
         (
             ('    if place.kind == "postgres":', '    if place.text:\n        return place.text + suffix\n    if place.kind == "postgres":'),
         ),

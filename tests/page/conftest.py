@@ -13,8 +13,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import forget_connections
+from onlyonce.database.migrate import migrate
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled

@@ -12,11 +12,12 @@ from deltalake import write_deltalake
 from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import backfills, batches, units
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model.backfill import Span
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import Log, plan_of
 

@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 from onlyonce.airflow.page.app import app
 from onlyonce.airflow.page.charts import age, number, size, time
 from onlyonce.commitlog import health, lineages
-from onlyonce.commitlog.connect import run
-from onlyonce.model.finding import Finding, new_life
-from onlyonce.statements import queries
+from onlyonce.database.connect import run
+from onlyonce.database.statements import queries
+from onlyonce.model.operate.finding import Finding, new_life
 from tests.contract.conftest import Log, ask
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import EVIL, Shop, events
@@ -63,7 +63,7 @@ def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, cl
     assert wrong == 2
     assert late == 12
     assert figures(html) == {
-        "epoch": number(epoch), "last_batch": number(last), "tide": time(tide), "kept": number(kept),
+        "epoch": number(epoch), "last_batch": number(last), "max_event_time": time(tide), "kept": number(kept),
         "duplicate": number(duplicate), "late": number(late), "invalid": number(invalid), "remnant": number(remnant),
         "ids": f"{number(ids)} {size(stored)}", "false_positives": f"1 in {number(judged / wrong)}",
     }  # fmt: skip

@@ -14,8 +14,8 @@ import psycopg2
 import pytest
 from sqlalchemy import create_engine, text
 
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.statements import queries
+from onlyonce.database.migrate import migrate
+from onlyonce.database.statements import queries
 from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 

@@ -67,7 +67,7 @@ def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     monkeypatch.setenv("TEST_LAST", "Refused")
 
     def down() -> Any:
-        return shop.sql("SELECT down FROM onlyonce.long_runs")["down"].tolist()
+        return shop.sql("SELECT failed_outputs FROM onlyonce.long_runs")["failed_outputs"].tolist()
 
     def feed() -> None:
         shop.put("shop", "sales-0.jsonl", sales(0))
@@ -88,4 +88,4 @@ def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     assert [str(error).splitlines()[0] for error in ended] == ["TEST_LAST fails"]
 
     assert shop.sql("SELECT DISTINCT epoch FROM onlyonce.batches")["epoch"].tolist() == [1]
-    assert shop.sql("SELECT exit_code, why FROM onlyonce.long_runs").values.tolist() == [[64, "TEST_LAST fails"]]
+    assert shop.sql("SELECT exit_code, error FROM onlyonce.long_runs").values.tolist() == [[64, "TEST_LAST fails"]]

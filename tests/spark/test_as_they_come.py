@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.operate import audit_data
 from onlyonce.run import lineage
@@ -43,7 +43,7 @@ def panes(platform: Platform, output: str) -> list[tuple[list[str], int, str]]:
     """The ids in each file that counts, with the pane and window of its name."""
     finalize.main(["shop"])
     there = platform.sql(
-        f"SELECT place, name, pane, window_start::text AS start FROM onlyonce.files WHERE output = '{output}' "
+        f"SELECT place, name, pane, window_start::text AS start FROM onlyonce.output_files WHERE output = '{output}' "
         "AND state = 'final' ORDER BY start, pane"
     )
     return [

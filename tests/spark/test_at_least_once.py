@@ -27,7 +27,7 @@ def loose(new_platform: Any) -> Platform:
 
 def modes(platform: Platform) -> list[tuple[str, int, str]]:
     """(query, batch, mode) of the batches of receive, by instance."""
-    rows = platform.sql("SELECT instance, batch_id, mode FROM onlyonce.batches WHERE query = 'receive' ORDER BY 1, 2")
+    rows = platform.sql("SELECT instance, batch, mode FROM onlyonce.batches WHERE query = 'receive' ORDER BY 1, 2")
     return [tuple(row) for row in rows.itertuples(index=False)]
 
 
@@ -51,7 +51,9 @@ def test_each_delivery_is_kept_and_a_bounded_run_is_exactly_once(loose: Platform
         "SELECT sum(invalid) AS invalid, sum(late) FILTER (WHERE query = 'per_shop') AS late FROM onlyonce.batches"
     )
     assert (int(fates["invalid"][0]), int(fates["late"][0])) == (1, int(records["late"].sum()))
-    tides = loose.sql("SELECT tide_after FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch_id")["tide_after"]
+    tides = loose.sql(
+        "SELECT max_event_time_after AS latest FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch"
+    )["latest"]
     assert [pd.Timestamp(t) for t in tides] == [
         pd.to_datetime(records[records["batch"] <= n]["at"]).max() for n in range(2)
     ]
@@ -81,7 +83,5 @@ def test_a_pipeline_may_switch_to_exactly_once_and_back(loose: Platform, spark: 
     assert modes(loose) == [
         ("shop", 0, "at_least_once"), ("shop", 1, "exactly_once"), ("shop", 2, "at_least_once"),
     ]  # fmt: skip
-    duplicate = loose.sql("SELECT duplicate FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch_id")[
-        "duplicate"
-    ]
+    duplicate = loose.sql("SELECT duplicate FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")["duplicate"]
     assert list(duplicate) == [0, len(strict) - len(once), 0]

@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.batch import Outcome
 from onlyonce.outputs import results
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks.sink_delta import DeltaWriter
 from tests.contract import conformance, conformance_rows
 from tests.contract.conformance import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces

@@ -137,7 +137,7 @@ def test_each_damage_of_a_checkpoint_is_refused_before_anything_is_written(again
 def state_of(platform: Platform) -> Any:
     """Units, batches and versions of `events`."""
     units = multiset(platform.sql("SELECT unique_id, content_hash FROM onlyonce.commits"))
-    batches = multiset(platform.sql("SELECT lineage, batch_id, state FROM onlyonce.batches"))
+    batches = multiset(platform.sql("SELECT lineage, batch, state FROM onlyonce.batches"))
     return units, batches, DeltaTable(str(settings.data_dir("shop") / "events")).version()
 
 

@@ -60,7 +60,7 @@ def records(some: list[Event]) -> Counter[Any]:
 def final(platform: Platform, output: str) -> list[Path]:
     """The files of an output that a reader is to read."""
     where = f"WHERE state = 'final' AND output = '{output}'"
-    there = platform.sql(f"SELECT place, name FROM onlyonce.files {where} ORDER BY name")
+    there = platform.sql(f"SELECT place, name FROM onlyonce.output_files {where} ORDER BY name")
     return [settings.files_dir() / place / name for place, name in there.itertuples(index=False)]
 
 
@@ -98,12 +98,13 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
     platform.put("user_counts", "b.jsonl", known[10:])
 
     def strike(name: str) -> None:
-        if name == "output-before-end" and not platform.sql("SELECT 1 AS n FROM onlyonce.files").empty:
+        if name == "output-before-end" and not platform.sql("SELECT 1 AS n FROM onlyonce.output_files").empty:
             raise failpoints.FailPoint(name)
 
-    with monkeypatch.context() as striking, pytest.raises(Exception, match="output-before-end"):
+    with monkeypatch.context() as striking:
         striking.setattr("onlyonce.outputs.outputs.passing", strike)
-        platform.run("user_counts", "--close")
+        with pytest.raises(Exception, match="output-before-end"):
+            platform.run("user_counts", "--close")
     before = winners(platform)
     assert before
     assert finalize.main([]).facts == {"files": 0}
@@ -131,7 +132,9 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
 
     assert read(platform) == wanted(known + late)
     assert {path: path.read_bytes() for path in old} == old
-    states = platform.sql("SELECT state, generation, pane, count(*)::int AS n FROM onlyonce.files GROUP BY 1, 2, 3")
+    states = platform.sql(
+        "SELECT state, generation, pane, count(*)::int AS n FROM onlyonce.output_files GROUP BY 1, 2, 3"
+    )
     assert Counter(states.itertuples(index=False, name=None)) == Counter(
         [("final", 0, 0, 30), ("replaced", 0, 0, 15), ("final", 1, 1, 15)]
     )
@@ -140,4 +143,4 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
 
 def winners(platform: Platform) -> set[str]:
     """The temporaries that count."""
-    return set(platform.sql("SELECT temporary FROM onlyonce.files")["temporary"])
+    return set(platform.sql("SELECT temporary FROM onlyonce.output_files")["temporary"])

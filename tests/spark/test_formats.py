@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.catalog.record_id import of_file, of_place, of_values
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.listing import new_files
+from onlyonce.sources.parse.record_id import of_file, of_place, of_values
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.catalog.record_id import asked
 from onlyonce.cli import trace as tracing
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
+from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset
@@ -49,7 +49,7 @@ def check(platform: Platform, batches: list[list[dict[str, Any]]], *, invalid: i
     check_outputs(platform, records if suffix else records[~records["late"]], suffix)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = 'shop{suffix}'")
     assert log["conserved"].all()
-    assert log[log["stage"] == "receive"]["in"].sum() == len(records) + invalid
+    assert log[log["query"] == "receive"]["records_in"].sum() == len(records) + invalid
 
 
 def test_a_log_that_grows_is_rotated_and_is_cut(new_platform: Callable[..., Platform], spark: object) -> None:

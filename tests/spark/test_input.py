@@ -41,11 +41,11 @@ def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platf
     assert Counter(zip(there["id"], there["at"].map(lambda t: t.to_pydatetime()), strict=True)) == times
     sunk = platform.sql("SELECT id, at FROM results.rows")
     assert Counter(zip(sunk["id"], sunk["at"].map(lambda t: t.to_pydatetime()), strict=True)) == times
-    fates = platform.sql("SELECT \"in\", kept, invalid, tide_after FROM onlyonce.batches WHERE query = 'receive'").iloc[
-        0
-    ]
+    fates = platform.sql(
+        "SELECT records_in, kept, invalid, max_event_time_after FROM onlyonce.batches WHERE query = 'receive'"
+    ).iloc[0]
     assert fates.tolist()[:3] == [len(LINES) + 2, len(good), len(LINES) + 2 - len(good)]
-    assert fates["tide_after"] == max(line.at for line in good.values())
+    assert fates["max_event_time_after"] == max(line.at for line in good.values())
     assert again.facts["batches"] == 0
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from onlyonce import failpoints, settings
-from onlyonce.catalog.record_id import asked
 from onlyonce.cli import trace as tracing
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused
+from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.broker import Broker
 from tests.support.check_shop import check

@@ -144,7 +144,7 @@ def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platfor
 def test_a_run_over_an_empty_inbox_is_a_run_like_any_other(platform: Platform, spark: object) -> None:
     """The first run of a pipeline may come before its first file."""
     platform.run("shop", "--close")
-    told = platform.sql("SELECT \"in\", conserved FROM onlyonce.conservation WHERE stage = 'receive'")
+    told = platform.sql("SELECT records_in, conserved FROM onlyonce.conservation WHERE query = 'receive'")
     assert multiset(told) == Counter({(0, True): 1})
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)

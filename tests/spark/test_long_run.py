@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.receive import at_least_once, receive
-from onlyonce.run import staying
+from onlyonce.run import continuous
 from tests.support import shop_oracle
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, turns, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
@@ -161,7 +161,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
 ) -> None:
     """Rows are in `events` and receive is held before the end of their batch: the output's query has met them, and has not
     begun. Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
-    looks = counted(monkeypatch, "onlyonce.run.staying._vouched", staying._vouched)
+    looks = counted(monkeypatch, "onlyonce.run.continuous._vouched", continuous._vouched)
     held: list[tuple[int, list[int]]] = []
 
     def feed() -> None:
@@ -280,7 +280,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
         patch.setattr("onlyonce.outputs.outputs.passing", broken)
         with pytest.raises(Refused, match="this output is broken"):
             quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
-    ended = quiet.sql("SELECT state, exit_code, why FROM onlyonce.long_runs").values.tolist()
+    ended = quiet.sql("SELECT state, exit_code, error FROM onlyonce.long_runs").values.tolist()
 
     assert (committed(quiet), begun(quiet, "receive")) == (2, 2)
     assert ended == [["failed", 64, "this output is broken"]]
@@ -325,7 +325,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     platform = quick(new_platform("tests/support/quiet_loose.py"), monkeypatch)
     add_control, looks = (
         at_least_once._add_control,
-        counted(monkeypatch, "onlyonce.run.staying._vouched", staying._vouched),
+        counted(monkeypatch, "onlyonce.run.continuous._vouched", continuous._vouched),
     )
 
     def held(*given: Any) -> None:

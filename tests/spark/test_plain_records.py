@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Files
-from onlyonce.receive import arrived
-from onlyonce.receive.arrived import Lines
+from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, plain_lines, plain_records
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
@@ -154,7 +153,7 @@ def messages(spark: SparkSession, rows: list[Any], *beside: str) -> Lines:
     """Messages of (value, what is beside it…)."""
     columns = "".join(f", {parse.BESIDE}{name} string" for name in beside)
     found = [(value, None, 7, at, *more) for at, (value, *more) in enumerate(rows)]
-    return Lines([], spark.createDataFrame(found, arrived.LINE + columns))
+    return Lines([], spark.createDataFrame(found, LINE + columns))
 
 
 def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.receive import arrived
-from onlyonce.receive.arrived import Lines
+from onlyonce.receive import exchange
+from onlyonce.sources.lines import LINE, Lines
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
 
@@ -56,10 +56,10 @@ def test_no_line_stops_a_batch(form: str, spark: SparkSession) -> None:
     schema = COLUMNS if form == "csv" else COLUMNS + NESTED
     pipeline: Pipeline = replace(SHOP, schema=schema, source=Files(format=form), record_id=("id",))  # type: ignore[arg-type]
     rows = [(text, None, 7, at) for at, text in enumerate([*texts, good])]
-    lines = spark.createDataFrame(rows, arrived.LINE)
+    lines = spark.createDataFrame(rows, LINE)
 
     found = (
-        arrived.records(spark, Lines([], lines), pipeline, NOW)
+        exchange.records(spark, Lines([], lines), pipeline, NOW)
         .select("id", "value", "reason", "plain", "oo_reason", "oo_raw")
         .collect()
     )

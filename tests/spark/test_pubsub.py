@@ -73,7 +73,7 @@ def test_each_message_has_one_fate(spark: Any, new_platform: Callable[..., Platf
     no_id = of["invalid"][of["invalid"].oo_reason.str.contains("record id column order is missing")]
     assert {_held(line) for line in no_id.oo_raw} == {100, 101}
     assert [json.loads(line)["more"] for line in of["kept"].oo_unknown.dropna()] == [{"x": 1}]
-    fates = platform.sql("""SELECT sum("in"), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(unknown_fields)
+    fates = platform.sql("""SELECT sum(records_in), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(unknown_fields)
                             FROM onlyonce.batches WHERE query = 'receive'""")
     invalid = sum(bad.values())
     assert [int(n) for n in fates.iloc[0]] == [len(lines), 41, invalid, 0, len(lines) - 41 - invalid, 1]

@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.connect import run
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import results
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 

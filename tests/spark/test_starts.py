@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
-from onlyonce.sources.news import Inbox
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 

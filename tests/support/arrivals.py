@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import Row, SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive import arrived
+from onlyonce.receive import exchange
+from onlyonce.sources.lines import Lines
 
 
-def records_of(spark: SparkSession, lines: arrived.Lines, pipeline: Pipeline, system_time: datetime) -> list[Row]:
+def records_of(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> list[Row]:
     """The records of some lines, whatever way each of them goes."""
     with TemporaryDirectory() as folder:
-        return arrived.rows(spark, lines, pipeline, system_time, Path(folder)).collect()
+        return exchange.rows(spark, lines, pipeline, system_time, Path(folder)).collect()

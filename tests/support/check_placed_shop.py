@@ -9,7 +9,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.catalog.record_id import RecordId, of_file, of_place
+from onlyonce.sources.parse.record_id import RecordId, of_file, of_place
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset
@@ -42,5 +42,5 @@ def check(platform: Platform, files: list[list[dict[str, Any]]], paths: list[Pat
     check_outputs(platform, records if suffix else records[~records["late"]], suffix)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = 'shop{suffix}'")
     assert log["conserved"].all(), log[~log["conserved"].astype(bool)]
-    assert log[log["stage"] == "receive"]["in"].sum() == len(judged)
+    assert log[log["query"] == "receive"]["records_in"].sum() == len(judged)
     assert platform.sql("SELECT 1 FROM onlyonce_private.catalog_chunks").empty

@@ -67,10 +67,10 @@ def check_log(
 ) -> None:
     """The log says the same: conserved, no batch left open, late as many as the oracle has."""
     conservation = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = '{instance}'")
-    received = conservation[conservation["stage"] == "receive"]
+    received = conservation[conservation["query"] == "receive"]
 
     assert conservation["conserved"].all(), conservation[~conservation["conserved"].astype(bool)]
-    assert received["in"].sum() == sum(map(len, files))
+    assert received["records_in"].sum() == sum(map(len, files))
     if records is not None:
         late = platform.sql(
             f"SELECT output, window_start, sum(late) AS late FROM onlyonce.late WHERE instance = '{instance}' GROUP BY 1, 2"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from onlyonce.commitlog import long_runs
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from tests.support.platform import JOB_TIMEOUT, Platform
 
 QUICK = {"ONLYONCE_HEARTBEAT": "0.5"}

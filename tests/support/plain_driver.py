@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.failpoints import passing
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import forget_connections
+from onlyonce.database.connect import forget_connections
 from onlyonce.model.report import Report
 from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ScratchPlatform, Server, free_port
 

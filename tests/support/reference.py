@@ -21,8 +21,8 @@ def compare(platform: Platform, name: str, batches: list[list[Path]]) -> None:
     assert len(fates) == len(found)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = '{name}'")
     assert log["conserved"].all()
-    received = log[log["stage"] == "receive"]
-    assert received["in"].sum() == sum(path.read_bytes().count(b"\n") for path in files)
+    received = log[log["query"] == "receive"]
+    assert received["records_in"].sum() == sum(path.read_bytes().count(b"\n") for path in files)
     assert received["kept"].sum() == len(found)
     in_time = oracle.only(found, fates[~fates["late"]], of)
     if name == "user_counts":

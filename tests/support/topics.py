@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.catalog.record_id import RecordId, of_file, of_place
+from onlyonce.sources.parse.record_id import RecordId, of_file, of_place
 from tests.support.broker import Broker
 from tests.support.platform import Platform
 
@@ -64,8 +64,8 @@ class Shop:
 def cuts(platform: Platform, instance: str) -> list[list[tuple[int, int]]]:
     """The places (partition, offset) that each committed batch of receive had to read, in their order, by the log."""
     rows = platform.sql(
-        "SELECT source_to->'offsets' AS offsets FROM onlyonce.batches WHERE query = 'receive' "
-        f"AND instance = '{instance}' AND state = 'committed' ORDER BY lineage, batch_id"
+        "SELECT end_offset->'offsets' AS offsets FROM onlyonce.batches WHERE query = 'receive' "
+        f"AND instance = '{instance}' AND state = 'committed' ORDER BY lineage, batch"
     )
     ranges = [[(int(place.rsplit("/", 1)[1]), *ends) for place, ends in row.items()] for row in rows["offsets"]]
     return [[(part, n) for part, first, until in one for n in range(first, until)] for one in ranges]

@@ -99,7 +99,13 @@ def _serve() -> None:
     from onlyonce.session import session
 
     context = session.start("warm", MASTER).sparkContext
-    for name in ("onlyonce.run.stream", "onlyonce.run.drain", "onlyonce.outputs.backfill", "pyarrow.dataset", "deltalake"):
+    for name in (
+        "onlyonce.run.stream",
+        "onlyonce.run.drain",
+        "onlyonce.outputs.backfill",
+        "pyarrow.dataset",
+        "deltalake",
+    ):
         importlib.import_module(name)
     print("ready", flush=True)
     line = sys.stdin.readline()

@@ -12,6 +12,7 @@ import pytest
 from onlyonce.model.errors import Retryable
 from onlyonce.receive import block_files
 from onlyonce.receive.block_files import Block
+from onlyonce.session.worker import GONE
 
 GIVEN = [b"first", b"", b"the third, longer than the others"]
 
@@ -74,7 +75,7 @@ def test_a_block_that_is_not_there_whole_is_never_taken_for_a_shorter_one(tmp_pa
     else:
         file.unlink()
 
-    with pytest.raises(Retryable, match=block_files.GONE):
+    with pytest.raises(Retryable, match=GONE):
         blocks_of(told)
 
 
@@ -88,7 +89,7 @@ def test_lines_that_are_not_there_whole_fail_the_batch(tmp_path: Path, gone: str
         file.unlink()
         if gone == "cut":
             file.write_bytes(whole[:size])
-        with pytest.raises(Retryable, match=block_files.GONE):
+        with pytest.raises(Retryable, match=GONE):
             lines_of(told)
         file.write_bytes(whole)
 
@@ -112,7 +113,7 @@ def test_what_fails_after_its_folder_was_cleared_away_is_told_as_that(tmp_path: 
             block_files.clear(tmp_path, 2)
             (mine / "block").write_bytes(b"")
 
-    with pytest.raises(Retryable, match=block_files.GONE) as told:
+    with pytest.raises(Retryable, match=GONE) as told:
         write_beside_a_newer_driver()
     assert isinstance(told.value.__cause__, FileNotFoundError)
     with pytest.raises(FileNotFoundError), block_files.folder(tmp_path, 3) as mine:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from onlyonce import tables
 from onlyonce.cli import app
 from onlyonce.local import demo, demo_results, platform
-from onlyonce.local.airflow_api import AirflowApi
 from onlyonce.local.platform import Login
+from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import OnlyonceError
 
 

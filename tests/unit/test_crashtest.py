@@ -250,7 +250,7 @@ def test_what_cannot_be_tested_is_refused_before_anything_starts(
     (tmp_path / "full" / "a.jsonl").write_text("{}\n")
     (tmp_path / "empty" / ".hidden").write_text("{}\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/tiny.py"))
-    monkeypatch.setattr("onlyonce.local.postgres.start", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("onlyonce.local.database.postgres.start", lambda: pytest.fail("a server was started"))
 
     result = CliRunner().invoke(
         app, ["crashtest", *[part.format(full=tmp_path / "full", empty=tmp_path / "empty") for part in arguments]]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.connect import Database
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.context import query as queries
+from onlyonce.context.query import RESTARTS, Query, drain_query
+from onlyonce.database.connect import Database
 from onlyonce.model.errors import InvariantBroken, Retryable
-from onlyonce.model.long_run import Stopped
-from onlyonce.session import query as queries
+from onlyonce.model.run.long_run import Stopped
 from onlyonce.session.failures import OTHER_DRIVER
-from onlyonce.session.query import RESTARTS, Query, drain_query
 
 FENCED = RuntimeError(f"[{OTHER_DRIVER[0]}]")
 

@@ -1,4 +1,4 @@
-"""The data files that a task of receive writes, and the spool in which its records wait, without Spark."""
+"""The data files that a task of receive writes, and the spill in which its records wait, without Spark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pyarrow import parquet
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.receive import event_files, receive_task
-from onlyonce.receive.arrived import CODE, records_of
 from onlyonce.receive.event_files import EventFiles, Stamp
+from onlyonce.receive.exchange import CODE, records_of
 from onlyonce.receive.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
-from onlyonce.receive.spool import Spool
+from onlyonce.receive.spill import Spill
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KNOWN = Frontier(tide=1_000_000)
@@ -121,9 +121,9 @@ def test_two_attempts_of_a_task_write_beside_each_other(tmp_path: Path) -> None:
 def test_a_spool_gives_back_what_passes_once_and_leaves_what_can_be_opened_again() -> None:
     """In any order, as often as it is asked; of what is on disk already it keeps no copy."""
     given = [records(*(str(n) for n in range(size))) for size in (3, 0, 1000, 1)]
-    with Spool() as spool:
-        kept = [spool.kept(batch, batch) for batch in given]
+    with Spill() as spill:
+        kept = [spill.kept(batch, batch) for batch in given]
         block = partial(records, "a")
         for _ in range(2):
             assert [records_of(part) for part in reversed(kept)] == given[::-1]
-        assert spool.kept(block, block()) is block
+        assert spill.kept(block, block()) is block

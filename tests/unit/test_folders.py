@@ -12,7 +12,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Files, FileSink, Growing, PubSub
 from onlyonce.model.errors import Refused
-from onlyonce.sources.news import Inbox, Registered, look_for_folder
+from onlyonce.sources.discovery import Inbox, Registered, look_for_folder
 from tests.support.shop import SHOP
 
 URLS = ["s3://landing/orders", "s3a:/lake/all", "gs://b/c", "file:///data/in", "hdfs://n:9000/x"]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from onlyonce.declare.pipeline import CustomSink, KafkaSink
-from onlyonce.model.delivery import Row
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox.kafka import headers, message_key, place_of
 from onlyonce.sinks.outbox.kafka_units import settings_of
 from onlyonce.sinks.outbox.target import target_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.delivery import Row
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox.kafka import KafkaTarget
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 from onlyonce.declare.pipeline import Delta, Output, Postgres
 from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
-from onlyonce.model import backfill
-from onlyonce.model.backfill import Span, closed_part, rows_of, spans, what_to_do
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.outputs import backfill
+from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans, what_to_do
 from onlyonce.outputs.backfill import chosen, moment
 
 MINUTE = micros(timedelta(minutes=1))

@@ -9,7 +9,17 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.collecting import CROWD, FULL, PAUSE, Known, Part, edge_buckets, floor, horizon_buckets, to_merge
+from onlyonce.model.operate.collecting import (
+    CROWD,
+    FULL,
+    PAUSE,
+    Known,
+    Part,
+    edge_buckets,
+    floor,
+    horizon_buckets,
+    to_merge,
+)
 
 DAY = 144
 buckets = st.integers(0, 2000)

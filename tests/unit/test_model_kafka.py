@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.catalog.record_id import asked, of_file, of_place
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.fingerprint import receive_parts
 from onlyonce.declare.kafka import Kafka
-from onlyonce.declare.parts import receive_parts
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from onlyonce.model.plan import Need, changes
+from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.sources.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources import sources
+from onlyonce.sources.parse.record_id import asked, of_file, of_place
 from tests.support.shop import SHOP
 
 TOPIC = Kafka(topic="sales", servers="localhost:9092")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onlyonce.model.errors import EXIT_CODES, Refused, Superseded
-from onlyonce.model.long_run import (
+from onlyonce.model.run.long_run import (
     BEATS,
     LongRun,
     Stopped,

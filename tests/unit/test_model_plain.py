@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model import plain
+from onlyonce.model.sources import plain_json
 
-FOUND = re.compile(plain.pattern(["id", "ident", "at", "odd (name).*"], "at"))
+FOUND = re.compile(plain_json.pattern(["id", "ident", "at", "odd (name).*"], "at"))
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
@@ -66,7 +66,7 @@ def test_a_line_of_any_length_takes_no_stack() -> None:
 
 
 KINDS = {"id": "string", "n": "bigint", "small": "tinyint", "x": "double", "at": "timestamp", "odd (name).*": "boolean"}
-EXACTLY = plain.exact(KINDS)
+EXACTLY = plain_json.exact(KINDS)
 VALUE = st.one_of(VALUES, st.sampled_from(["2026-03-01T12:00:00Z", "2026-03-01 12:00:00.5+01:00", 1.5, -0.0, 10**18]))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.statements import queries
+from onlyonce.database.statements import queries
 
 FOLDER = Path(__file__).parents[2] / "sql"
 CODE = [FOLDER.parent / name for name in ("onlyonce", "jobs")]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+from onlyonce.declare.fingerprint import receive_parts
 from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.parts import receive_parts
 from onlyonce.declare.pipeline import Custom, Files, Growing
 from onlyonce.model.errors import Refused
-from onlyonce.model.plan import Need, changes
+from onlyonce.model.operate.plan import Need, changes
 from onlyonce.sources import custom
 from onlyonce.sources.files.growing import Known
 from tests.support.shop import SHOP

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.finding import Finding
-from onlyonce.model.waiting import DAY, HOUR, waiting
+from onlyonce.model.operate.finding import Finding
+from onlyonce.model.operate.waiting import DAY, HOUR, waiting
 
 Row = dict[str, Any]
 OF: Row = {"pipeline": "shop", "instance": "shop", "output": "mail"}

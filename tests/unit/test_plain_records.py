@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from onlyonce.receive import arrived, block_files
+from onlyonce.receive import block_files, exchange
 from onlyonce.sources.parse import plain_records
 
 NOON = 1_772_366_400_000_000
@@ -21,7 +21,7 @@ KINDS = {"id": "string", "at": "timestamp", "amount": "bigint"}
 ROWS = pa.schema(
     [
         ("id", pa.string()), ("at", plain_records.INSTANT), ("amount", pa.int64()), *plain_records.FOUND,
-        ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (arrived.CODE, pa.int8()),
+        ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (exchange.CODE, pa.int8()),
     ]
 )  # fmt: skip
 
@@ -56,8 +56,8 @@ def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[s
     records = [
         record | {"target": block.target}
         for block in blocks
-        for part in arrived.share([block.fetched], ROWS, None)
-        for record in arrived.records_of(part).to_pylist()
+        for part in exchange.share([block.fetched], ROWS, None)
+        for record in exchange.records_of(part).to_pylist()
     ]
     return records, [line for batch in left for line in batch.column("oo_line").to_pylist()]
 
@@ -83,7 +83,7 @@ def test_a_record_in_a_block_is_a_candidate_without_a_reason(tmp_path: Path) -> 
 
     assert record["amount"] == 1
     assert record["at"] == record["oo_event_time"]
-    assert [record[name] for name in ("oo_reason", "oo_raw", "oo_unknown", arrived.CODE)] == [None, None, None, 0]
+    assert [record[name] for name in ("oo_reason", "oo_raw", "oo_unknown", exchange.CODE)] == [None, None, None, 0]
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8])

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
-from onlyonce.commitlog.connect import Database, ask, snapshot, transaction
+from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.model.errors import Refused, Retryable
 
 PATIENCE_SECONDS = 20

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.airflow.page.read import Ask, Row
-from onlyonce.catalog import record_id
 from onlyonce.model.errors import Refused
+from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows
 
 MOST_RECORDS = 20_000_000

@@ -7,7 +7,7 @@ import io
 from typing import Any, BinaryIO
 
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks.shards import Winner
 
 PIECE = 1 << 20
 

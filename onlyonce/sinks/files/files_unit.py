@@ -18,16 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from onlyonce.commitlog import files, units
-from onlyonce.commitlog.connect import Database, run, transaction
+from onlyonce.commitlog import units
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare.sinks import FileSink
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
-from onlyonce.model.shards import Shard, Temporary, Written
+from onlyonce.model.sinks.shards import Shard, Temporary, Written
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.receive.receive_unit import attempt_name
-from onlyonce.sinks.content import Tally
+from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.files import formats
 from onlyonce.sinks.files.stores import Store
 from onlyonce.sinks.postgres.pinned import HASH, Batches, counted

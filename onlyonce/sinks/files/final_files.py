@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 
 from onlyonce.model.errors import Retryable
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.stores import Store, store_of
 
 SAMPLE = 30

@@ -19,17 +19,17 @@ from typing import Any
 
 import structlog
 
-from onlyonce import entry, logs, settings
+from onlyonce import job_main, logs, settings
 from onlyonce.catalog import collector
-from onlyonce.commitlog import files
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable
 from onlyonce.model.report import Report
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.stores import store_of
 
 log = structlog.get_logger()
@@ -129,7 +129,7 @@ def _report(rows: list[dict[str, Any]]) -> Report:
 def cli() -> None:
     """`python -m onlyonce.sinks.files.finalize`."""
     logs.configure(job="finalize")
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

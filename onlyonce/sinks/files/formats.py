@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from onlyonce.declare.named import named
+from onlyonce.declare.resolve import named
 from onlyonce.model.errors import Refused
 
 Batches = Iterator[pa.RecordBatch]

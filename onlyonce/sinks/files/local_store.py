@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onlyonce.failpoints import passing
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 from onlyonce.storage.durable import sync
 

@@ -19,9 +19,9 @@ from typing import Any
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
-from onlyonce.model import shards
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks import shards
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
 
 PARTS, MANIFESTS = "parts", "_manifests"
@@ -82,7 +82,7 @@ class ObjectStore:
             raise InvariantBroken(
                 f"{path} is there with other content than the log has for this pane",
                 data="the pane is not final; nothing was overwritten",
-                hint="compare it with onlyonce.files; move it away if it is not the platform's, then: onlyonce finalize",
+                hint="compare it with onlyonce.output_files; move it away if it is not the platform's, then: onlyonce finalize",
             )
 
     def published(self, winners: list[Winner]) -> None:

@@ -13,19 +13,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import files, units
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import units
+from onlyonce.commitlog.sinks import files
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, target
 from onlyonce.failpoints import passing
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import content
+from onlyonce.sinks import content_hash
 from onlyonce.sinks.files import files_unit, formats, stores
 from onlyonce.sinks.files.files_unit import END, SHARD, START
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, check_replay, commit_nothing, pin
@@ -102,7 +103,7 @@ class FilesWriter:
         if batch.replayed and not batch.at_least_once:
             check_replay(database, plan, self._output.name, pinned, schema)
         columns, arrow = self._body(schema)
-        floats = tuple(field.name for field in content.float_fields(schema))
+        floats = tuple(field.name for field in content_hash.float_fields(schema))
         beside = [F.col(quoted(name)) for name in floats if name not in arrow.names]
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
         work = files_unit.Work(
@@ -116,7 +117,7 @@ class FilesWriter:
 
     def _key(self, schema: StructType) -> Column:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
-        return F.xxhash64(*keys) if keys else content.row_hash(schema)
+        return F.xxhash64(*keys) if keys else content_hash.row_hash(schema)
 
     def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
         """The columns of the files, and how Arrow has them."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onlyonce import settings
-from onlyonce.model.shards import Winner
+from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted
 from onlyonce.sinks.files.local_store import LocalStore
 from onlyonce.sinks.files.object_store import ObjectStore

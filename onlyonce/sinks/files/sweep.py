@@ -1,7 +1,7 @@
 """Entry point: find the temporaries of sharded files that nobody can want any more, and remove the old ones. No Spark.
 
 Retries and kills leave files under temporary names; they are never read. One may go when the log says that no attempt can
-make it count any more (`onlyonce.model.shards.may_go`), and it is older than the horizon. A task that still writes is of the
+make it count any more (`onlyonce.model.sinks.shards.may_go`), and it is older than the horizon. A task that still writes is of the
 highest epoch and an open unit, so its files stay, however long it takes.
 
 Who calls it: `onlyonce sweep` and `onlyonce.operate.collect`. Errors: Retryable while the database is away. Not promised: places that
@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onlyonce import entry, logs, settings
+from onlyonce import job_main, logs, settings
 from onlyonce.catalog import collector
-from onlyonce.commitlog import files
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.commitlog.sinks import files
+from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Pipeline, target
 from onlyonce.model.report import Report
-from onlyonce.model.shards import may_go, read_temporary
+from onlyonce.model.sinks.shards import may_go, read_temporary
 from onlyonce.sinks.files.stores import store_of
 
 AT_ONCE = 10_000
@@ -94,7 +94,7 @@ def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> I
 def cli() -> None:
     """`python -m onlyonce.sinks.files.sweep`."""
     logs.configure(job="sweep")
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from onlyonce.declare.pipeline import BigQuery
-from onlyonce.model.delivery import Answer, Row, Unsent, asked_pause, told
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Answer, Row, Unsent, asked_pause, told
 
 ROWS = 500
 """Google advises this; the API's limit is 50,000."""

@@ -15,13 +15,13 @@ from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
-from onlyonce.commitlog import outbox
-from onlyonce.commitlog.connect import Database
-from onlyonce.commitlog.outbox import Deliverer, Policy
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.commitlog.sinks.outbox import Deliverer, Policy
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import BigQuery, Webhook
 from onlyonce.failpoints import passing
-from onlyonce.model.delivery import Answer, Row, Unsent
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.sinks.delivery import Answer, Row, Unsent
 from onlyonce.sinks.outbox.sender import Sender
 
 PATIENCE_SECONDS = 60.0

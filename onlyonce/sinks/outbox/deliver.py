@@ -21,11 +21,11 @@ from typing import Any
 
 import structlog
 
-from onlyonce import entry, logs, settings
-from onlyonce.commitlog import outbox, outbox_units
-from onlyonce.commitlog.connect import Database, run
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.commitlog.outbox import Deliverer, Policy
+from onlyonce import job_main, logs, settings
+from onlyonce.commitlog.sinks import outbox, outbox_units
+from onlyonce.commitlog.sinks.outbox import Deliverer, Policy
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline, Sent, UnitSink, unknown
 from onlyonce.model.errors import OnlyonceError, Refused, Retryable
@@ -181,7 +181,7 @@ def _undeclared(chosen: Sequence[tuple[str, Pipeline]], left: Sequence[dict[str,
 
 def cli() -> None:
     """`python -m onlyonce.sinks.outbox.deliver`."""
-    entry.run(main)
+    job_main.run(main)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.delivery import Guarantee, Row, Unsent, told
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent, told
 from onlyonce.sinks.outbox.kafka_units import TRANSACTION, read_back, settings_of, too_large
 
 LOG = logging.getLogger("onlyonce.kafka")

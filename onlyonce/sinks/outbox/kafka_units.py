@@ -7,8 +7,8 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from onlyonce.model.delivery import Unsent
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Unsent
 
 TRANSACTION = "transaction.timeout.ms"
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from onlyonce.declare.pipeline import BigQuery, Webhook
-from onlyonce.model.delivery import Answer, Row
+from onlyonce.model.sinks.delivery import Answer, Row
 from onlyonce.sinks.outbox import bigquery, webhook
 
 

@@ -1,7 +1,7 @@
 """The sinks behind the outbox, Webhook, BigQuery, Kafka and your own: each row as JSON, with its unit, in the unit's own transaction.
 
 It is the unit of a Postgres sink with another table. What is committed here is stable input: `onlyonce.sinks.outbox.deliver` sends it, and a
-replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.backfills`): each attempt
+replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.outputs.backfills`): each attempt
 is a batch of its own, and what a killed one has left is never sent. Rows of a key are in one unit of a batch, and batches come one after the other,
 so the order of a key is the order of the rows in the outbox.
 """
@@ -13,16 +13,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import outbox, units
-from onlyonce.commitlog.connect import run
+from onlyonce.commitlog import units
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery, KafkaSink, Output, Sent, Webhook
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import content
+from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
@@ -68,7 +69,9 @@ class OutboxWriter:
             self._units.commit_nothing(batch, content_of_rows)
             return 0
         schema, keys = rows.schema, self._sink.keys
-        pinned = self._units.pinned(batch, rows, F.xxhash64(*map(_column, keys)) if keys else content.row_hash(schema))
+        pinned = self._units.pinned(
+            batch, rows, F.xxhash64(*map(_column, keys)) if keys else content_hash.row_hash(schema)
+        )
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
         exported = self._in_order(pinned).select(

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol, cast
 
-from onlyonce.declare.named import named
 from onlyonce.declare.pipeline import CustomSink, KafkaSink
-from onlyonce.model.delivery import Guarantee, Row, Unsent
+from onlyonce.declare.resolve import named
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent
 from onlyonce.sinks.outbox import kafka
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onlyonce.commitlog import outbox_units
-from onlyonce.commitlog.connect import Database
-from onlyonce.commitlog.outbox import Deliverer
+from onlyonce.commitlog.sinks import outbox_units
+from onlyonce.commitlog.sinks.outbox import Deliverer
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
-from onlyonce.model.delivery import Row, Unsent, told
 from onlyonce.model.errors import OnlyonceError, Retryable
+from onlyonce.model.sinks.delivery import Row, Unsent, told
 from onlyonce.sinks.outbox.target import Target
 
 PAGE = 1000

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import httpx
 
 from onlyonce.declare.pipeline import Webhook
-from onlyonce.model.delivery import Answer, Row, Unsent, judge, told
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.delivery import Answer, Row, Unsent, judge, told
 
 AHEAD = 1000
 WAVES = 4

@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.sinks import content
-from onlyonce.sinks.content import Tally
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import Tally
 
 HASH, PARTITION = "oo_hash", "oo_target"
 
@@ -25,7 +25,7 @@ Batches = Iterator[pa.RecordBatch]
 
 def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) -> DataFrame:
     """The rows with their hash, each in the partition that `target` tells."""
-    hashed = rows.withColumn(HASH, content.row_hash(schema)).withColumn(PARTITION, target)
+    hashed = rows.withColumn(HASH, content_hash.row_hash(schema)).withColumn(PARTITION, target)
     return hashed.repartitionById(partitions, F.col(PARTITION))
 
 
@@ -34,10 +34,10 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
     there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
     if not there:
         return
-    groups = pinned.groupBy(PARTITION).agg(*content.aggregates(schema)).collect()
+    groups = pinned.groupBy(PARTITION).agg(*content_hash.aggregates(schema)).collect()
     for unit, found in there.items():
         mine = [group for group in groups if group[PARTITION] == unit.partition]
-        compare(unit, found, content.of_groups(schema, mine))
+        compare(unit, found, content_hash.of_groups(schema, mine))
 
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:

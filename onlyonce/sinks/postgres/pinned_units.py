@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog.connect import Database
+from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
 from onlyonce.session import worker
-from onlyonce.sinks import content
+from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import pinned, postgres_unit
 
 
@@ -52,4 +52,4 @@ class PinnedUnits:
 
 def floats(schema: StructType) -> tuple[str, ...]:
     """The columns of which a unit keeps sums."""
-    return tuple(f.name for f in content.float_fields(schema))
+    return tuple(f.name for f in content_hash.float_fields(schema))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.connect import transaction
+from onlyonce.database.connect import transaction
 from onlyonce.failpoints import passing
 from onlyonce.receive.receive_unit import attempt_name
 from onlyonce.sinks.postgres import postgres_unit

@@ -8,7 +8,7 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
 from onlyonce.sinks.postgres import postgres_sums

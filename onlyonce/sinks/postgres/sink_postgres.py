@@ -14,17 +14,17 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructFi
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, units
-from onlyonce.commitlog.connect import Database, do, run
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import Database, do, run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
-from onlyonce.model.backfill import Span
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
-from onlyonce.session.query import Query
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import content
+from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
@@ -71,7 +71,11 @@ class PostgresWriter:
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
         rows = rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
         schema = rows.schema
-        key = F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys]) if self._sink.keys else content.row_hash(schema)
+        key = (
+            F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys])
+            if self._sink.keys
+            else content_hash.row_hash(schema)
+        )
         pinned = self._units.pinned(batch, rows, key)
         exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)

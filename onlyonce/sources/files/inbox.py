@@ -19,14 +19,18 @@ Said = Literal["moved", "another"]
 
 def look(pipeline: Pipeline, said: Said | None) -> Report:
     """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it are."""
-    from onlyonce.sources import news
+    from onlyonce.sources import discovery
     from onlyonce.storage import delta
 
     name, source = pipeline.name, pipeline.source
     if isinstance(source, Kafka | Custom):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
     folder, table = str(settings.inbox(name, source.inbox)), settings.data_dir(name) / "files"
-    there = news.registered(table, ranges=news.in_ranges(pipeline)) if delta.exists(table) else news.Registered({}, {})
+    there = (
+        discovery.registered(table, ranges=discovery.in_ranges(pipeline))
+        if delta.exists(table)
+        else discovery.Registered({}, {})
+    )
     roots, moved = there.roots(), moved_inboxes.of(name)
     if said is not None:
         _refuse_settled(name, folder, roots, moved)

@@ -5,7 +5,7 @@ whole arrays: some megabytes at a time, more only for a line that is longer, and
 longer one the beginning is kept, and the reason. A range has the lines that *begin* in it, so a file has the same lines
 with the same places however it is cut.
 
-Who calls it: `arrived`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for one that vanished, and for a growing
+Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for one that vanished, and for a growing
 one that is another by now. Not promised: that any other change of a file while it is read is noticed here; the count of its
 lines does that (conservation).
 """

@@ -1,7 +1,7 @@
 """Parquet files: their rows some at a time; and what of a file would take more memory to unpack than it is worth.
 
 A value that many rows share is in the file once (a dictionary): 200 rows with one text of 20 MB are two kilobytes. Where such
-texts are long they are left shared; `fitting` measures them before it writes them out.
+texts are long they are left shared; `coercion` measures them before it writes them out.
 
 Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: the bound on what a
 column unpacks to, where the file says less than it has.

@@ -1,7 +1,7 @@
 """How many bytes each row of columns has; and rows in groups that memory holds, those that are too large apart.
 
 Columns may share a value among many rows (a dictionary): whoever writes them out takes memory for each. So they are measured as they are,
-and written out some at a time. Who calls it: `fitting`. No errors.
+and written out some at a time. Who calls it: `coercion`. No errors.
 """
 
 from __future__ import annotations

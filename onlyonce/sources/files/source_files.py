@@ -16,25 +16,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import settings
-from onlyonce.catalog import record_id
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Custom, Pipeline
-from onlyonce.model import releasing
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
-from onlyonce.receive import arrived
-from onlyonce.receive.arrived import Lines
+from onlyonce.model.outputs import releasing
 from onlyonce.session import schemas
-from onlyonce.sources import custom, news, registry
+from onlyonce.sources import custom, discovery, registry
+from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
+from onlyonce.sources.discovery import Inbox as Inbox
 from onlyonce.sources.files import growing, line_reader, moved_inboxes, regular_file, typed_files
 from onlyonce.sources.files.file_identity import inode
 from onlyonce.sources.files.listing import InputFile as InputFile
 from onlyonce.sources.files.listing import changed, packed, records
 from onlyonce.sources.files.moved_inboxes import Moved
-from onlyonce.sources.news import NO_BATCH as NO_BATCH
-from onlyonce.sources.news import Inbox as Inbox
-from onlyonce.sources.parse import parse
+from onlyonce.sources.lines import LINE, Lines
+from onlyonce.sources.parse import parse, record_id
 from onlyonce.storage import delta
 
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
@@ -79,12 +77,12 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     number = (delta.version(inbox.table, app_id) or 0) + 1
-    there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
+    there = discovery.registered(inbox.table, ranges=discovery.in_ranges(inbox.pipeline))
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, there.last_seen) if there.last_seen else now
-    news.look_for_folder(inbox, there)
-    start = news.undecided(inbox, there)
-    found, first = ([news.before(inbox)], NO_BATCH) if start else (news.groups(inbox, there), there.batches)
+    discovery.look_for_folder(inbox, there)
+    start = discovery.undecided(inbox, there)
+    found, first = ([discovery.before(inbox)], NO_BATCH) if start else (discovery.groups(inbox, there), there.batches)
     if not found:
         return 0
     rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
@@ -93,20 +91,20 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
 
 
 def _schema(pipeline: Pipeline) -> str:
-    return f"{RANGES if news.in_ranges(pipeline) else FILES}, seen_at timestamp"
+    return f"{RANGES if discovery.in_ranges(pipeline) else FILES}, seen_at timestamp"
 
 
 def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tuple[Any, ...]:
     file = (batch_no, f.path, f.size, f.modified_ns, f.lines, f.refusal)
-    return (*file, f.identity, f.begins, f.ends, f.mark, now) if news.in_ranges(pipeline) else (*file, now)
+    return (*file, f.identity, f.begins, f.ends, f.mark, now) if discovery.in_ranges(pipeline) else (*file, now)
 
 
 def waiting(inbox: Inbox) -> list[list[InputFile]]:
     """What a run would register now, in batches; writes nothing."""
-    there = news.Registered({}, {})
+    there = discovery.Registered({}, {})
     if delta.exists(inbox.table):
-        there = news.registered(inbox.table, ranges=news.in_ranges(inbox.pipeline))
-    return news.groups(inbox, news.decided(inbox) if news.undecided(inbox, there) else there)
+        there = discovery.registered(inbox.table, ranges=discovery.in_ranges(inbox.pipeline))
+    return discovery.groups(inbox, discovery.decided(inbox) if discovery.undecided(inbox, there) else there)
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
@@ -179,7 +177,7 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
 
 def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
     rows = [(path, reason, record_id.of_file(path), NO_PLACE) for path, reason in sorted(bad.items())]
-    return spark.createDataFrame(rows, schemas.of(arrived.LINE))
+    return spark.createDataFrame(rows, schemas.of(LINE))
 
 
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:

@@ -18,12 +18,11 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.catalog import record_id
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
 from onlyonce.sources.files.listing import Damaged, InputFile
-from onlyonce.sources.parse import fitting
+from onlyonce.sources.parse import coercion, record_id
 
 AT_ONCE = 1 << 14
 """Rows of one Arrow batch at most."""
@@ -71,7 +70,7 @@ def _damaged(pipeline: Pipeline, error: Exception) -> Damaged:
 
 
 def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) -> DataFrame:
-    """The rows of some files: `fitting.BESIDE`, and the declared columns."""
+    """The rows of some files: `coercion.BESIDE`, and the declared columns."""
     is_parquet = pipeline.source.format == "parquet"
     links = pipeline.source.links
     tasks = list(_together(part for file in files for part in _parts(file, is_parquet, links=links)))
@@ -89,20 +88,20 @@ def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) ->
 
 def schema(pipeline: Pipeline) -> str:
     """What `read` gives, in DDL."""
-    return f"{fitting.BESIDE}, {pipeline.schema}"
+    return f"{coercion.BESIDE}, {pipeline.schema}"
 
 
 def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
-    wanted = fitting.declared(pipeline.schema)
+    wanted = coercion.declared(pipeline.schema)
     needed = [*pipeline.record_id, pipeline.event_time]
     rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
 
     def of_part(part: Part) -> Iterator[pa.RecordBatch]:
         regular_file.check(part.path)
         position = part.position
-        of_file = fitting.Place(f"row %s of {part.path}", part.key, pipeline.source.max_record_bytes)
+        of_file = coercion.Place(f"row %s of {part.path}", part.key, pipeline.source.max_record_bytes)
         for batch, there in rows(part, wanted.names, needed):
-            yield from fitting.fit(batch, there, wanted, of_file, position)
+            yield from coercion.fit(batch, there, wanted, of_file, position)
             position += batch.num_rows
 
     return of_part
@@ -113,14 +112,14 @@ Rows = Iterator[tuple[pa.RecordBatch, list[str]]]
 
 def _rows_of_parquet(part: Part, wanted: list[str], needed: list[str]) -> Rows:
     there = parquet_files.columns(part.path)
-    fitting.check_names(there, needed)
+    coercion.check_names(there, needed)
     for batch in parquet_files.rows(part.path, part.groups, [name for name in there if name in wanted], AT_ONCE):
         yield batch, there
 
 
 def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
     there = avro_files.columns(part.path)
-    fitting.check_names(there, needed)
+    coercion.check_names(there, needed)
     names = [name for name in there if name in wanted]
     for records in avro_files.records(part.path, AT_ONCE):
         yield pa.RecordBatch.from_pydict({name: [row[name] for row in records] for name in names}), there

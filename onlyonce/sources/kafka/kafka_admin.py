@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.offsets import Seen
+from onlyonce.model.sources.offsets import Seen
 
 ANSWER_MS = "30000"
 """How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""

@@ -11,11 +11,11 @@ import json
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.catalog import record_id
 from onlyonce.declare.kafka import Kafka
 from onlyonce.model import record_size
-from onlyonce.model.offsets import Range
+from onlyonce.model.sources.offsets import Range
 from onlyonce.sources.kafka import kafka_admin
+from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
 
 TOMBSTONE = "the message has no value (a tombstone)"

@@ -21,18 +21,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import settings
-from onlyonce.catalog import record_id
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
-from onlyonce.model.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from onlyonce.receive import arrived
-from onlyonce.receive.arrived import Lines
+from onlyonce.model.sources.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin, kafka_reader
+from onlyonce.sources.lines import LINE, Lines
+from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
 from onlyonce.storage import delta
 
@@ -179,7 +178,7 @@ class Ranges:
         refuse_lost(self.topic.source, facts)
         left, lost = readable(self.ranges, facts), self._lost(facts)
         beside = ", ".join(f"{BESIDE}{name} string" for name in self.topic.source.beside)
-        schema = arrived.LINE + (f", {beside}" if beside else "")
+        schema = LINE + (f", {beside}" if beside else "")
         rows = [
             ("", reason, file, position, *[None] * len(self.topic.source.beside)) for reason, file, position in lost
         ]

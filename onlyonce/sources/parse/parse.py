@@ -1,7 +1,7 @@
 """From a line to a record: declared columns, event time, id, or the reason why it is invalid.
 
 One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. Plain lines,
-as nearly all are, don't come here where the types allow it (`plain_records`); where they do come (`onlyonce/model/plain.py`) they are
+as nearly all are, don't come here where the types allow it (`plain_records`); where they do come (`onlyonce/model/sources/plain_json.py`) they are
 spared the looks for what is wrong with any other.
 
 Each look is made once for a declaration, not for each batch: an expression is some calls into the JVM, and there are a thousand.
@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model import plain
+from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
 from onlyonce.sources.parse import parse_columns, parse_csv
@@ -147,7 +147,7 @@ def _of_json(asked: _Asked) -> tuple[list[Column], list[Column]]:
     schema, beside = asked.columns, asked.texts_beside()
     of_line = [name for name in schema.names if name not in beside]
     # Java has put a sign of its own in the place of bytes that are not UTF-8.
-    is_plain = F.rlike("oo_line", F.lit(plain.pattern(of_line, asked.event_time))) & F.is_valid_utf8("oo_line")
+    is_plain = F.rlike("oo_line", F.lit(plain_json.pattern(of_line, asked.event_time))) & F.is_valid_utf8("oo_line")
     with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     record = F.from_json("oo_line", with_corrupt, JSON_OPTIONS)
     found = {name: F.col(f"p.{quoted(name)}") for name in of_line} | beside

@@ -1,6 +1,6 @@
 """Plain lines, read by Arrow a block at a time, where Spark's parser takes line by line.
 
-Which lines those are (`onlyonce/model/plain.py`) is decided by their text alone: so narrowly that Arrow and Spark's parser give
+Which lines those are (`onlyonce/model/sources/plain_json.py`) is decided by their text alone: so narrowly that Arrow and Spark's parser give
 the same values. Every other line, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
 left to Spark's parser, whose word is the last on what is invalid. So no fate hangs on what is read here.
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from onlyonce.model import plain
+from onlyonce.model.sources import plain_json
 
 LONGEST = 4096
 """In bytes. A block is 65,536 lines, which a worker holds a few times over."""
@@ -48,7 +48,7 @@ def read(lines: pa.Array, kinds: Kinds) -> tuple[pa.Array, list[pa.Array]]:
 
 
 def _found(lines: pa.Array, kinds: Kinds) -> pa.Array:
-    return pc.fill_null(pc.match_substring_regex(lines, plain.exact(kinds)), False)
+    return pc.fill_null(pc.match_substring_regex(lines, plain_json.exact(kinds)), False)
 
 
 def _parsed(lines: pa.Array, kinds: Kinds) -> list[pa.Array]:

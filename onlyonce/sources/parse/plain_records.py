@@ -4,7 +4,7 @@ A block is an Arrow message with the records of one partition of the batch; it w
 before 1970 or too far ahead), goes on as a line: Spark's parser has the last word on it (`parse`). So a block has only valid records, and
 no fate hangs on which lines are in blocks. The ids are those of `parse`, to the bit.
 
-Who calls it: `arrived`. Not promised: where a block is cut.
+Who calls it: `exchange`. Not promised: where a block is cut.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from onlyonce.catalog import xxh64
 from onlyonce.declare.pipeline import Kafka, Pipeline
-from onlyonce.model import plain
 from onlyonce.model.batch import to_micros
+from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.sources.parse import plain_lines
 from onlyonce.sources.parse.parse import BESIDE, BOUND, PLACE
@@ -134,7 +134,7 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
     of_line = [kind for name, kind in kinds.items() if name not in beside]
-    if source.format != "json" or not of_line or not {*of_line} <= {*plain.EXACT}:
+    if source.format != "json" or not of_line or not {*of_line} <= {*plain_json.EXACT}:
         return None
     if any(kinds[name] != "string" for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
         return None

@@ -2,7 +2,7 @@
 
 Why the comparison is exact. All files lie in the copy before the first run, under the same names and paths, so each
 platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the registry's
-append is one transaction). The tide before a batch is then the same, and so is what is late. The input is declared
+append is one transaction). The max event time before a batch is then the same, and so is what is late. The input is declared
 ended in each run, so that no window waits, and none closes by silence, which is by the clock. What is left of the clock:
 `max_ahead` asks whether an event time is too far in the future, so input dated after now may be judged otherwise a minute later.
 

@@ -18,9 +18,9 @@ from psycopg2 import sql
 from pyarrow import compute as pc
 from pyarrow import csv
 
+from onlyonce.database.statements import queries
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres
 from onlyonce.declare.sent import Sent
-from onlyonce.statements import queries
 from onlyonce.testing.crashtest import content
 from onlyonce.testing.crashtest.scratch import ScratchPlatform
 

@@ -21,7 +21,8 @@ from uuid import uuid4
 import psutil
 import psycopg2
 
-from onlyonce.local import postgres, processes
+from onlyonce.local import processes
+from onlyonce.local.database import postgres
 from onlyonce.settings import ROOT, within
 
 JOB_TIMEOUT = 300

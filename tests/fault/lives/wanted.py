@@ -134,7 +134,7 @@ def _read_files(platform: Platform) -> pd.DataFrame:
     """The files that a reader is to read; of several panes of a window the last one, where they are early."""
     finalize.main([])
     there = platform.sql(
-        "SELECT place, name FROM onlyonce.files WHERE state = 'final' AND output = 'out' ORDER BY name"
+        "SELECT place, name FROM onlyonce.output_files WHERE state = 'final' AND output = 'out' ORDER BY name"
     )
     rows = []
     for place, name in there.itertuples(index=False):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.commitlog.migrate import migrate
+from onlyonce.database.connect import forget_connections
+from onlyonce.database.migrate import migrate
 from tests.fault.matrix.world import World
 from tests.fault.matrix.zygote import Zygote
 from tests.support.platform import Server

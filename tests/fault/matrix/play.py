@@ -29,22 +29,22 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce.commitlog import lineages
-from onlyonce.commitlog.connect import Database, run
+from onlyonce.context.query import OnBatch, Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.units import Content, UnitId
-from onlyonce.outputs import outputs, results, windowing
-from onlyonce.receive import arrived, events, receive, receive_unit
-from onlyonce.session.query import OnBatch, Query
-from onlyonce.session.run_context import RunContext
-from onlyonce.sinks import content
+from onlyonce.outputs import outputs, results, staging, windowing
+from onlyonce.receive import events, exchange, receive, receive_unit
+from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
 from onlyonce.sources.files import source_files
 from onlyonce.sources.parse import plain_records
-from onlyonce.storage import checkpoint, delta, staging
+from onlyonce.storage import checkpoint, delta
 from tests.contract.task import Context, hashed
 from tests.fault.matrix import declared, frames
 from tests.fault.matrix.declared import Row
@@ -116,12 +116,12 @@ def _played(play: Play) -> Any:
     stand_ins: list[tuple[object, str, object]] = [
         (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
-        (source_files, "lines", _lines), (arrived, "records", _records),
-        (plain_records, "reader", lambda *given: None), (arrived, "exchanged", _exchanged), (arrived, "mapped", lambda *given: _mapped(tasks, *given)),
+        (source_files, "lines", _lines), (exchange, "records", _records),
+        (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
-        (outputs, "drain_query", drain_query), (content, "aggregates", lambda schema: []),
+        (outputs, "drain_query", drain_query), (content_hash, "aggregates", lambda schema: []),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
@@ -273,13 +273,13 @@ def _exchanged(records: Partitions, partitions: int) -> Partitions:
     return [[*[r for r in records[0] if r["oo_high"] % partitions == seed["oo_high"]], seed] for seed in seeds]
 
 
-def _mapped(tasks: Tasks, records: Partitions, task: arrived.Task, gives: object, shares: object = ()) -> Any:
+def _mapped(tasks: Tasks, records: Partitions, task: exchange.Task, gives: object, shares: object = ()) -> Any:
     """The product's own task over each partition; the paths of what it has written."""
     found = [path for number, rows in enumerate(records) for path in tasks(lambda n=number, r=rows: _ran(task, n, r))]  # type: ignore[misc]
     return SimpleNamespace(collect=lambda: [SimpleNamespace(path=path) for path in found])
 
 
-def _ran(task: arrived.Task, number: int, rows: list[Row]) -> list[str]:
+def _ran(task: exchange.Task, number: int, rows: list[Row]) -> list[str]:
     pieces = [pa.RecordBatch.from_pylist(rows[at : at + CUT], schema=RECORD) for at in range(0, len(rows), CUT)]
     with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(number)):
         return [path for batch in task(iter(pieces)) for path in batch.column("path").to_pylist()]

@@ -254,7 +254,7 @@ def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
         assert wanted == there, f"{name}: {as_text(found)}"
     control = as_told([row for row in events(run) if row["oo_kind"] == "control"], "oo_lineage", "oo_batch")
     assert set(control.values()) == {1}
-    tides = run.world.rows("SELECT max(tide_after) FROM onlyonce.batches WHERE instance = %s", run.play.name)
+    tides = run.world.rows("SELECT max(max_event_time_after) FROM onlyonce.batches WHERE instance = %s", run.play.name)
     assert tides == [(max(datetime.fromisoformat(row["at"]) for n in range(declared.FILES) for row in valid(n)),)]
 
 

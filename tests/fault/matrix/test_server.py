@@ -16,9 +16,9 @@ import psutil
 import psycopg2
 import pytest
 
-from onlyonce.commitlog.connect import forget_connections
-from onlyonce.commitlog.migrate import migrate
-from onlyonce.local import postgres
+from onlyonce.database.connect import forget_connections
+from onlyonce.database.migrate import migrate
+from onlyonce.local.database import postgres
 from tests.contract.test_server_deaths import kill, own_server  # noqa: F401 - a fixture
 from tests.fault.matrix.world import AGAIN, World
 from tests.fault.matrix.zygote import Zygote

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from onlyonce import failpoints
-from onlyonce.commitlog import connect
+from onlyonce.database import connect
 from tests.fault.matrix.play import Play, child
 from tests.support.platform import ROOT
 

@@ -1,0 +1,1 @@
+"""What the log knows of windows: their panes, backfills and releases."""

@@ -1,0 +1,227 @@
+"""Begin and end of a backfill, and what the log knows of the windows that it recomputes. PROTOCOL.md, 10.
+
+An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
+checkpoint. Each attempt is a batch of its own: it reads the newest `events`, replaces the windows whole, and so needs
+nothing of an attempt before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import authorities, lineages
+from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
+from onlyonce.commitlog.sinks import outbox
+from onlyonce.database.connect import Database, ask, do, do_many, run
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.windows import Session, micros
+from onlyonce.model.batch import read_upto, to_micros, to_time
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.outputs.backfill import Span, closed_part
+
+AskedBy = Literal["person", "late rows"]
+Counts = dict[str, int]
+"""Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A backfill of one output, before it begins."""
+
+    instance: str
+    output: str
+    span: Span
+    asked_by: AskedBy
+    declaration_hash: str
+
+    @property
+    def query(self) -> str:
+        """What stands for the query in the lineage. All recomputations for late rows are of one lineage."""
+        return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the stream of an output has come.
+
+    consumed   the version of `events` that its committed batches have read
+    frontier   what closed the windows that it has written
+    """
+
+    consumed: int
+    frontier: Frontier
+
+    def closed_until(self, output: Output) -> int | None:
+        """Up to where the output's windows are closed and written."""
+        assert output.window is not None
+        return closed_until(self.frontier, output.window, micros(output.lateness))
+
+
+def reach(connection: Connection, instance: str, output: str) -> Reach:
+    """How far an output's stream has come by the log.
+
+    Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
+    closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
+    """
+    rows = ask(connection, "backfills", "read_by", instance=instance, output=output)
+    if not rows:
+        return Reach(-1, Frontier())
+    consumed = read_upto(rows[0].source_to)
+    closing = consumed if rows[0].facts.get("stateless") else read_upto(rows[0].source_from)
+    return Reach(consumed, frontier_at(connection, instance, closing))
+
+
+def frontier_at(connection: Connection, instance: str, version: int) -> Frontier:
+    """What the batches and closes up to a version of `events` have told of event time."""
+    told = ask(connection, "backfills", "frontier_at", instance=instance, version=version)[0]
+    return Frontier(
+        to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
+    )
+
+
+def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
+    """How far the stream has come, and the part of the span that it has closed and written. Raises OpenWindows.
+
+    Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
+    """
+
+    def look(conn: Connection) -> tuple[Reach, bool]:
+        found = reach(conn, instance, root.name)
+        return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
+
+    if root.window is None:
+        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+    found, open_rows = run(database, look)
+    return found, closed_part(root, span, found.closed_until(root), open_rows=open_rows)
+
+
+def open_lineage(connection: Connection, request: Request, run_id: str) -> Driver:
+    """The lineage of an interval under a new epoch: a driver that is still at work on it is fenced."""
+    found: Lineage = lineages.register(connection, request.instance, request.query, uuid4(), kind="backfill")
+    return lineages.bump(connection, found, run_id)
+
+
+def begin(connection: Connection, driver: Driver, request: Request, events_version: int) -> int:
+    """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows.
+
+    Rows that earlier attempts at the interval have put into the outbox are removed: each attempt sends its own.
+    """
+    check_epoch(connection, driver.lineage, driver.epoch)
+    _lock(connection, request.instance)
+    _refuse_overlap(connection, driver.lineage, request, request.span)
+    if do(connection, "backfills", "replace_begun", lineage=driver.lineage):
+        authorities.fence(connection, driver)
+    outbox.throw_away(connection, request.instance, driver.lineage)
+    number = int(ask(connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
+    start, stop = request.span.times
+    do(
+        connection, "backfills", "begin",
+        lineage=driver.lineage, batch_id=number, instance=request.instance, output=request.output, epoch=driver.epoch,
+        run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
+        events_version=events_version, declaration_hash=request.declaration_hash,
+    )  # fmt: skip
+    return number
+
+
+def widen(connection: Connection, driver: Driver, request: Request, number: int, span: Span) -> None:
+    """Note that merged sessions reach past the interval. Raises like `begin`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    _lock(connection, request.instance)
+    _refuse_overlap(connection, driver.lineage, request, span)
+    start, stop = span.times
+    do(connection, "backfills", "widen", lineage=driver.lineage, batch_id=number, window_from=start, window_to=stop)
+
+
+def end(
+    connection: Connection,
+    driver: Driver,
+    request: Request,
+    number: int,
+    span: Span,
+    panes: dict[str, list[dict[str, Any]]],
+    counts: Counts,
+) -> None:
+    """Store the new generation of each window, by output, let its rows in the outbox go, and mark it as committed.
+
+    Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
+    """
+    check_epoch(connection, driver.lineage, driver.epoch)
+    if ask(connection, "backfills", "state", lineage=driver.lineage, batch_id=number)[0].state == "committed":
+        return
+    start, stop = span.times
+    for output, made in panes.items():
+        same = {
+            "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
+            "declaration_hash": request.declaration_hash,
+        }  # fmt: skip
+        do_many(connection, "backfills", "add_pane", [same | pane for pane in made])
+        do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
+    outbox.let_wait(connection, request.instance, driver.lineage, number)
+    do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)
+
+
+def met(connection: Connection, request: Request, span: Span, events_version: int) -> Counts:
+    """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time and late.
+
+    Not promised: the same windows as now, where the declaration had others when the stream met them.
+    """
+    start, stop = span.times
+    rows = ask(
+        connection, "backfills", "met",
+        instance=request.instance, output=request.output, window_from=start, window_to=stop, events_version=events_version,
+    )  # fmt: skip
+    return dict(rows[0]._mapping)
+
+
+def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:
+    """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds. A late row has no
+    session yet: there it is from the first of an hour's to the last, and the last alone, so that a span holds both."""
+    found: list[tuple[int, int]] = []
+    for row in ask(connection, "backfills", "late_not_folded", instance=instance, output=output):
+        if row.late_from is None:
+            found.append((to_micros(row.window_start) or 0, to_micros(row.window_end) or 0))
+        else:
+            first, last = to_micros(row.late_from) or 0, to_micros(row.late_to) or 0
+            found += [(first, last), (last, last)]
+    return found
+
+
+def _has_open_rows(connection: Connection, instance: str, root: Output, span: Span, closed: int | None) -> bool:
+    """Whether windows of the span that are not closed hold rows in time. Sessions are not known to the log."""
+    if isinstance(root.window, Session):
+        return False
+    start, stop = span.times
+    known = {"instance": instance, "output": root.name, "window_from": start, "window_to": stop}
+    return bool(ask(connection, "backfills", "open_rows", closed_until=to_time(closed), **known)[0].found)
+
+
+def _lock(connection: Connection, instance: str) -> None:
+    if not ask(connection, "backfills", "lock_instance", instance=instance):
+        raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+
+
+def _refuse_overlap(connection: Connection, lineage: str, request: Request, span: Span) -> None:
+    start, stop = span.times
+    others = ask(
+        connection, "backfills", "under_way",
+        instance=request.instance, output=request.output, lineage=lineage, window_from=start, window_to=stop,
+    )  # fmt: skip
+    if not others:
+        return
+    other = others[0]
+    what = f"output {request.output}: windows of {span} are in the backfill {other.lineage}, begun by {other.run_id}"
+    data = "nothing was written; two backfills of one window could leave its sinks at different generations"
+    if other.at_work:
+        raise Retryable(
+            f"{what} and at work", data=data, hint="wait until it has ended, then run the same command again"
+        )
+    command = f"onlyonce run {request.instance}"
+    if other.asked_by == "person":
+        times = f"--from {other.window_from:%Y-%m-%dT%H:%M:%SZ} --to {other.window_to:%Y-%m-%dT%H:%M:%SZ}"
+        command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
+    raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")

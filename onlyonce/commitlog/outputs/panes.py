@@ -1,0 +1,35 @@
+"""The windows that an output has written before they close: what was written of each so far, and since when it is final.
+
+Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written whole when they
+close are `batches.add_panes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database.connect import do, do_many
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.windows import micros
+from onlyonce.model.batch import Batch, to_time
+from onlyonce.model.frontier import closed_until
+
+
+def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
+    """Add the rows that a batch has written to what is known of their windows."""
+    same = {
+        "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
+    }  # fmt: skip
+    do_many(connection, "batches", "add_to_pane", [same | pane for pane in panes])
+
+
+def close(connection: Connection, instance: str, root: Output, outputs: list[str], version: int) -> None:
+    """Mark the windows as final that nothing in time can come for, once `events` is read up to a version."""
+    if root.window is None:
+        return
+    closed = closed_until(backfills.frontier_at(connection, instance, version), root.window, micros(root.lateness))
+    if closed is not None:
+        do(connection, "batches", "close_panes", instance=instance, outputs=outputs, closed_until=to_time(closed))

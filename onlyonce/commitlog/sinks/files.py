@@ -1,0 +1,92 @@
+"""The files of sharded sinks: which attempt's file counts, its pane, and whether it has its final name.
+
+Who calls it: a unit of a file sink records what it has written, the end of the batch gives the panes, `onlyonce.sinks.files.finalize` and
+`onlyonce.sinks.files.sweep` ask. Not promised: that the files are there; the log says what must be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from onlyonce.database.connect import ask, do
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.sinks.shards import Standing, Temporary, Winner, Written
+from onlyonce.model.units import UnitId
+
+
+def record(connection: Connection, unit: UnitId, place: str, shards: int, files: Iterable[Written]) -> None:
+    """Say which files count, in the transaction of the unit's claim."""
+    as_json = json.dumps([asdict(file) for file in files], default=datetime.isoformat)
+    do(
+        connection, "files", "record",
+        lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition, place=place,
+        shards=shards, files=as_json,
+    )  # fmt: skip
+
+
+def of_unit(connection: Connection, unit: UnitId) -> set[str]:
+    """The temporaries that count of a unit."""
+    rows = ask(
+        connection, "files", "of_unit",
+        lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
+    )  # fmt: skip
+    return {row.temporary for row in rows}
+
+
+def give_panes(connection: Connection, lineage: str, batch_id: int, output: str) -> None:
+    """Number the panes of a batch's windows, in the transaction that ends it. May be repeated.
+
+    Each batch that writes a window makes its next pane; a backfill also its next generation.
+    """
+    # The rows came with this batch, so the planner knows nothing of them and would compare each with each.
+    connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
+    do(connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
+    connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
+
+
+def windows_in(connection: Connection, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:
+    """The windows of an output that have files and start in the span."""
+    start, stop = span.times
+    rows = ask(
+        connection, "files", "windows_in", instance=instance, output=output, window_from=start, window_to=stop
+    )  # fmt: skip
+    return {(row.window_start, row.window_end) for row in rows}
+
+
+def current(connection: Connection, instance: str, output: str) -> list[Winner]:
+    """The files of each window's newest generation, whether they have their final names yet or not."""
+    rows = ask(connection, "files", "current", instance=instance, output=output)
+    return [Winner(**row._mapping) for row in rows]
+
+
+def waiting(connection: Connection, instances: list[str] | None, panes: int) -> list[Winner]:
+    """All files of the first panes that wait for their final names, of some instances or of all."""
+    rows = ask(
+        connection, "files", "waiting", instances=instances or [], everything=instances is None, panes=panes
+    )  # fmt: skip
+    return [Winner(**row._mapping) for row in rows]
+
+
+def finalized(connection: Connection, numbers: list[int]) -> int:
+    """Note that files have their final names; gives how many had none before."""
+    return do(connection, "files", "finalized", numbers=numbers)
+
+
+def places(connection: Connection) -> set[str]:
+    """Where the log has files."""
+    return {row.place for row in ask(connection, "files", "places")}
+
+
+def standings(connection: Connection, place: str, temporaries: dict[str, Temporary]) -> dict[str, Standing]:
+    """What the log says of temporaries, by name. Ask after they were listed: what is seen there was begun before."""
+    wanted = [
+        {"temporary": name, "lineage_no": t.lineage_no, "batch_id": t.batch_id, "output": t.output, "partition": t.partition}
+        for name, t in temporaries.items()
+    ]  # fmt: skip
+    rows = ask(connection, "files", "standings", place=place, temporaries=json.dumps(wanted))
+    return {row.temporary: Standing(row.winner, row.settled, row.epoch) for row in rows}

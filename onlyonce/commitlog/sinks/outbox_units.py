@@ -1,0 +1,82 @@
+"""The outbox by whole units, for targets that know a unit: Kafka, and sinks of one's own. Called by `onlyonce.sinks.outbox.units`.
+
+Locks and epochs are those of `outbox`. A unit's rows have one state, since they are begun and recorded together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.lineages import check_epoch
+from onlyonce.commitlog.sinks.outbox import BYTES_AT_ONCE, Deliverer
+from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.model.sinks.delivery import Row
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit that waits. `life`: the lineage's own id."""
+
+    unit: str
+    life: str
+
+    @property
+    def name(self) -> str:
+        """Under which a target knows it: no other unit has it, on this platform or another."""
+        return f"{self.unit}@{self.life}"
+
+
+def next_unit(database: Database, deliverer: Deliverer) -> Unit | None:
+    """The first unit of an output that is to be written. Of one partition units come in the order of their batches."""
+    place = {"instance": deliverer.instance, "output": deliverer.output}
+    found = run(database, lambda conn: ask(conn, "outbox_units", "next_unit", **place))
+    return Unit(found[0].unit, found[0].life) if found else None
+
+
+def begin(database: Database, deliverer: Deliverer, unit: Unit) -> None:
+    """Write down an attempt before it is made. Raises Superseded."""
+    _change(database, deliverer, "begin", unit)
+
+
+def record(database: Database, deliverer: Deliverer, unit: Unit, answer: str) -> None:
+    """The target has it. Raises Superseded."""
+    _change(database, deliverer, "record", unit, answer=answer)
+
+
+def wait(database: Database, deliverer: Deliverer, unit: Unit, answer: str, *, lost: bool, uncertain: bool) -> None:
+    """The attempt failed. `lost`: nobody knows whether the target has it; `uncertain`: nor will. Raises Superseded."""
+    _change(database, deliverer, "wait", unit, answer=answer, lost=lost, uncertain=uncertain)
+
+
+def rows(database: Database, unit: Unit, after: int, most: int) -> list[Row]:
+    """The next rows of a unit, in order: `most`, or BYTES_AT_ONCE of payload."""
+    place = {"unit": unit.unit, "after": after, "most": most, "bytes": BYTES_AT_ONCE}
+    found = run(database, lambda conn: ask(conn, "outbox_units", "rows", **place))
+    return [Row(*tuple(row)) for row in found]
+
+
+def take_over(database: Database, deliverer: Deliverer) -> Deliverer:
+    """Become the deliverer of an output."""
+    bumped = run(database, lambda conn: ask(conn, "lineages", "bump", lineage=deliverer.name))
+    return replace(deliverer, epoch=bumped[0].epoch)
+
+
+def recover(database: Database, deliverer: Deliverer, *, uncertain: bool) -> int:
+    """Attempts that an ended deliverer has left wait again; gives their rows. Raises Superseded."""
+    place = {"instance": deliverer.instance, "output": deliverer.output}
+
+    def work(connection: Connection) -> int:
+        check_epoch(connection, deliverer.name, deliverer.epoch)
+        return do(connection, "outbox_units", "recover", uncertain=uncertain, **place)
+
+    return run(database, work)
+
+
+def _change(database: Database, deliverer: Deliverer, query: str, unit: Unit, **values: object) -> None:
+    def work(connection: Connection) -> None:
+        check_epoch(connection, deliverer.name, deliverer.epoch)
+        do(connection, "outbox_units", query, unit=unit.unit, **values)
+
+    run(database, work)

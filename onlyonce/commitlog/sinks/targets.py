@@ -1,0 +1,61 @@
+"""Which output has which target: a table or folder has the rows of one output of one instance. PROTOCOL.md, 1.
+
+Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop. What is the same target, `onlyonce.declare.target_identity`
+decides. Errors: Refused for a target of somebody else. Not promised: anything about who writes there without this platform.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from onlyonce.database.connect import ask, do
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
+
+
+def claim(connection: Connection, instance: str, output: str, place: Place, identity: str) -> datetime | None:
+    """Make a target the output's own, and let go what it had by another declaration. Raises Refused.
+
+    Gives when a run of the output had made the table; None before the first.
+    """
+    do(connection, "targets", "one_at_a_time")
+    asked = {"instance": instance, "output": output, "identity": identity}
+    if others := ask(connection, "targets", "of_others", **asked):
+        other = others[0]
+        near = "" if other.identity == identity else f" (one of it and {Place(other.place).where} is inside the other)"
+        raise Refused(
+            f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
+            data="nothing of this output was written; a backfill or vacuum of one would remove the rows of the other",
+            hint=f"give this output another target, or end the other one: take {other.output} out of {other.instance}, then "
+            f"onlyonce drop {other.instance} --output {other.output} --tables",
+        )
+    do(connection, "targets", "release", **asked)
+    made: datetime | None = ask(connection, "targets", "claim", **asked, place=place.text)[0].made_at
+    return made
+
+
+def made(connection: Connection, instance: str, output: str) -> None:
+    """The output's table is there: from now on one that is missing was deleted."""
+    do(connection, "targets", "made", instance=instance, output=output)
+
+
+def database(connection: Connection) -> str:
+    """Which database this is, by whatever address it was reached."""
+    return str(ask(connection, "targets", "database")[0].identity)
+
+
+def of_others(connection: Connection, instances: list[str]) -> set[str]:
+    """The places that outputs of other instances have."""
+    return {row.place for row in ask(connection, "targets", "taken", instances=instances)}
+
+
+def forget(connection: Connection, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:
+    """Of instances that are dropped, or only of some outputs: nothing is theirs any more but what keeps their rows."""
+    do(connection, "targets", "forget", instances=instances, outputs=outputs, kept=kept)
+
+
+def settle(connection: Connection, place: str, instance: str) -> None:
+    """A table that was removed is nobody's."""
+    do(connection, "targets", "settle", place=place, instance=instance)

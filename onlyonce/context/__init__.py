@@ -1,0 +1,1 @@
+"""What a run hands to each of its steps: the session, the pipeline, and its queries under their epochs."""

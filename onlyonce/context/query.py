@@ -1,0 +1,146 @@
+"""One streaming query under its lineage: run it to its end, and know why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database.connect import Database, run
+from onlyonce.model.run.long_run import first_cause
+from onlyonce.session.failures import OTHER_DRIVER, translate
+from onlyonce.session.worker import GONE
+from onlyonce.storage import checkpoint
+
+log = structlog.get_logger()
+
+RESTARTS = 3
+"""How often in a row, without a batch between, a query is started again after a fenced driver wrote into its checkpoint."""
+
+LOOK_SECONDS = 1.0
+"""How often a query at work is looked at: whether it is to end, and what Spark tells of it."""
+
+WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
+"""The trigger of a query that processes all that is there now, and ends."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that this driver may run: its lineage, checkpoint folder, and database under its name."""
+
+    driver: Driver
+    folder: Path
+    database: Database
+    start_from: dict[str, Any]
+    between_batches: Callable[[], None] = lambda: None
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+
+    @property
+    def lineage(self) -> str:
+        """The lineage's name."""
+        return self.driver.lineage
+
+    @property
+    def first_window(self) -> int | None:
+        """Where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        return self.start_from.get("first_window")
+
+    @property
+    def log(self) -> Any:
+        """A logger whose lines say for which lineage and epoch they are."""
+        return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)
+
+
+OnBatch = Callable[[DataFrame, int], None]
+Look = Callable[[StreamingQuery], None]
+
+
+def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
+    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end. Raises our own
+    error where one is the cause, or what the run was asked to stop with between two batches: to Spark that is a batch that
+    failed, to the log one that has not begun.
+
+    `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
+
+    A fenced driver may still write into the checkpoint and so stop the live one (experiments, A8), and a live one clears away the
+    blocks of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
+    """
+    in_a_row = 0
+    while True:
+        started = _Started(query, on_batch, look)
+        error = started.run(frame, mode)
+        if not started.failures:
+            return
+        in_a_row = 1 if started.batches else in_a_row + 1
+        if not any(mark in str(error) for mark in (*OTHER_DRIVER, GONE)) or in_a_row > RESTARTS:
+            raise translate(first_cause(started.failures)) from error
+        run(query.database, lambda conn: check_epoch(conn, query.lineage, query.driver.epoch))
+        checkpoint.sweep(query.folder)
+        query.log.warning("another driver was at our files; still ours, starting again")
+
+
+class _Started:
+    """A query from one start to its end. `failures` are in the order in which they were found: the first one is the cause."""
+
+    def __init__(self, query: Query, on_batch: OnBatch, look: Look) -> None:
+        self.failures: list[BaseException] = []
+        self.batches = 0
+        self._query, self._on_batch, self._look = query, on_batch, look
+        self._running: StreamingQuery | None = None
+        self._broken_off = False  # by us: what Spark then tells is the same once more
+
+    def run(self, frame: DataFrame, mode: str) -> Exception | None:
+        """Start it and wait for its end; gives what Spark says of that, if it failed."""
+        writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
+        writer = writer.option("checkpointLocation", str(self._query.folder)).trigger(**self._query.trigger)
+        self._running = running = writer.foreachBatch(self._batch).start()
+        told: Exception | None = None
+        try:
+            while not running.awaitTermination(LOOK_SECONDS):
+                self._go_on_or_stop(running)
+        except Exception as error:
+            told = error
+            if not self._broken_off:
+                self.failures.append(error)
+        try:
+            self._look(running)
+        except Exception as error:
+            # Worse than whatever ended it, and no reason to start again.
+            self.failures.insert(0, error)
+            told = None
+        return told
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        # Spark hands the driver only the text of what a batch function raised.
+        try:
+            if self.failures:
+                raise self.failures[0]
+            self._query.between_batches()
+            if self._running:
+                self._look(self._running)
+            self._on_batch(frame, batch_id)
+        except BaseException as error:
+            self.failures.append(error)
+            self._broken_off = True
+            raise
+        self.batches += 1
+
+    def _go_on_or_stop(self, running: StreamingQuery) -> None:
+        if not self.failures:
+            self._keep_failure(lambda: self._look(running))
+            self._keep_failure(self._query.between_batches)
+        # A batch at work is left to end. One that would begin after this look ends the query by itself.
+        if self.failures and not running.status["isTriggerActive"]:
+            running.stop()
+
+    def _keep_failure(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failures.append(error)

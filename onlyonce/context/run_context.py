@@ -1,0 +1,147 @@
+"""What one run works with: the session, the pipeline, where its data is, and its queries under their epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Condition
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from onlyonce import settings
+from onlyonce.commitlog import declared, dropping, lineages
+from onlyonce.context.query import WHAT_IS_THERE, Query
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import EXACTLY_ONCE
+from onlyonce.model.operate.dropping import targets
+from onlyonce.sources import sources
+from onlyonce.sources.kafka.source_kafka import Bounds
+from onlyonce.storage import checkpoint
+
+CUTTING = (
+    "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
+    "spark.default.parallelism", "spark.master",
+)  # fmt: skip
+"""The Spark settings that move rows between partitions; each batch row keeps them."""
+
+
+@dataclass
+class RunContext:
+    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
+
+    between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
+    trigger           of its queries, as Spark is told
+    receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
+    """
+
+    spark: SparkSession
+    pipeline: Pipeline
+    instance: str
+    run_id: str
+    database: Database
+    max_files: int | None = None
+    between_batches: Callable[[], None] = lambda: None
+    bounds: Bounds = field(default_factory=Bounds)
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+    receiving: Condition = field(default_factory=Condition)
+    _open: dict[str, Query] = field(default_factory=dict)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether this is a bounded run, where nothing is late and the targets are its own."""
+        return self.instance != self.pipeline.name
+
+    @property
+    def mode(self) -> str:
+        """In which mode a batch begins. A bounded run is always exactly once."""
+        return EXACTLY_ONCE if self.bounded else self.pipeline.mode
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the instance's own data."""
+        return settings.data_dir(self.instance)
+
+    @property
+    def events(self) -> Path:
+        """The table `events`."""
+        return self.folder / "events"
+
+    @property
+    def blocks(self) -> Path:
+        """The folder of what is on its way to its task."""
+        return self.folder / "blocks"
+
+    def source(self) -> sources.Source:
+        """The source of the pipeline, by the registry of this instance."""
+        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None)
+
+    def open_query(self, name: str) -> Query:
+        """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+
+        Raises Refused for a checkpoint that was lost, swapped or restored, and for a declaration under which the
+        lineage can't go on (`onlyonce plan`).
+        """
+        if name in self._open:
+            return self._open[name]
+        lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, name, uuid4()))
+        passing("start-registered")
+        folder = self.folder / "checkpoints" / name / str(lineage.life)
+        begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
+        checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
+        lineages.refuse_damaged(lineage)
+        run(self.database, lambda conn: declared.go_on(conn, lineage, self.declared(name)))
+        passing("start-before-bump")
+        driver = run(self.database, lambda conn: lineages.bump(conn, lineage, self.run_id))
+        passing("start-after-bump")
+        committed = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[1]
+        checkpoint.compare(folder, lineage.lineage, committed)
+        checkpoint.sweep(folder)
+        self._open[name] = Query(
+            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
+        )
+        return self._open[name]
+
+    def lineages(self) -> dict[str, str]:
+        """The lineage of each query that is open, by the query's name."""
+        return {name: query.lineage for name, query in list(self._open.items())}
+
+    def settings(self) -> dict[str, str]:
+        """The Spark settings that cut data, as they are now."""
+        conf = self.spark.conf
+        return {name: str(conf.get(name, None)) for name in CUTTING}
+
+    def declaration_hash(self, query: str) -> str:
+        """The fingerprint of what decides a query's results."""
+        return declarations.fingerprint(self.pipeline, query)
+
+    def declared(self, query: str) -> declared.Declared:
+        """What a query is declared as, to be kept in the log."""
+        parts = declarations.parts(self.pipeline, query)
+        return declared.Declared(self.instance, query, self.declaration_hash(query), parts)
+
+    def check_declarations(self) -> None:
+        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or would
+        write to what a drop has left."""
+        places = targets(self.pipeline, self.instance)
+        run(self.database, lambda conn: dropping.refuse_left(conn, self.instance, places))
+        for query in self.pipeline.queries():
+            live = run(self.database, lambda conn, query=query: lineages.live(conn, self.instance, query))  # type: ignore[misc]
+            if live:
+                now = self.declared(query)
+                run(self.database, lambda conn, live=live, now=now: declared.check(conn, live, now))  # type: ignore[misc]
+
+    def kept_declaration(self, query: str) -> str:
+        """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
+        now = self.declared(query)
+        run(self.database, lambda conn: declared.keep(conn, now))
+        return now.hash
+
+    def target_suffix(self) -> str:
+        """What a bounded run adds to the name of a target, so that it has targets of its own."""
+        return self.instance.removeprefix(self.pipeline.name)

@@ -1,0 +1,1 @@
+"""PostgreSQL as everybody here reaches it: connections and transactions (`connect`), named statements, migrations."""

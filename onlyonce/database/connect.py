@@ -1,0 +1,196 @@
+"""Connections and transactions, and what a lost connection means.
+
+A connection that breaks before COMMIT was sent has done nothing: Retryable. One that breaks after it is
+CommitStateUnknown: neither done nor failed until the log has been read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeVar
+
+import psycopg2
+import structlog
+from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from onlyonce.database.statements import queries
+from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+PATIENCE_SECONDS = float(os.environ.get("ONLYONCE_DATABASE_PATIENCE", "60"))
+"""How long a driver waits for a database that is away before it gives up with one clear error."""
+
+ENGINES = 8
+"""How many databases and names one process keeps an idle connection for."""
+
+SESSION_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c timezone=UTC"
+AWAY = ("57P", "40", "53", "08", "55P03")
+"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
+@dataclass(frozen=True)
+class Database:
+    """A PostgreSQL and the name under which a session shows in pg_stat_activity.
+
+    `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an
+    older one. It travels to Spark's workers inside closures; its repr never shows the URL.
+    """
+
+    url: str = field(repr=False)
+    name: str = "onlyonce"
+
+
+_engines: OrderedDict[tuple[Database, int], Engine] = OrderedDict()
+_turn = Lock()
+
+
+def _engine(database: Database) -> Engine:
+    # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
+    # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run out.
+    key = (database, os.getpid())
+    with _turn:
+        engine = _engines.pop(key, None) or _new_engine(database)
+        _engines[key] = engine
+        if len(_engines) > ENGINES:
+            (_, process), oldest = _engines.popitem(last=False)
+            oldest.dispose(close=process == os.getpid())
+        return engine
+
+
+def _new_engine(database: Database) -> Engine:
+    arguments = {
+        "application_name": database.name[:63],
+        "options": SESSION_OPTIONS,
+        "connect_timeout": 10,
+        **KEEPALIVES,
+    }
+    return create_engine(database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments)
+
+
+def forget_connections() -> None:
+    """Drop all pooled connections of this process; tests call it after they have killed a server."""
+    with _turn:
+        _engines.clear()
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[Connection]:
+    """One transaction: commits when the block ends, rolls back when it raises.
+
+    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT.
+    """
+    try:
+        connection = _engine(database).connect()
+    except OperationalError as error:
+        raise _away(error) from error
+    with connection:
+        begun = connection.begin()
+        try:
+            yield connection
+        except DBAPIError as error:
+            _roll_back(connection, begun)
+            if _is_away(error):
+                raise _away(error) from error
+            raise
+        except psycopg2.OperationalError as error:
+            if error.pgcode and not error.pgcode.startswith(AWAY):
+                _roll_back(connection, begun)
+                raise  # the server has answered: a row that is too large, for example
+            connection.invalidate()
+            raise _away(error) from error
+        except BaseException:
+            _roll_back(connection, begun)
+            raise
+        try:
+            begun.commit()
+        except (DBAPIError, psycopg2.Error) as error:
+            connection.invalidate()
+            raise CommitStateUnknown(
+                f"the database's answer to a COMMIT was lost: {_first_line(error)}",
+                data="the transaction is either whole in the log or not there at all",
+                hint="the platform reads the log and decides; if this error reaches you, run the same command again",
+            ) from error
+
+
+def run(database: Database, work: Callable[[Connection], T]) -> T:
+    """Do `work` in one transaction, and again while the database is away, for a bounded time.
+
+    `work` must find out by itself what an earlier attempt of it has committed (a lost answer is followed
+    by another attempt). Raises DatabaseAway when the patience ends; what else `work` raises ends it at once.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_exponential_jitter(multiplier=0.2, max=5),
+        before_sleep=_say_again,
+        reraise=True,
+    )
+    for attempt in attempts:
+        with attempt, transaction(database) as connection:
+            return work(connection)
+    raise AssertionError("Retrying ends by a return or an error")
+
+
+def snapshot(connection: Connection) -> None:
+    """Let a transaction that has asked nothing yet see one moment only, and change nothing."""
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+def ask(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[Row[Any]]:
+    """The rows of a named query."""
+    return list(connection.execute(text(queries(file)[query]), parameters))
+
+
+def do(connection: Connection, file: str, query: str, /, **parameters: Any) -> int:
+    """Run a named statement; gives the number of rows that it touched."""
+    return connection.execute(text(queries(file)[query]), parameters).rowcount
+
+
+def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, Any]]) -> None:
+    """Run a named statement for many rows, in few round trips."""
+    if rows:
+        connection.execute(text(queries(file)[query]), rows)
+
+
+def _roll_back(connection: Connection, begun: RootTransaction) -> None:
+    # On a session that has ended there is nothing to roll back, and saying so would hide what went wrong before.
+    try:
+        begun.rollback()
+    except DBAPIError:
+        connection.invalidate()
+
+
+def _is_away(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "pgcode", None) or ""
+    lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
+    return lost or code.startswith(AWAY)
+
+
+def _away(error: Exception) -> DatabaseAway:
+    return DatabaseAway(
+        f"the database did not answer: {_first_line(error)}",
+        data="the open transaction was rolled back; nothing is half done",
+        hint="is PostgreSQL up? Then run the same command again",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+
+
+def _say_again(state: RetryCallState) -> None:
+    problem = state.outcome.exception() if state.outcome else None
+    log.warning(
+        "database away, trying again", attempt=state.attempt_number, problem=_first_line(problem or Exception())
+    )

@@ -1,0 +1,84 @@
+"""An output of a pipeline, as a user declares it. Pure data, checked when made; what outputs ask of each other `pipeline` checks."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Literal
+
+from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.sent import Sent
+from onlyonce.declare.sinks import Sink
+from onlyonce.declare.windows import Session, Window
+from onlyonce.model.errors import Refused
+
+
+@declaration
+class Output:
+    """One result of a pipeline: a function over the kept records, by window, to one sink.
+
+    name          unique in the pipeline
+    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window
+    sink          where the rows go
+    window        Fixed, Sliding or Session; None: never late, never closes
+    lateness      how long, in event time, a window waits for stragglers after its end
+    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed)
+    from_output   make this output from the closed panes of that one, in the same batch
+    stable_input  stage the rows before they are written: for functions that are not deterministic
+    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+                  are computed anew, with them, as a backfill would
+    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
+                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
+                  added is kept in a table beside, and the difference added
+    """
+
+    name: str
+    transform: str
+    sink: Sink
+    window: Window | None = None
+    lateness: timedelta = timedelta(0)
+    panes: Literal["on_time", "early"] = "on_time"
+    from_output: str | None = None
+    stable_input: bool = False
+    late: Literal["keep", "recompute"] = "keep"
+    on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
+
+    def __post_init__(self) -> None:
+        check_name("output", self.name)
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
+            raise Refused(
+                f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
+                hint="'resend' is for an upsert and for what is sent; an append is replaced by itself, an increment can "
+                "'skip' or 'correct'",
+            )
+        if self.on_backfill == "correct" and (
+            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+        ):
+            raise Refused(
+                f"output {self.name}: only an increment whose windows add to one row can be corrected",
+                hint="leave on_backfill out: rows that say their window are replaced",
+            )
+        if self.late == "recompute" and (self.window is None or self.from_output):
+            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
+        if not re.fullmatch(r"[\w.]+:\w+", self.transform):
+            raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+        if self.lateness % timedelta(milliseconds=1):
+            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
+        if self.lateness < timedelta(0):
+            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
+        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
+            raise Refused(
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
+                hint="give the sink write='upsert' and keys",
+            )
+        if self.panes == "early" and isinstance(self.window, Session):
+            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+        if self.window is None and self.lateness:
+            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")

@@ -1,0 +1,79 @@
+"""Which table or folder a target is, however it is spelled: the same text for the same place.
+
+| target                                        | its identity                                         |
+|-----------------------------------------------|------------------------------------------------------|
+| Delta(path="a//b/"), FileSink(path="../tables/a/b") | folder:tables/a/b, from the home; links are followed |
+| a folder outside the home                     | folder:/mnt/lake/a                                   |
+| FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
+| Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
+
+A database is known by what it says of itself at a run, whatever its address; where declarations are only read, by its address.
+
+Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
+Not promised: that two object stores with a bucket of the same name are told apart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from posixpath import normpath
+from urllib.parse import urlsplit
+
+from onlyonce import settings
+from onlyonce.declare.pipeline import Pipeline, target
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import TABLES, Place
+
+ROOTS = {"delta": settings.tables_dir, "files": settings.files_dir}
+NAME_BYTES = 63
+"""PostgreSQL cuts a longer name without a word."""
+
+
+def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:
+    """The same text for all spellings of one place. `database` tells which one a variable names (None: the platform's).
+
+    suffix   what a bounded run adds to the declared name (@1)
+    """
+    if place.kind == "postgres":
+        schema, name = (
+            part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
+        )
+        return f"postgres:{database(place.variable)}:{schema}.{name}"
+    if "://" in place.where:
+        scheme, rest = place.where.partition("?")[0].split("://", 1)
+        return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"
+    folder, home = (ROOTS[place.kind]() / f"{place.where.rstrip('/')}{suffix}").resolve(), settings.home().resolve()
+    return f"folder:{folder.relative_to(home) if folder.is_relative_to(home) else folder}"
+
+
+def by_address(variable: str | None) -> str:
+    """A database by its address, without asking it; by its variable where that is not set."""
+    url = os.environ.get(variable) if variable else os.environ.get("ONLYONCE_DATABASE_URL")
+    if not url:
+        return variable or "platform"
+    parts = urlsplit(url)
+    return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"
+
+
+def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
+    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another."""
+    declared = sorted(
+        (identity(place, by_address), f"{pipeline.name}/{output.name}")
+        for pipeline in pipelines
+        for output in pipeline.outputs
+        if (place := Place(target(pipeline, output))).kind in TABLES
+    )
+    # Sorted: a folder comes before all that is inside it.
+    owners: dict[str, str] = {}
+    for same, whose in declared:
+        parts = same.split("/")
+        for inside in ("/".join(parts[:n]) for n in range(1, len(parts) + 1)):
+            if inside in owners:
+                raise Refused(
+                    f"{owners[inside]} and {whose} write to one target: {same}"
+                    + (f" is inside {inside}" if inside != same else ""),
+                    data="nothing was read or written; a backfill or vacuum of one would remove the rows of the other",
+                    hint="give each output a table or folder of its own, and put them together where they are read",
+                )
+        owners[same] = whose

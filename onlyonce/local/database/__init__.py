@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL: its account, its cluster, its server."""

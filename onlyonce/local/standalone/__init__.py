@@ -1,0 +1,1 @@
+"""The local Airflow: its environment, its processes, its API and its schedules."""

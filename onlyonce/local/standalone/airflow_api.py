@@ -1,0 +1,163 @@
+"""A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
+
+Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no.
+Not promised: paging; lists hold at most 100 entries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from onlyonce import settings
+from onlyonce.local.standalone import airflow_environment
+from onlyonce.model.errors import Refused, Retryable
+
+FINAL_STATES = frozenset({"success", "failed"})
+
+
+class AirflowApi:
+    """A session with the Airflow of this platform's folder, logged in at its first call."""
+
+    def __init__(self, base_url: str | None = None, user: str = "", password: str = "") -> None:
+        self.base_url = base_url or f"http://127.0.0.1:{settings.airflow_port()}"
+        self._user = user or airflow_environment.USER
+        self._password = password or airflow_environment.password()
+        # A proxy from the environment knows nothing of this machine's loopback address.
+        self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=False)
+        self._logged_in = False
+
+    def __enter__(self) -> AirflowApi:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def dags(self) -> list[dict[str, Any]]:
+        """The DAGs that Airflow has parsed."""
+        return list(self._call("GET", "dags", params={"limit": 100})["dags"])
+
+    def import_errors(self) -> list[dict[str, Any]]:
+        """The DAG files that could not be imported, with the reason."""
+        return list(self._call("GET", "importErrors")["import_errors"])
+
+    def wait_for_dag(self, dag_id: str, patience: float = 120) -> None:
+        """Return when the DAG is parsed. Raises Retryable with the import error of DAG files, if any."""
+        end = time.monotonic() + patience
+        while dag_id not in {dag["dag_id"] for dag in self.dags()}:
+            if time.monotonic() > end:
+                errors = self.import_errors()
+                reason = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else "no import error"
+                raise Retryable(
+                    f"Airflow has not parsed the DAG {dag_id} within {patience:.0f} s ({reason}).",
+                    data="nothing was started",
+                    hint="look at <ONLYONCE_HOME>/logs/dag-processor.log",
+                )
+            time.sleep(0.5)
+
+    def unpause(self, dag_id: str, paused: bool = False) -> None:
+        """Let the schedule of a DAG run, or hold it."""
+        self._call("PATCH", f"dags/{quote(dag_id)}", json={"is_paused": paused})
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
+        """Start a run as a person would in the UI. Returns its id."""
+        body = {"logical_date": None, "conf": conf or {}}
+        return str(self._call("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)["dag_run_id"])
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear all tasks of a run, so that they run again."""
+        body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
+        self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
+
+    def running(self, dag_id: str) -> list[str]:
+        """The ids of a DAG's runs that are in progress."""
+        found = self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params={"limit": 100, "state": "running"})
+        return [str(run["dag_run_id"]) for run in found["dag_runs"]]
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """queued, running, success or failed."""
+        return str(self._call("GET", _run(dag_id, run_id))["state"])
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """The state of each task of a run; 'none' before it is scheduled."""
+        return {task["task_id"]: task["state"] or "none" for task in self.tasks(dag_id, run_id)}
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """The task instances of a run as Airflow tells them (state, try_number, start and end)."""
+        return list(self._call("GET", _run(dag_id, run_id) + "/taskInstances")["task_instances"])
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
+        """The log of one attempt of a task, one event a line."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{attempt}"
+        content = self._call("GET", path, params={"full_content": "true"})["content"]
+        return "\n".join(event if isinstance(event, str) else event["event"] for event in content)
+
+    def wait_for_run(
+        self,
+        dag_id: str,
+        run_id: str,
+        patience: float = 1800,
+        watch: Callable[[dict[str, str]], None] = lambda _: None,
+    ) -> str:
+        """Return the final state of a run; `watch` gets the states of its tasks every second."""
+        end = time.monotonic() + patience
+        while (state := self.run_state(dag_id, run_id)) not in FINAL_STATES:
+            if time.monotonic() > end:
+                raise Retryable(
+                    f"The run {run_id} of {dag_id} is still {state} after {patience:.0f} s.",
+                    data="it goes on; what it has committed stays",
+                    hint=f"look at {self.base_url}/dags/{dag_id}",
+                )
+            watch(self.task_states(dag_id, run_id))
+            time.sleep(1)
+        watch(self.task_states(dag_id, run_id))
+        return state
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        if not self._logged_in:
+            self._log_in()
+        response = self._send(method, f"/api/v2/{path}", **arguments)
+        if response.status_code == httpx.codes.UNAUTHORIZED:  # the token has run out
+            self._log_in()
+            response = self._send(method, f"/api/v2/{path}", **arguments)
+        return _checked(response).json()
+
+    def _log_in(self) -> None:
+        body = {"username": self._user, "password": self._password}
+        token = _checked(self._send("POST", "/auth/token", json=body)).json()["access_token"]
+        self._client.headers["Authorization"] = f"Bearer {token}"
+        self._logged_in = True
+
+    def _send(self, method: str, url: str, **arguments: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, url, **arguments)
+        except httpx.HTTPError as error:
+            raise Retryable(
+                f"Airflow at {self.base_url} does not answer: {error}",
+                data="what was committed is still there",
+                hint="`onlyonce up` starts it",
+            ) from error
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if response.is_success:
+        return response
+    where = f"{response.request.method} {response.request.url.path}"
+    if response.is_server_error:
+        raise Retryable(f"Airflow failed at {where}: {response.text[:300]}", hint="run the same command again")
+    raise Refused(
+        f"Airflow refuses {where} ({response.status_code}): {response.text[:300]}",
+        data="nothing was changed",
+        hint="see that the DAG and the run exist: `onlyonce up` prints the address of the UI",
+    )

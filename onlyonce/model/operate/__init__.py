@@ -1,0 +1,1 @@
+"""Decisions of what people ask and repair: findings, plans, alerts, collection, drops."""

@@ -1,0 +1,81 @@
+"""A finding of `onlyonce doctor`: what is stuck, what that means for the data, and the safe way out. Pure.
+
+Who makes them: `onlyonce.model.operate.diagnosis` and `onlyonce.model.operate.waiting`; who carries the repairs out: `onlyonce.operate.doctor`. Errors: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+By = Literal[
+    "person", "run", "backfill", "release", "lineage", "migrate", "filter", "ids", "files", "drop", "finalize", "deliver"
+]  # fmt: skip
+FIX = "onlyonce doctor --fix"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The exact command, and what does it when `--fix` is given: an entry point with arguments, or a person.
+
+    for_good   it can't be taken back: it takes something away, if only a checkpoint's life, or sends rows outside. Done
+               with `--yes` alone
+    """
+
+    command: str
+    by: By = "person"
+    arguments: tuple[Any, ...] = ()
+    for_good: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is stuck: which kind, where, what happened, what it means for the data, and the repair."""
+
+    kind: str
+    where: str
+    what: str
+    data: str
+    repair: Repair
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes two looks see the same thing."""
+        return self.kind, self.where
+
+    def row(self) -> dict[str, Any]:
+        """As plain values, for a table and for JSON."""
+        by_fix = "no" if self.repair.by == "person" else "with --yes" if self.repair.for_good else "yes"
+        return {
+            "finding": self.kind, "where": self.where, "what": self.what, "data": self.data,
+            "repair": self.repair.command, "fix": by_fix,
+        }  # fmt: skip
+
+
+def new_life(target: str) -> Repair:
+    """The way out for a lineage that can't go on. It gives its checkpoint up, so somebody must say yes."""
+    return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
+
+
+def not_migrated(missing: Iterable[str]) -> Finding:
+    """The database is older than this version."""
+    return Finding(
+        "migrations", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
+        "none; the next run would bring it up to date, and until then this can't look further", Repair(FIX, "migrate"),
+    )  # fmt: skip
+
+
+def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding:
+    """A drop was killed: the log has forgotten what is still there."""
+    arguments = (instance, *(("--output", query) if query else ()), "--yes")
+    command = f"onlyonce drop {' '.join(arguments)}"
+    what = f"a drop has not ended; still to be removed: {', '.join(places)}"
+    return Finding(
+        "begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True)
+    )
+
+
+def other_version(where: str, what: str) -> Finding:
+    """An installed part does not fit another one."""
+    return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))

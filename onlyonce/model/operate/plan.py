@@ -1,0 +1,238 @@
+"""What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
+
+A declaration is compared in readable parts (`onlyonce/declare/fingerprint.py`), which the log keeps once for each fingerprint. What follows from a change stands in `CONSEQUENCES`; `tests/spark/test_changes.py` holds it to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from onlyonce.declare.fingerprint import PLACE, same_code
+from onlyonce.model import record_size
+from onlyonce.model.errors import Refused
+
+Parts = Mapping[str, Any]
+
+
+class Need(StrEnum):
+    """What a change needs before its results are those of the new declaration alone."""
+
+    NOTHING = "nothing"
+    BACKFILL = "a backfill"
+    LINEAGE = "a new lineage"
+    BOTH = "a new lineage, a backfill"
+    NAME = "another name"
+
+    @property
+    def stops(self) -> bool:
+        """Whether a run under the old lineage would mix two declarations, or die in Spark."""
+        return self in (Need.LINEAGE, Need.BOTH, Need.NAME)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One part of a declaration that differs from what has run."""
+
+    query: str
+    part: str
+    before: str | None
+    after: str | None
+    need: Need
+    why: str
+
+
+CONSEQUENCES: dict[str, tuple[Need, str]] = {
+    "column added": (Need.NOTHING, "`events` gets the column at the next run; records from before have null there"),
+    "column removed": (Need.NOTHING, "`events` keeps the column, null from now on; its field counts as unknown"),
+    "column type": (Need.NAME, "`events` holds one type for a column: give the new one another name"),
+    "record_id": (Need.NOTHING, "but a re-delivery of what was kept before the change is not recognised any more"),
+    "record_id or place": (
+        Need.NAME,
+        "what is kept is known one way, what comes would be known another: declare a pipeline of another name",
+    ),
+    "event_time": (
+        Need.NAME,
+        "the max event time, frontiers and closed windows are of the old column: declare a pipeline of another name",
+    ),
+    "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
+    "max_record_bytes": (
+        Need.NOTHING,
+        "from the next batch on; what was invalid by the old bound is kept as its beginning only",
+    ),
+    "inbox": (Need.NOTHING, "the next run asks whether its files were moved, or are others: onlyonce inbox"),
+    "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "format": (
+        Need.NAME,
+        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox of its own",
+    ),
+    "topic": (Need.NAME, "offsets of one topic say nothing of another source: declare a pipeline of another name"),
+    "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
+    "isolation": (Need.NOTHING, "from the next batch on; what was passed over is not looked at again"),
+    "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
+    "mode to exactly_once": (
+        Need.NOTHING,
+        "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
+    ),
+    "mode to at_least_once": (Need.NOTHING, "from the next batch on; what has begun ends as it began"),
+    "output added": (Need.NOTHING, "its stream reads `events` from the start"),
+    "output removed": (Need.NOTHING, "its table stays; declared again under this name, it goes on where it stopped"),
+    "made added": (
+        Need.BACKFILL,
+        "it is made from windows that close from now on; a backfill adds those closed before",
+    ),
+    "made removed": (Need.NOTHING, "its table stays; what closes meanwhile is missing there if it is declared again"),
+    "transform, no state": (
+        Need.BACKFILL,
+        "rows from now on are of the new function; those written before are of the old",
+    ),
+    "transform, no window": (Need.NOTHING, "rows from now on are of the new function; those written before stay"),
+    "transform, totals": (Need.LINEAGE, "its state holds sums of the old function; a new life sums up all of `events`"),
+    "transform": (Need.BOTH, "open windows hold state of the old function: Spark refuses it or mixes both"),
+    "made transform": (Need.BACKFILL, "windows that close from now on are of the new function"),
+    "window": (Need.BOTH, "the state has windows of the old size, which Spark would go on to write beside the new"),
+    "lateness": (
+        Need.LINEAGE,
+        "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
+    ),
+    "panes": (Need.LINEAGE, "what is final is another matter in early panes; a new life writes what is open anew"),
+    "session": (
+        Need.NAME,
+        "sessions that go over the change can't be told apart: a new output reads `events` from the start",
+    ),
+    "window or none": (
+        Need.NAME,
+        "with windows and without is another result: a new output reads `events` from the start",
+    ),
+    "from_output": (
+        Need.NAME,
+        "whose windows it is made of is another matter: a new output reads `events` from the start",
+    ),
+    "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
+    "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
+    "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
+    "stable_input": (Need.NOTHING, "from the next batch on"),
+    "late": (Need.NOTHING, "from the end of the next run on"),
+    "on_backfill": (Need.NOTHING, "from the next backfill on"),
+    "on_backfill, correct": (
+        Need.NAME,
+        "what each window added is kept from the first row of a table on, or not at all",
+    ),
+}
+"""Kind of change → what it needs, and why. See `_kinds` for how an output's options come to a kind."""
+
+
+def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False) -> list[Change]:
+    """How two declarations of a query differ, and what each difference needs. Layout and comments are no difference."""
+    if query == "receive":
+        return list(_receive_changes(before, after))
+    return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
+
+
+def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
+    """Let a run go on under the lineage that is there; raises Refused when it would mix two declarations."""
+    stops = [change for change in found if change.need.stops]
+    if not stops:
+        return
+    first = stops[0]
+    pipeline = lineage.split("/")[0]
+    raise Refused(
+        f"{first.part} of {pipeline} has changed ({_short(first.before)} → {_short(first.after)}), and lineage {lineage} "
+        "has run under the old one",
+        data=f"nothing was read or written. {first.why}",
+        hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
+        if any(change.need is Need.NAME for change in stops)
+        else f"`onlyonce plan {pipeline}` says what it needs; with --apply --yes it does it",
+    )
+
+
+def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
+    old, new = before["columns"], after["columns"]
+    for name in [*old, *(column for column in new if column not in old)]:
+        was, now = old.get(name), new.get(name)
+        if was != now:
+            kind = "column added" if was is None else "column removed" if now is None else "column type"
+            yield _change("receive", f"column {name}", was, now, kind)
+    moved = PLACE in (before["record_id"], after["record_id"])
+    for part in ("record_id", "event_time", "max_ahead", "inbox", "max_files_a_batch"):
+        if before[part] != after[part]:
+            kind = "record_id or place" if part == "record_id" and moved else part
+            yield _change("receive", part, before[part], after[part], kind)
+    for part in ("topic", "beside", "isolation"):
+        was, now = before.get(part), after.get(part)
+        if was != now and (part == "topic" or (was and now)):
+            yield _change("receive", part, was, now, part)
+    if before.get("subscription") != after.get("subscription"):
+        yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
+    was, now = before.get("format", "json"), after["format"]
+    if was != now:
+        yield _change("receive", "format", was, now, "format")
+    was, now = before.get("max_record_bytes", str(record_size.DEFAULT)), after["max_record_bytes"]
+    if was != now:
+        yield _change("receive", "max_record_bytes", was, now, "max_record_bytes")
+    was, now = before.get("mode", after["mode"]), after["mode"]
+    if was != now and not moved:
+        yield _change("receive", "mode", was, now, f"mode to {now}")
+
+
+def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) -> Iterator[Change]:
+    for name in [*before, *(output for output in after if output not in before)]:
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            kind = "made added" if old is None else "made removed"
+            yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
+            continue
+        for part, kind in _kinds(old, new, root=name == query, stateless=stateless):
+            yield _change(query, f"{part} of output {name}", old[part], new[part], kind)
+
+
+def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[tuple[str, str]]:
+    """Each option that differs, with its kind of change."""
+    windows = {old["window"], new["window"]}
+    none, session = "none" in windows, any(window.startswith("Session") for window in windows)
+    if not same_code(old["source"], new["source"]):
+        yield "source", _of_transform(root=root, stateless=stateless, none=none, session=session)
+    if old["from_output"] != new["from_output"]:
+        yield "from_output", "from_output"
+    for part in ("window", "lateness", "panes"):
+        if old[part] != new[part]:
+            wanted = "window or none" if part == "window" and none else "session" if session else part
+            early = part == "window" and "early" in (old["panes"], new["panes"])
+            yield part, "window or none" if early else wanted
+    if old["target"] != new["target"]:
+        yield "target", "target, no window" if none and root else "target"
+    else:
+        for part in ("write", "keys"):
+            if old[part] != new[part]:
+                yield part, "sink"
+    for part in ("stable_input", "late", "on_backfill"):
+        if old[part] != new[part]:
+            kept = part == "on_backfill" and "correct" in (old[part], new[part])
+            yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
+
+
+def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:
+    if not root:
+        return "made transform"
+    if stateless:
+        return "transform, no window" if none else "transform, no state"
+    return "transform, totals" if none else "session" if session else "transform"
+
+
+def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
+    if part.startswith("source of"):
+        before, after = _only(before, after), _only(after, before)
+    return Change(query, part, before, after, *CONSEQUENCES[kind])
+
+
+def _only(one: str | None, other: str | None) -> str:
+    """The lines of a function that the other one does not have."""
+    known = set((other or "").splitlines())
+    return "\n".join(line.strip() for line in (one or "").splitlines() if line not in known)
+
+
+def _short(value: str | None) -> str:
+    text = " ".join((value or "none").split())
+    return text if len(text) <= 60 else text[:57] + "…"

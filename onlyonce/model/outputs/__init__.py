@@ -1,0 +1,1 @@
+"""Decisions about windows that are computed again, and rows that are released."""

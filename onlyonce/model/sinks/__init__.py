@@ -1,0 +1,1 @@
+"""Decisions about files of sinks and rows that are sent."""

@@ -1,0 +1,1 @@
+"""Decisions about what is read: offsets, landed messages, plain lines."""

@@ -1,0 +1,163 @@
+"""Input files that nobody will read again are moved from the inbox to an archive folder. Off unless a folder is named.
+
+A file goes when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
+instance that registered it. While a bounded run is at work, or a pipeline that lists the inbox has never run, all stay.
+Files that grow stay. The file must still be what was registered; one that was replaced under its name stays, for the next run to refuse it.
+
+A move is a second name and then the end of the first (or a copy under a hidden name, where the archive is on another
+file system): killed between the two, the next collection finds both and goes on. It overwrites nothing.
+
+Who calls it: `onlyonce.operate.collect`. Errors: none of its own; what can't be moved is named in the warnings.
+Not promised: names. `batches.source_to` has the path in the inbox, the archive keeps the file name under the pipeline's.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.catalog import collector
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.sources.files import moved_inboxes
+
+AT_ONCE = 100
+"""Files for each transaction; while it is open no new run registers itself."""
+
+Mark = tuple[int, int]
+"""Size and time of change, as the registry has them."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A file that may go, as it was registered, and where to."""
+
+    source: Path
+    target: Path
+    mark: Mark
+
+
+def archive(
+    database: Database, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path
+) -> tuple[int, list[str]]:
+    """Move what may go of one pipeline's inbox; gives the number of files and warnings. May be repeated at any time."""
+    outcome: dict[Path, str | None] = {}
+
+    def some(connection: Connection) -> dict[Path, str | None]:
+        collector.no_new_run(connection)
+        due = [move for move in _due(connection, declared, pipeline, folder) if move.source not in outcome]
+        return {move.source: _move(move) for move in due[:AT_ONCE]}
+
+    # An answer that was lost is no harm: what was moved is not there to be moved again.
+    while more := run(database, some):
+        outcome |= more
+    stayed = [warning for warning in outcome.values() if warning]
+    return len(outcome) - len(stayed), stayed
+
+
+def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path) -> list[Move]:
+    if isinstance(pipeline.source, Kafka):
+        return []
+    inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+    there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
+    with_inbox = {name: other for name, other in declared.items() if not isinstance(other.source, Kafka)}
+    sharing = sorted(name for name, other in with_inbox.items() if settings.inbox(name, other.source.inbox) == inbox)
+    if any(isinstance(declared[name].source, Growing) for name in sharing):
+        return []  # whoever appends to a file would go on in the archive
+    runs = collector.runs(connection, sharing)
+    if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
+        return []
+    due = dict.fromkeys(there, True)
+    last: dict[str, Mark] = {}
+    for one in runs:
+        seen = set()
+        for path, mark, done in _registered(connection, one.instance):
+            if path in due:
+                seen.add(path)
+                due[path] &= done and (not _on_stream(one) or last.setdefault(path, mark) == mark)
+        if _on_stream(one):
+            due = {path: still and path in seen for path, still in due.items()}
+    return [
+        Move(there[path], folder / pipeline.name / there[path].name, last[path])
+        for path, still in sorted(due.items())
+        if still and _mark(there[path]) == last[path]
+    ]
+
+
+def _on_stream(one: collector.Run) -> bool:
+    return one.instance == one.pipeline
+
+
+def _at_work(one: collector.Run) -> bool:
+    return not _on_stream(one) and not one.ended
+
+
+def _registered(connection: Connection, instance: str) -> list[tuple[str, Mark, bool]]:
+    """(path, mark, whether it was read and its batch is committed) of each entry of an instance's registry."""
+    table = settings.data_dir(instance) / "files"
+    if not (table / "_delta_log").is_dir():
+        return []
+    committed = collector.committed_cuts(connection, instance)
+    names = ["path", "size", "modified_ns", "batch_no", "refusal"]
+    entries = DeltaTable(str(table)).to_pyarrow_table(columns=names).to_pylist()
+    moved = moved_inboxes.of(instance.partition("@")[0])
+    return [
+        (moved_inboxes.place(e["path"], moved), (e["size"], e["modified_ns"]), _was_read(e, committed)) for e in entries
+    ]
+
+
+def _was_read(entry: dict[str, Any], committed: dict[int, dict[str, str]]) -> bool:
+    # What could not be read is counted as one invalid record; the file itself is for a person to look at.
+    unreadable = committed.get(entry["batch_no"])
+    return unreadable is not None and entry["path"] not in unreadable and entry["refusal"] is None
+
+
+def _mark(path: Path) -> Mark | None:
+    with suppress(OSError):
+        stat = path.stat()
+        return stat.st_size, stat.st_mtime_ns
+    return None
+
+
+def _move(move: Move) -> str | None:
+    """Move one file; gives a warning if it stays. What an earlier attempt has begun is finished."""
+    try:
+        move.target.parent.mkdir(parents=True, exist_ok=True)
+        passing("archive-before-move")
+        _give_second_name(move)
+        passing("archive-after-second-name")
+        if _mark(move.target) != move.mark or not _same(move.source, move.target):
+            return f"{move.source} stays: {move.target} is another file, or it has changed since it was registered"
+        move.source.unlink()
+    except OSError as error:
+        return f"{move.source} stays: {error.strerror}"
+    passing("archive-after-move")
+    return None
+
+
+def _give_second_name(move: Move) -> None:
+    with suppress(FileExistsError):
+        try:
+            os.link(move.source, move.target)
+        except FileExistsError:
+            raise
+        except OSError:  # another file system, or one without second names
+            part = move.target.with_name(f".{move.target.name}.part")
+            shutil.copy2(move.source, part)
+            if not move.target.exists():
+                part.rename(move.target)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)

@@ -1,0 +1,62 @@
+"""What a run has committed to each output's table, for those who follow it: batch, rows, Delta version. Read after the fact.
+
+Who calls it: the operators in `onlyonce.airflow.spark_job`, for Airflow's asset events. Errors: Retryable when the log is away. Not
+promised: that an event comes once. A task that runs again tells again what its run has committed; `batch` says which it is.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from onlyonce import settings
+from onlyonce.commitlog import views
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Pipeline, target
+
+RECENT = 100
+"""How many commits back a table is looked through for that of a batch."""
+
+
+def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
+    """One entry for each output that the run has written rows of; JSON values only. Bounded runs have targets of their own."""
+    database = Database(settings.database_url(), "onlyonce-assets")
+    found = run(database, lambda conn: views.rows(conn, "run_outputs", run_id=run_id, pipeline=pipeline))
+    declared = declarations.load().get(pipeline)
+    return [_told(declared, row, run_id) for row in found if row["instance"] == pipeline]
+
+
+def _told(declared: Pipeline | None, row: dict[str, Any], run_id: str) -> dict[str, Any]:
+    path = _table(declared, row["output"])
+    return {
+        "output": row["output"], "run_id": run_id, "batch": row["batch"], "batches": row["batches"], "rows": row["rows"],
+        "delta_version": _version(path, row["batch"]) if path else None,
+    }  # fmt: skip
+
+
+def _table(declared: Pipeline | None, name: str) -> Path | None:
+    output = next((o for o in declared.outputs if o.name == name), None) if declared else None
+    if declared is None or output is None or not isinstance(output.sink, Delta):
+        return None
+    return settings.tables_dir() / target(declared, output).split(":", 1)[1]
+
+
+def _version(path: Path, batch: str) -> int | None:
+    """The version of the table that holds a batch, by the note of its commit."""
+    try:
+        history = DeltaTable(str(path)).history(RECENT)
+    except DeltaError:
+        return None
+    for entry in history:
+        try:
+            unit = json.loads(entry.get("userMetadata") or "{}").get("unit", "")
+        except (ValueError, AttributeError):
+            continue  # a commit by somebody else
+        if str(unit).startswith(f"{batch}/"):
+            return int(entry["version"])
+    return None

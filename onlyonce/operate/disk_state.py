@@ -1,0 +1,168 @@
+"""What lies on disk beside the log, for `onlyonce doctor`: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
+
+Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is told as such. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from onlyonce import settings
+from onlyonce.declare.pipeline import Delta, Pipeline, target
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.finding import Finding, other_version
+from onlyonce.spark_options import JARS
+from onlyonce.storage import checkpoint
+
+Row = Mapping[str, Any]
+
+STALE_SECONDS = 3600
+"""A hidden file that nobody has touched for so long was left by a process that is dead."""
+LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
+LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
+LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
+LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
+DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
+
+
+def checkpoints(queries: Sequence[Row]) -> dict[str, Refused]:
+    """What is wrong with the checkpoints of lineages that have run and have no driver at work."""
+    found = {}
+    for query in queries:
+        if query["begun"] is None or query["at_work"]:
+            continue
+        lineage = query["lineage"]
+        folder = settings.data_dir(query["instance"]) / "checkpoints" / query["query"] / str(query["life"])
+        try:
+            checkpoint.is_its_own(folder, lineage, query["checkpoint_id"], query["begun"])
+            checkpoint.compare(folder, lineage, query["committed"])
+        except Refused as error:
+            found[lineage] = error
+    return found
+
+
+class Tables:
+    """The Delta tables of the platform, as far as they can be read; `unreadable` has the others, each with the reason."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, str] = {}
+
+    def landed(self, queries: Sequence[Row], declared: Mapping[str, Pipeline]) -> dict[tuple[str, str], int]:
+        """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
+        found = {}
+        for query in queries:
+            for path, app_id in _written_by(query, declared):
+                table = self._open(path)
+                there = table.transaction_version(app_id) if table else None
+                if there is not None:
+                    found[query["lineage"], str(path)] = there
+        return found
+
+    def events(self, instances: list[str]) -> dict[str, int]:
+        """The version of `events` of each instance that has it."""
+        opened = {instance: self._open(settings.data_dir(instance) / "events") for instance in instances}
+        return {instance: table.version() for instance, table in opened.items() if table}
+
+    def _open(self, path: Path) -> DeltaTable | None:
+        if not (path / "_delta_log").is_dir() or str(path) in self.unreadable:
+            return None
+        try:
+            return DeltaTable(str(path))
+        except DeltaError as error:
+            self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
+            return None
+
+
+def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Path, str]]:
+    """(table, transaction id) of what a query writes to Delta."""
+    data, lineage, pipeline = settings.data_dir(query["instance"]), query["lineage"], declared.get(query["pipeline"])
+    if query["query"] == "receive":
+        yield data / "events", f"{lineage}/events"
+    elif pipeline and query["query"] in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query["query"])
+        suffix = query["instance"].removeprefix(pipeline.name)
+        for output in (root, *pipeline.made_from(root)):
+            yield data / "staged" / output.name, f"{lineage}/staged"
+            if isinstance(output.sink, Delta):
+                place = target(pipeline, output).split(":", 1)[1] + suffix
+                yield settings.tables_dir() / place, f"{lineage}/{output.name}"
+
+
+def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
+    """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
+    folder = settings.home() / "data"
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = {
+        str(path): "it holds `events`, but the log has no pipeline of that name"
+        for path in there
+        if (path / "events" / "_delta_log").is_dir()
+        and path.name not in instances
+        and not path.name.startswith(".dropped-")
+    }
+    for query in queries:
+        lives = settings.data_dir(query["instance"]) / "checkpoints" / query["query"]
+        for path in lives.glob("[0-9]*"):
+            if path.name.isdigit() and int(path.name) > query["life"]:
+                found[str(path)] = (
+                    f"it is the checkpoint of a life that the log does not know; its last is {query['lineage']}"
+                )
+    return found
+
+
+def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
+    """Hidden files that killed processes left half written, of our own names only."""
+    found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
+    if pipeline and instance == pipeline.name:
+        inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+        for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+            found += _left_in(inbox, left, deep=False)
+        if archive := settings.archive():
+            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
+    return sorted(found)
+
+
+def _left_in(folder: Path, names: re.Pattern[str], *, deep: bool = True) -> list[str]:
+    found = []
+    for place, folders, files in os.walk(folder):
+        # The rows of `events` and staged rows: many files, and none of ours is hidden there.
+        folders[:] = [name for name in folders if deep and not name.startswith("oo_")]
+        for name in files:
+            path = Path(place, name)
+            if names.fullmatch(name) and _is_old(path):
+                found.append(str(path))
+    return found
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > STALE_SECONDS
+    except OSError:
+        return False
+
+
+def versions() -> list[Finding]:
+    """What is installed and does not fit: the two packages of Spark, and Delta's jar."""
+    spark, client, delta = (metadata.version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
+    found = []
+    if spark != client:
+        what = f"pyspark is {spark} and pyspark-client {client}; both install the same module"
+        found.append(other_version("pyspark-client", what))
+    jars = [match for path in sorted(JARS.glob("delta-spark_*.jar")) if (match := DELTA_JAR.fullmatch(path.name))]
+    if not jars:
+        found.append(other_version(str(JARS), f"the jars of Delta are not in {JARS}"))
+    for jar in jars:
+        if jar[2] != delta or not spark.startswith(f"{jar[1]}."):
+            what = f"the jar {jar[0]} is there, but delta-spark is {delta} and pyspark {spark}"
+            found.append(other_version(str(JARS / jar[0]), what))
+    if len(jars) > 1:
+        found.append(other_version(str(JARS), f"{len(jars)} versions of Delta's jar are in {JARS}"))
+    return found

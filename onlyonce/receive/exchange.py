@@ -1,0 +1,229 @@
+"""What has arrived, on its way to its task: from lines to records in the partitions of the batch.
+
+A task that reads lines makes blocks of the plain ones (`plain_records`), for the partition of each; those wait in files, and the driver is told
+where (`block_files`). Lines that are left are rows, which Spark's parser reads (`parse`) and one exchange brings to their partition. Mostly
+none is left: then nothing is exchanged at all.
+
+Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
+records are given to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, partial, reduce
+from pathlib import Path
+from sys import intern
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.receive import block_files
+from onlyonce.receive.block_files import Block
+from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
+from onlyonce.session import schemas, worker
+from onlyonce.session.worker import Batches
+from onlyonce.sources.files import line_reader
+from onlyonce.sources.lines import LINE, Lines
+from onlyonce.sources.parse import parse, plain_records
+from onlyonce.sources.parse.plain_records import Reader
+
+NO_COLUMNS = pa.schema([])
+CODE = "oo_code"
+"""What a record is before it is judged (`receive_unit`)."""
+PLATFORM = [("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()), (CODE, pa.int8())]
+"""What a record has beside what is in a block."""
+NOT_IN_BLOCKS = tuple(name for name, _ in PLATFORM)
+
+Part: TypeAlias = "pa.RecordBatch | Callable[[], pa.RecordBatch]"
+"""Records as they pass, once, or what opens them as often as it is asked."""
+Parts = Iterator[Part]
+Task = Callable[[Parts], Batches]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What has become of the lines of a batch: blocks of plain records with the schema that opens them, and the other records as rows, with the columns of
+    `parse.records` and CODE. None where there are none."""
+
+    blocks: Sequence[Block] = ()
+    schema: pa.Schema = NO_COLUMNS
+    rows: DataFrame | None = None
+
+
+def read(
+    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None, folder: Path
+) -> Read:
+    """Read the lines of a batch. Without a reader all of them are rows. `folder` is for blocks, and for lines that are left."""
+    if reader is None:
+        return Read(rows=records(spark, lines, pipeline, system_time))
+    store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
+    frames = []
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, store, gives))
+    if lines.rows is not None:
+        frames.append(worker.mapped(lines.rows, store, gives))
+    told = _together(frames).collect() if frames else []
+    left = [row.file for row in told if row.target is None]
+    # One object for each name: the tasks are sent all of them.
+    blocks = [Block(row.target, intern(row.file), row.start, row.bytes) for row in told if row.target is not None]
+    rows = records(spark, Lines([], _left(spark, left, lines)), pipeline, system_time) if left else None
+    return Read(blocks, record_schema(reader), rows)
+
+
+def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
+    frames = [] if lines.rows is None else [lines.rows]
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, iter, schemas.of(LINE)))
+    rows = _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
+    return parse.records(rows, pipeline, system_time).select("*", _code())
+
+
+def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
+    """A task over each partition of the batch: its records, and its seed."""
+    of = _grouped(found.blocks, lambda block: block.target)
+    shares = [of[number] for number in range(partitions)]
+    if found.rows is None:
+        return _shared(spark, shares, found.schema, task, gives, seeded=True)
+    return mapped(exchanged(found.rows, partitions), task, gives, shares)
+
+
+def apart(spark: SparkSession, found: Read, task: Task, gives: StructType) -> DataFrame | None:
+    """A task over the records wherever they are, without seeds; None where there are none."""
+    shares = [*_grouped(found.blocks, lambda block: block.file).values()]
+    frames = [_shared(spark, shares, found.schema, task, gives, seeded=False)] if shares else []
+    if found.rows is not None:
+        frames.append(mapped(found.rows, task, gives))
+    return _together(frames) if frames else None
+
+
+def exchanged(records: DataFrame, partitions: int) -> DataFrame:
+    """The records by their ids, with a seed in each partition."""
+    seeds = records.sparkSession.range(0, partitions, 1, 1).select(*_seed())
+    rows = records.unionByName(seeds, allowMissingColumns=True)
+    return rows.repartitionById(partitions, F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int"))
+
+
+def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[Sequence[Block]] = ()) -> DataFrame:
+    """A task over rows as they lie in Spark's partitions, each with the blocks of the partitions whose seeds it has."""
+    names = records.columns
+    # Spark takes a dot in a name for a field of a struct here.
+    numbered = records.toDF(*(f"c{at}" for at in range(len(names))))
+
+    def of_task(batches: Batches) -> Batches:
+        return task(_with_blocks((batch.rename_columns(names) for batch in batches), shares))
+
+    return worker.mapped(numbered, of_task, gives)
+
+
+def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
+    """The records as rows like those of `parse.records`, for whoever looks at them. `folder` must be there as long as they are read."""
+    found = read(spark, lines, pipeline, system_time, plain_records.reader(pipeline, system_time, 1), folder)
+    frames = [] if found.rows is None else [found.rows.drop(CODE)]
+    if found.blocks:
+        of_record = from_arrow_schema(found.schema).fields[:-1]
+        numbered = StructType([StructField(f"c{at}", field.dataType) for at, field in enumerate(of_record)])
+
+        def shown(parts: Parts) -> Batches:
+            return (records_of(part).drop_columns([CODE]).rename_columns(numbered.names) for part in parts)
+
+        opened = _shared(spark, [found.blocks], found.schema, shown, numbered, seeded=False)
+        frames.append(opened.toDF(*(field.name for field in of_record)))
+    return _together(frames) if frames else records(spark, Lines([], None), pipeline, system_time).drop(CODE)
+
+
+def record_schema(reader: Reader) -> pa.Schema:
+    """Of the records that are made of blocks."""
+    return pa.schema([*reader.schema, *PLATFORM])
+
+
+def share(blocks: Iterable[Callable[[], pa.Buffer]], schema: pa.Schema, seed: int | None) -> Parts:
+    """The records of some blocks, each by what fetches it, and a seed with its number."""
+    for fetch in blocks:
+        yield partial(_opened, fetch, schema)
+    if seed is not None:
+        yield pa.RecordBatch.from_pylist([{"oo_high": seed, CODE: SEED}], schema=schema)
+
+
+def records_of(part: Part) -> pa.RecordBatch:
+    """The records of a part."""
+    return part() if callable(part) else part
+
+
+def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
+    """The records of a block, without a copy; none of them has a reason, or anything unknown."""
+    packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
+    records = pa.ipc.read_record_batch(fetch(), packed)
+    rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
+    rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
+    columns = [rest[name] if name in rest else records.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _shared(
+    spark: SparkSession,
+    shares: Sequence[Sequence[Block]],
+    schema: pa.Schema,
+    task: Task,
+    gives: StructType,
+    *,
+    seeded: bool,
+) -> DataFrame:
+    def of_task(mine: tuple[int, Sequence[Block]]) -> Batches:
+        number, blocks = mine
+        return task(share((block.fetched for block in blocks), schema, number if seeded else None))
+
+    return worker.each(spark, [*enumerate(shares)], of_task, gives)
+
+
+def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
+    seeds: list[int] = []
+    for rows in batches:
+        yield rows
+        if shares:
+            seeds += rows.column("oo_high").filter(pc.equal(rows.column(CODE), SEED)).to_pylist()
+            schema = rows.schema
+    for number in seeds:
+        for block in shares[number]:
+            yield partial(_opened, block.fetched, schema)
+
+
+def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:
+    """The lines that were left in files, each with the last event time that is valid beside it."""
+    of_line = schemas.of(LINE) if lines.rows is None else lines.rows.schema
+    # Nulls anywhere, whatever the rows promise.
+    fields = [StructField(field.name, field.dataType) for field in of_line]
+    schema = StructType([*fields, StructField(parse.BOUND, TimestampType())])
+    return worker.each(spark, files, block_files.left_in, schema)
+
+
+def _grouped(blocks: Sequence[Block], by: Callable[[Block], Any]) -> defaultdict[Any, list[Block]]:
+    groups: defaultdict[Any, list[Block]] = defaultdict(list)
+    for block in blocks:
+        groups[by(block)].append(block)
+    return groups
+
+
+def _together(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.union, frames)
+
+
+@cache
+def _code() -> Column:
+    code = F.when(F.col("oo_reason").isNotNull(), INVALID).otherwise(CANDIDATE)
+    return code.cast("byte").alias(CODE)
+
+
+@cache
+def _seed() -> list[Column]:
+    return [F.col("id").alias("oo_high"), F.lit(SEED).cast("byte").alias(CODE)]

@@ -1,0 +1,42 @@
+"""Rows on the task's own disk, while what becomes of them is decided: a partition may be larger than its worker's memory.
+
+Who calls it: `receive_task`. Errors: OSError. Not promised: that anything is left of it when the process is killed, but the
+operating system's copy of a file that has no name.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from onlyonce.receive.exchange import Part
+
+
+class Spill:
+    """Batches that can be read again, in any order; a context."""
+
+    def __init__(self) -> None:
+        # Where Spark itself spills: the first of its local folders, on an executor as in local mode.
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by the context
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.close()
+
+    def kept(self, part: Part, records: pa.RecordBatch) -> Part:
+        """What gives the records of a part again: a block is where it was, what passes once is written here."""
+        if callable(part):
+            return part
+        start = self._file.seek(0, os.SEEK_END)
+        return partial(self._read, start, self._file.write(records.serialize()), records.schema)
+
+    def _read(self, start: int, size: int, schema: pa.Schema) -> pa.RecordBatch:
+        self._file.seek(start)
+        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), schema)

@@ -1,0 +1,203 @@
+"""A record's id as receive computes it (`parse`, `plain_records`), without a JVM: two chained XXH64 hashes of the id columns as text,
+or of its place.
+
+Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
+whose text only Spark knows (floats, decimals, nested ones); those are asked for by their 128 bits in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import xxhash
+
+from onlyonce import settings
+from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.sources.files import file_identity, moved_inboxes, regular_file
+
+SEED = 42
+"""Spark's own, for the first column; the hash of a column is the seed of the next one."""
+HEX = re.compile(r"[0-9a-fA-F]{32}")
+LOW = b"low"
+
+
+@dataclass(frozen=True)
+class RecordId:
+    """The two halves as `events` has them: signed 64-bit numbers."""
+
+    high: int
+    low: int
+
+    def __str__(self) -> str:
+        return f"{self.high % 2**64:016x}{self.low % 2**64:016x}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for: the ids that it may mean, and the values by column, where they were given."""
+
+    ids: list[RecordId]
+    values: dict[str, str]
+
+
+def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
+    """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
+
+    By position: the file (its path, or its name in the inbox) and the byte at which the record begins; of a topic the
+    partition and the offset.
+
+    32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
+    """
+    if pipeline.by_position and not (len(given) == 1 and HEX.fullmatch(given[0])):
+        return _places(pipeline, given)
+    if len(given) != 1 or not HEX.fullmatch(given[0]):
+        values = _by_column(pipeline, given)
+        return Asked([of_values(pipeline, values)], values)
+    by_bits = from_hex(given[0])
+    if pipeline.by_position:
+        return Asked([by_bits], {})
+    try:
+        values = _by_column(pipeline, given)
+        return Asked([by_bits, of_values(pipeline, values)], values)
+    except Refused:
+        return Asked([by_bits], {})
+
+
+def from_hex(text: str) -> RecordId:
+    """The id of its 32 hexadecimal digits."""
+    return RecordId(_signed(int(text[:16], 16)), _signed(int(text[16:], 16)))
+
+
+def of_values(pipeline: Pipeline, values: dict[str, str]) -> RecordId:
+    """The id of a record with these values, as people write them. Raises Refused."""
+    kinds = receive_parts(pipeline)["columns"]
+    texts = [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
+    return RecordId(_chained(texts), _chained([LOW, *texts]))
+
+
+def of_file(path: str) -> int:
+    """What stands for a file in the ids of its records, by position."""
+    return _chained([path.encode()])
+
+
+def of_place(file: int, position: int) -> RecordId:
+    """The id of the record that begins at a byte of a file (`of_file`)."""
+    place = [struct.pack("<q", file), struct.pack("<q", position)]
+    return RecordId(_chained(place), _chained([LOW, *place]))
+
+
+def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
+    if len(given) != 2 or not given[1].lstrip("-").isdecimal():
+        raise Refused(
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and an offset",
+            hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or the partition "
+            "and the offset; or the id itself as 32 hexadecimal digits",
+        )
+    if isinstance(pipeline.source, Kafka):
+        # 'topic/partition', or the partition alone.
+        places = dict.fromkeys([given[0], f"{pipeline.source.topic}/{given[0]}"])
+        return Asked([of_place(of_file(place), int(given[1])) for place in places], {})
+    folder = settings.inbox(pipeline.name, pipeline.source.inbox)
+    moved = moved_inboxes.of(pipeline.name)
+    paths = [given[0], str(folder / given[0]), *(f"{named}/{Path(given[0]).name}" for named in moved)]
+    if isinstance(pipeline.source, Growing):
+        # Asked for by the identity (a file may be gone), or by a name that the file has now.
+        opened = [Path(regular_file.place(path, links=pipeline.source.links)) for path in paths]
+        paths += [who for who in map(file_identity.identity, opened) if who]
+    return Asked([of_place(of_file(path), int(given[1])) for path in dict.fromkeys(paths)], {})
+
+
+def _chained(texts: list[bytes]) -> int:
+    state = SEED
+    for text in texts:
+        state = xxhash.xxh64_intdigest(text, seed=state)
+    return _signed(state)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _by_column(pipeline: Pipeline, given: Sequence[str]) -> dict[str, str]:
+    columns = pipeline.record_id
+    values: Sequence[str] = given
+    if len(given) == 1 and given[0].lstrip().startswith(("{", "[")):
+        found = _json(given[0])
+        values = [found[name] for name in columns if name in found] if isinstance(found, dict) else found
+    if len(values) != len(columns):
+        raise Refused(
+            f"a record of {pipeline.name} is known by {len(columns)} value(s) ({', '.join(columns)}), but {len(values)} were "
+            "given",
+            hint="give them in that order, or as a JSON object; or the id itself as 32 hexadecimal digits",
+        )
+    return dict(zip(columns, map(_plain, values), strict=True))
+
+
+def _json(text: str) -> dict[str, str] | list[str]:
+    try:
+        # Numbers stay the text that they are, as in Spark's parser.
+        found = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise Refused(f"{text!r} is no JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
+    assert isinstance(found, dict | list)
+    return found
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(column: str, kind: str, value: str) -> str:
+    """A value as Spark's cast to string has it."""
+    write = AS_SPARK.get(kind)
+    if write is None:
+        raise Refused(
+            f"the id column {column} is of type {kind}, whose text only Spark knows",
+            hint="give the id as 32 hexadecimal digits: hex(oo_high) and hex(oo_low) of the record in `events`",
+        )
+    try:
+        return write(value)
+    except ValueError as error:
+        raise Refused(f"{value!r} is no {kind}, which the id column {column} is: {error}") from error
+
+
+def _integer(value: str) -> str:
+    return str(int(value))
+
+
+def _boolean(value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower()
+
+
+def _date(value: str) -> str:
+    return date.fromisoformat(value).isoformat()
+
+
+def _instant(value: str) -> str:
+    time = datetime.fromisoformat(value)
+    return _clock(time.astimezone(UTC) if time.tzinfo else time)
+
+
+def _clock(time: datetime) -> str:
+    whole = time.replace(microsecond=0, tzinfo=None).isoformat(sep=" ")
+    return f"{whole}.{time.microsecond:06}".rstrip("0") if time.microsecond else whole
+
+
+AS_SPARK: dict[str, Callable[[str], str]] = {
+    "string": str,
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _integer),
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _instant,
+}
+"""How the text of a declared type is made; a time without a zone is UTC, as in receive."""
