@@ -55,7 +55,7 @@ class Person:
 
     def rows(self) -> dict[tuple[str, str], tuple[int, int]]:
         """By hour and shop, how many orders, and what was paid: as the table has them now."""
-        asked = [BIN / "onlyonce", "sql", "select * from results.shop_per_hour", "--json"]
+        asked = [str(BIN / "onlyonce"), "sql", "select * from results.shop_per_hour", "--json"]
         found = json.loads(subprocess.run(asked, cwd=self.folder, capture_output=True, check=True).stdout)
         return {(row["window_start"][:13], row["shop"]): (row["records"], row["cents"]) for row in found}
 
