@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock demo up down compose-env check test test-faults test-matrix bench bench-all clean
+.PHONY: help env lock docs demo up down compose-env check test test-faults test-matrix bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -37,12 +37,18 @@ down: ## stop the platform; nothing is lost
 compose-env: ## secrets for docker-compose.yml, made once, in .env; one that is there is never changed
 	@sh docker/compose-env.sh .env
 
-PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose
+PURE := tests/unit tests/model tests/dags tests/transcripts tests/compose tests/docs
+
+# Its makers announce another product at each build. --quiet would count no warning, and so fail at none.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: env ## the site, in site/: every link is checked, nothing is loaded from the network
+	$(BIN)/mkdocs build --strict
 
 check: env ## style, types, import rules, and the tests that need neither a server nor a JVM
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory docs
 	$(BIN)/pytest -q $(PURE) -m "not slow"
 
 # Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, as Airflow's
@@ -74,7 +80,7 @@ lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
 
 clean: ## remove the environment and caches; the state in .onlyonce stays
 	-@$(MAKE) --no-print-directory down
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # --- how the environment is made -------------------------------------------------------------------
 

@@ -1,7 +1,12 @@
 """Exactly-once batch and stream pipelines on Airflow, Spark, PostgreSQL and Delta Lake: what a declaration imports.
 
 from onlyonce import Delta, Files, Fixed, Output, Pipeline
+
+and `onlyonce.open("flights")`, for a notebook (`onlyonce.notebook`), which is loaded when it is asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from onlyonce.declare.pipeline import (
     BigQuery,
@@ -21,6 +26,9 @@ from onlyonce.declare.pipeline import (
 )
 from onlyonce.declare.windows import Fixed, Session, Sliding
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+
+if TYPE_CHECKING:
+    from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
 
 __all__ = [
     "BigQuery",
@@ -46,3 +54,9 @@ __all__ = [
     "Superseded",
     "Webhook",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "open":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("onlyonce.notebook").open

@@ -60,14 +60,20 @@ FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_privat
       ORDER BY p.window_start, p.window_end, p.generation DESC) last
 WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
 
--- add_pane --
--- The next generation of a window. The stream's own is 0, also where the stream had nothing in time to write.
+-- add_panes --
+-- The next generation of each window. The stream's own is 0, also where the stream had nothing in time to write.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-SELECT :instance, :output, :window_start, :window_end, coalesce(max(generation), 0) + 1, true, :rows, :lineage, :batch_id,
-       :declaration_hash
-FROM onlyonce_private.panes
-WHERE instance = :instance AND output = :output AND window_start = :window_start AND window_end = :window_end
+SELECT instance, output, window_start, window_end, last.generation + 1, true, rows, lineage, batch_id, declaration_hash
+FROM json_to_recordset(CAST(:rows AS json)) AS made (
+    instance text, output text, window_start timestamptz, window_end timestamptz, rows bigint, lineage text, batch_id bigint,
+    declaration_hash text
+)
+CROSS JOIN LATERAL (
+    SELECT coalesce(max(known.generation), 0) AS generation FROM onlyonce_private.panes known
+    WHERE known.instance = made.instance AND known.output = made.output AND known.window_start = made.window_start
+      AND known.window_end = made.window_end
+) last
 
 -- read_by --
 -- How far an output has read `events`: its last committed batch, and where its life began.

@@ -43,30 +43,42 @@ SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = 
     tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
--- count_window --
--- (record, window) pairs of one window in an output batch. They are there already when the answer to the COMMIT that
+-- count_windows --
+-- (record, window) pairs of each window in an output batch. They are there already when the answer to the COMMIT that
 -- ended the batch was lost, and it is ended again.
 INSERT INTO onlyonce_private.window_counts
     (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to)
-VALUES (:lineage, :batch_id, :output, :window_start, :window_end, :in_time, :late, :late_from, :late_to)
+SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to
+FROM json_to_recordset(CAST(:rows AS json)) AS counted (
+    lineage text, batch_id bigint, output text, window_start timestamptz, window_end timestamptz, in_time bigint, late bigint,
+    late_from timestamptz, late_to timestamptz
+)
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
--- add_pane --
--- A window that an output has written; an early pane is replaced by the next.
+-- add_panes --
+-- Windows that an output has written; an early pane is replaced by the next.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-VALUES (:instance, :output, :window_start, :window_end, :generation, :final, :rows, :lineage, :batch_id, :declaration_hash)
+SELECT instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash
+FROM json_to_recordset(CAST(:rows AS json)) AS written (
+    instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
+    lineage text, batch_id bigint, declaration_hash text
+)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
     declaration_hash = excluded.declaration_hash, committed_at = clock_timestamp()
 WHERE NOT known.final
 
--- add_to_pane --
--- Rows of a window that are written as they come: more of what earlier batches have written of it, under the declaration that
+-- add_to_panes --
+-- Rows of windows that are written as they come: more of what earlier batches have written of it, under the declaration that
 -- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-VALUES (:instance, :output, :window_start, :window_end, 0, false, :rows, :lineage, :batch_id, :declaration_hash)
+SELECT instance, output, window_start, window_end, 0, false, rows, lineage, batch_id, declaration_hash
+FROM json_to_recordset(CAST(:rows AS json)) AS written (
+    instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
+    lineage text, batch_id bigint, declaration_hash text
+)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET rows = known.rows + excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
     committed_at = clock_timestamp()

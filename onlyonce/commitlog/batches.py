@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import authorities, units
 from onlyonce.commitlog.lineages import Driver, check_epoch
-from onlyonce.database.connect import ask, do, do_many
+from onlyonce.database.connect import ask, do, do_rows
 from onlyonce.model.batch import (
     EXACTLY_ONCE,
     Batch,
@@ -141,7 +141,7 @@ def count_windows(connection: Connection, batch: Batch, output: str, counts: lis
     """Store in time and late by window, in the transaction that ends the batch."""
     same: dict[str, Any] = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "output": output}
     same |= {"late_from": None, "late_to": None}  # only of sessions
-    do_many(connection, "batches", "count_window", [same | row for row in counts])
+    do_rows(connection, "batches", "count_windows", [same | row for row in counts])
 
 
 def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
@@ -149,7 +149,7 @@ def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]])
     same = {
         "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
     }  # fmt: skip
-    do_many(connection, "batches", "add_pane", [same | row for row in panes])
+    do_rows(connection, "batches", "add_panes", [same | row for row in panes])
 
 
 def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:

@@ -6,11 +6,13 @@ CommitStateUnknown: neither done nor failed until the log has been read.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -29,10 +31,15 @@ T = TypeVar("T")
 PATIENCE_SECONDS = float(os.environ.get("ONLYONCE_DATABASE_PATIENCE", "60"))
 """How long a driver waits for a database that is away before it gives up with one clear error."""
 
+ROWS_AT_ONCE = 10_000
+"""How many rows one statement of `do_rows` takes: some megabytes."""
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
-SESSION_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c timezone=UTC"
+SESSION_OPTIONS = (
+    "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c statement_timeout=0 -c timezone=UTC"
+)
+"""A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 AWAY = ("57P", "40", "53", "08", "55P03")
 """Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
@@ -74,7 +81,10 @@ def _new_engine(database: Database) -> Engine:
         "connect_timeout": 10,
         **KEEPALIVES,
     }
-    return create_engine(database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments)
+    # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
+    return create_engine(
+        database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
+    )  # fmt: skip
 
 
 def forget_connections() -> None:
@@ -160,6 +170,14 @@ def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, 
     """Run a named statement for many rows, in few round trips."""
     if rows:
         connection.execute(text(queries(file)[query]), rows)
+
+
+def do_rows(connection: Connection, file: str, query: str, rows: list[dict[str, Any]]) -> None:
+    """Run a named statement over all of many rows at once: it reads them from `:rows`, an array in JSON. Windows that close together may be
+    a hundred thousand."""
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        page = json.dumps(rows[first : first + ROWS_AT_ONCE], default=datetime.isoformat)
+        connection.execute(text(queries(file)[query]), {"rows": page})
 
 
 def _roll_back(connection: Connection, begun: RootTransaction) -> None:

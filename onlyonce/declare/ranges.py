@@ -77,7 +77,7 @@ class Growing:
 
 @declaration
 class Custom:
-    """A source of your own: a Python class that numbers its records (jobs/SOURCES.md has its contract on one page).
+    """A source of your own: a Python class that numbers its records (docs/how-to/own-source.md has its contract on one page).
 
     reader                  'module:Class'; made with `options`, it has ends() and read(part, start, end)
     needs_dedup             whether the same record may come under two numbers. If so the pipeline must name record_id

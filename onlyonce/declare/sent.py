@@ -150,7 +150,7 @@ class KafkaSink:
 
 @declaration
 class CustomSink:
-    """A sink of your own, by way of the outbox: whole units, in order. Its contract is one page: jobs/CUSTOM_SINK.md.
+    """A sink of your own, by way of the outbox: whole units, in order. Its contract is one page: docs/how-to/own-sink.md.
 
     target_class  'module:Class', made with `where` by `onlyonce deliver`
     where         what the class is made with: a path, a URL, the name of a variable

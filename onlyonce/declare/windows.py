@@ -97,7 +97,12 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Sliding:
-    """Windows of one size that start every `slide`, from `offset` on; a record is in `size / slide` of them."""
+    """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
+
+    size    how long a window is; a multiple of slide
+    slide   one begins this often
+    offset  shifts them all: from 0 to slide
+    """
 
     size: timedelta
     slide: timedelta
@@ -135,8 +140,10 @@ class Session:
     """Bursts of one key that are more than `gap` apart. A lone record's session is `[time, time + gap)`; two that
     touch are one, as Spark has it (Beam merges only what overlaps).
 
-    A record is late iff its event time is at or before what is closed (experiments, A3): the merged end,
+    A record is late iff its event time is at or before what is closed: the merged end,
     which Spark itself compares, lets a stream differ from its batch with no drop reported.
+
+    gap  how long a key is silent before its next record begins another session
     """
 
     gap: timedelta

@@ -9,6 +9,6 @@
 | errors    | who acts now                                                                  |
 | report    | what an entry point hands back                                                |
 
-The words are those of the glossary in README.md: record, event time, system time, watermark, window,
+The words are those of docs/reference/glossary.md: record, event time, system time, watermark, window,
 pane, allowed lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).
 """

@@ -72,7 +72,7 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
     if context.bounded:
         return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
     stateless = bool(batch.plan.facts.get("stateless"))
-    if raw_windows.are_of(context, root, stateless=stateless):
+    if raw_windows.are_of(context.pipeline, root, stateless=stateless):
         return outputs.closing(context, query, root, versions, batch.plan.batch_id)
     if stateless:
         return _as_read(context, query, root, versions)

@@ -25,6 +25,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.run.isolation import first_line
 from onlyonce.outputs import raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.storage import checkpoint, delta
@@ -57,7 +58,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     stateless = results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
         result = _stream(context, query, root, int(query.start_from["rows_from"]))
-    raw = raw_windows.are_of(context, root, stateless=stateless)
+    raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
 
@@ -73,7 +74,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     try:
         drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
     except AnalysisException as error:
-        raise _refusal(root, error) from error
+        raise refusal(root, error) from error
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:
@@ -225,8 +226,8 @@ def _end(
     query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(windows))
 
 
-def _refusal(root: Output, error: AnalysisException) -> Exception:
-    if "watermark" not in str(error).lower():
+def refusal(root: Output, error: AnalysisException) -> Exception:
+    if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(
         f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",

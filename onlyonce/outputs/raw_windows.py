@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import FileSink, Output
+from onlyonce.declare.pipeline import FileSink, Output, Pipeline
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
@@ -28,11 +28,11 @@ def as_they_come(root: Output, *, stateless: bool) -> bool:
     return stateless and root.panes == "on_time" and not isinstance(root.sink, FileSink)
 
 
-def are_of(context: RunContext, root: Output, *, stateless: bool) -> bool:
+def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
     if not stateless or root.window is None or root.panes == "early":
         return False
-    made = [output.name for output in context.pipeline.made_from(root) if isinstance(output.sink, FileSink)]
+    made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
     if made and not isinstance(root.sink, FileSink):
         raise Refused(
             f"output {made[0]}: {root.name} gives rows as they come, so a window has no time at which its files are whole",

@@ -40,9 +40,10 @@ def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: 
         if widened == before:
             break
     result = _sessions(context, root, rows)
-    inside = result.filter(starts_in(F.col("oo_window.start"), widened))
+    inside = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), widened)))
     closed = reach.closed_until(root)
-    wanted = result.filter(starts_in(F.col("oo_window.start"), Span(widened.start, max(widened.stop, asked.stop))))
+    to_be_closed = Span(widened.start, max(widened.stop, asked.stop))
+    wanted = result.filter(windowing.after_merge(starts_in(F.col("oo_window.start"), to_be_closed)))
     last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
@@ -72,9 +73,8 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     while True:
         rows = between(kept, low, high)
         sessions = _sessions(context, root, rows)
-        touching = sessions.filter(
-            (F.unix_micros("oo_window.start") < span.stop) & (F.unix_micros("oo_window.end") > span.start)
-        )
+        touches = (F.unix_micros("oo_window.start") < span.stop) & (F.unix_micros("oo_window.end") > span.start)
+        touching = sessions.filter(windowing.after_merge(touches))
         start, end = _ends(touching.agg(*_extremes("oo_window.start", "oo_window.end")))
         cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
         cut_high = end is not None and end >= high and newest is not None and high <= newest

@@ -16,6 +16,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.frontier import closed_until
+from onlyonce.outputs import windowing
 from onlyonce.receive import events
 
 
@@ -56,6 +57,4 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
     closed = closed_until(known, root.window, micros(root.lateness))
     if closed is None:
         return result
-    # Spark pushes a plain filter of a session's end below the merge, where each record has a session of its own.
-    stays = F.when(F.spark_partition_id() >= 0, F.col("oo_window.end") > F.timestamp_micros(F.lit(closed)))
-    return result.filter(F.coalesce(stays, F.lit(False)))
+    return result.filter(windowing.after_merge(F.col("oo_window.end") > F.timestamp_micros(F.lit(closed))))

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Output
+from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
@@ -46,7 +46,12 @@ class Step:
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
     """The user's function over the columns that it may see."""
-    names = [*context.pipeline.columns(), "oo_event_time", "oo_system_time"]
+    return of_pipeline(context.pipeline, output, rows)
+
+
+def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
+    """The same where there is no platform: `onlyonce.testing`."""
+    names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
     result = _of_function(output, rows.select(*[quoted(name) for name in names]))

@@ -48,6 +48,12 @@ def is_late(window: Window, lateness: timedelta) -> Column:
     return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
 
 
+def after_merge(condition: Column) -> Column:
+    """A condition on whole sessions. Spark pushes a plain one below their merge, where each record has a session of its own: there it
+    would leave records out, and give shorter sessions."""
+    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))
+
+
 def assign(frame: DataFrame, window: Window) -> DataFrame:
     """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
     if isinstance(window, Session):

@@ -69,9 +69,9 @@ def read(
     store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
     frames = []
     if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, store, gives))
+        frames.append(line_reader.read(spark, lines.ranges, lambda found: store(lines.chosen.of_batches(found)), gives))
     if lines.rows is not None:
-        frames.append(worker.mapped(lines.rows, store, gives))
+        frames.append(worker.mapped(lines.chosen.of_rows(lines.rows), store, gives))
     told = _together(frames).collect() if frames else []
     left = [row.file for row in told if row.target is None]
     # One object for each name: the tasks are sent all of them.
@@ -82,11 +82,13 @@ def read(
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
-    frames = [] if lines.rows is None else [lines.rows]
-    if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, iter, schemas.of(LINE)))
-    rows = _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
+    rows = _as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
+
+
+def places(spark: SparkSession, lines: Lines) -> pa.Table:
+    """Where the records of a batch are: oo_file and oo_position of each."""
+    return _as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
 
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
@@ -196,6 +198,13 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
     for number in seeds:
         for block in shares[number]:
             yield partial(_opened, block.fetched, schema)
+
+
+def _as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+    frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
+    if lines.ranges:
+        frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, schemas.of(LINE)))
+    return _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
 
 
 def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:

@@ -53,7 +53,7 @@ def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]]
     """The blocks for each partition; None where a line is left that is not in one."""
     found: list[list[Callable[[], pa.Buffer]]] = [[] for _ in range(reader.partitions)]
     read = chain.from_iterable(line_reader.lines(part) for part in lines.ranges)
-    for batch in reader(read):
+    for batch in reader(lines.chosen.of_batches(read)):
         if batch.column("block").null_count:
             return None
         for block, target in zip(batch.column("block"), batch.column("target").to_pylist(), strict=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -21,23 +20,9 @@ from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.operate.collecting import edge_buckets
-from onlyonce.receive import (
-    at_least_once,
-    block_files,
-    catalog_rebuild,
-    events,
-    exchange,
-    in_driver,
-    receive_task,
-    receive_unit,
-)
-from onlyonce.receive.event_files import Stamp
-from onlyonce.session import schemas
+from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
-from onlyonce.sources.lines import Lines
-from onlyonce.sources.parse import plain_records
 from onlyonce.storage import checkpoint, delta, own_tables
 
 
@@ -126,7 +111,9 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
-    version = own_tables.append(lambda folder: _written(context, query, batch, lines, folder), context.events, commit)
+    version = own_tables.append(
+        lambda folder: batch_files.written(context, query, batch, lines, folder), context.events, commit
+    )
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")
@@ -155,39 +142,6 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut)
         declaration_hash=context.declaration_hash("receive"),
         facts=listed.unreadable(),
     )
-
-
-def _written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
-    """The files that the tasks of a batch have written."""
-    plan = batch.plan
-    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
-    if batch.without_catalog:
-        partitions, task = 1, receive_task.without_catalog(stamp, folder)
-    else:
-        work = _work(context, query, batch)
-        partitions, task = plan.partitions, receive_task.exactly_once(work, stamp, folder, bounded=context.bounded)
-    reader = plain_records.reader(context.pipeline, plan.system_time, partitions)
-    small = in_driver.written(lines, reader, task, seeded=not batch.without_catalog)
-    if small is not None:
-        return small
-    gives = schemas.of(receive_task.GIVES)
-    with block_files.folder(context.blocks, query.driver.epoch) as place:
-        read = exchange.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
-        passing("receive-lines-read")
-        if batch.without_catalog:
-            found = exchange.apart(context.spark, read, task, gives)
-        else:
-            found = exchange.judged(context.spark, read, partitions, task, gives)
-        return [Path(row.path) for row in found.collect()] if found is not None else []
-
-
-def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:
-    plan = batch.plan
-    place = catalog.Place(
-        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
-        edge=edge_buckets(context.pipeline.dedup_horizon),
-    )  # fmt: skip
-    return receive_unit.Work(query.database, place, query.driver.epoch)
 
 
 def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:

@@ -19,6 +19,8 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, catalog_lookup, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.catalog_lookup import Seen
+from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import units
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
@@ -119,16 +121,23 @@ def _partition(records: Records) -> int:
 
 
 def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
+    if work.place.is_remnant:
+        fates = records.code.copy()
+        rows = np.flatnonzero(records.code == CANDIDATE)
+        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
+        fates[rows] = REMNANT
+        return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, remnant=len(rows))
+    return fates_of(records, lambda ids: catalog_lookup.look_up(work.database, work.place, ids))
+
+
+def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[np.int8], _Tally]:
+    """The fate of each record, by what a look-up says of the ids. `onlyonce.testing` has one without a catalog."""
     fates = records.code.copy()
     rows = np.flatnonzero(records.code == CANDIDATE)
     invalid = int((records.code == INVALID).sum())
-    if work.place.is_remnant:
-        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
-        fates[rows] = REMNANT
-        return fates, _Tally(0, invalid, 0, 0, None, remnant=len(rows))
     ids = (records.high[rows], records.low[rows])
     new = packed.first_of_each(ids, records.time[rows], records.payload[rows])
-    seen = catalog_lookup.look_up(work.database, work.place, ids)
+    seen = look_up(ids)
     new &= ~seen.found
     fates[rows[~new]] = DUPLICATE
     times = records.time[rows[new]]

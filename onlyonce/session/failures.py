@@ -85,6 +85,11 @@ _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 def translate(error: BaseException) -> BaseException:
     """Our own error if one is at the bottom of it, else the error as it is."""
+    return known(error) or _of_code(str(error)) or error
+
+
+def known(error: BaseException) -> errors.OnlyonceError | None:
+    """Our own error if one is at the bottom of it, or one of ours for what is known to befall Spark, its files and its brokers."""
     if isinstance(error, errors.OnlyonceError):
         return error
     text = str(error)
@@ -92,10 +97,10 @@ def translate(error: BaseException) -> BaseException:
         kind = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
             return kind(found[2], data=found[3] or "", hint=found[4] or "")
-    for mark, known, what, hint in _KNOWN:
+    for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
-            return known(what, data="nothing is half done", hint=hint)
-    return _damaged(text) or _of_code(text) or error
+            return of_kind(what, data="nothing is half done", hint=hint)
+    return _damaged(text)
 
 
 def _of_code(text: str) -> errors.Refused | None:

@@ -1,4 +1,4 @@
-"""A source of the user's own: how far its parts reach, and their records by number. The contract is jobs/SOURCES.md.
+"""A source of the user's own: how far its parts reach, and their records by number. The contract is docs/how-to/own-source.md.
 
 The driver asks for the ends and stores the ranges; tasks read them, each with a reader made anew. A reader that gives another
 number of rows than it was asked for breaks the contract, and the run stops.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from onlyonce.sources.chosen import ALL, Chosen
 from onlyonce.sources.files import line_reader
 
 LINE = "oo_line string, oo_refused string, oo_file long, oo_position long"
@@ -16,7 +17,8 @@ LINE = "oo_line string, oo_refused string, oo_file long, oo_position long"
 @dataclass(frozen=True)
 class Lines:
     """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read. Of a source with
-    columns the rows have those."""
+    columns the rows have those. `chosen`: which of them are read."""
 
     ranges: Sequence[line_reader.Range]
     rows: DataFrame | None
+    chosen: Chosen = ALL

@@ -1,1 +1,45 @@
-"""For users' own tests: the crash test of a pipeline, and the conformance suite of a sink or source."""
+"""For users' own tests: their pipelines without a platform, the suites for a source or sink of their own, and the crash test.
+
+    from onlyonce.testing import run, then
+
+Imports no Spark: a name is loaded when it is first asked for. Who calls it: a user's tests, by the pytest plugin or without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onlyonce.testing.given import Backfill, Batch, Close, backfill, ended, rows_at, silent, then
+    from onlyonce.testing.holding import NotTheSame, holds
+    from onlyonce.testing.result import Pane, Result
+    from onlyonce.testing.running import run
+
+__all__ = [
+    "Backfill",
+    "Batch",
+    "Close",
+    "NotTheSame",
+    "Pane",
+    "Result",
+    "backfill",
+    "ended",
+    "holds",
+    "rows_at",
+    "run",
+    "silent",
+    "then",
+]
+
+_PLACES = {
+    "Backfill": "given", "Batch": "given", "Close": "given", "backfill": "given", "ended": "given", "rows_at": "given", "silent": "given",
+    "then": "given", "Pane": "result", "Result": "result",
+    "run": "running", "holds": "holding", "NotTheSame": "holding",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"onlyonce.testing.{_PLACES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Entry point: does a pipeline's source keep its contract? What `onlyonce conform` does; see jobs/SOURCES.md.
+"""Entry point: does a pipeline's source keep its contract? What `onlyonce conform` does; see docs/how-to/own-source.md.
 
 All that the source has now is read three times, and nothing is written but a scratch folder, which is removed.
 """

@@ -15,7 +15,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
-from onlyonce.receive import events, exchange, receive
+from onlyonce.receive import batch_files, events, exchange
 from onlyonce.session import schemas
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.files.line_reader import Range
@@ -51,7 +51,7 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         return exchange.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> list[Path]:
-        return receive._written(context, query, batch, lines, home / "pieces_ours")
+        return batch_files.written(context, query, batch, lines, home / "pieces_ours")
 
     return {
         "bare: read": lambda: _nowhere(bare()),

@@ -12,8 +12,8 @@ from onlyonce.commitlog import lineages
 from onlyonce.database.connect import Database, transaction
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
-from tests.contract.conformance import Row, Rows, multiset
-from tests.contract.conformance_sinks import OfLog
+from onlyonce.testing.suite.cases import Row, Rows, multiset
+from onlyonce.testing.suite.of_log import OfLog
 
 
 @dataclass

@@ -14,8 +14,8 @@ from uuid import uuid4
 from onlyonce.declare.pipeline import KafkaSink, Sent
 from onlyonce.model.errors import CommitStateUnknown, OnlyonceError
 from onlyonce.sinks.outbox.kafka import KafkaTarget
-from tests.contract.conformance import Row
-from tests.contract.conformance_sent import OfOutbox
+from onlyonce.testing.suite.cases import Row
+from onlyonce.testing.suite.own_sink import OfOutbox
 from tests.support.broker import Broker
 
 VARIABLE = "TEST_KAFKA"

@@ -9,76 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
-
-import pyarrow as pa
+from typing import Any
 
 from onlyonce import settings
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import BigQuery, CustomSink, Output, Sent, Webhook
+from onlyonce.declare.pipeline import BigQuery, Sent, Webhook
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.units import UnitId
-from onlyonce.sinks.outbox import deliver
-from onlyonce.sinks.postgres import postgres_unit
-from tests.contract.conformance import Guarantee, Row, Rows, make_rows
-from tests.contract.conformance_processes import answers_lost
-from tests.contract.conformance_sinks import OfLog, run_unit
-from tests.contract.task import hashed
+from onlyonce.testing.suite.cases import Guarantee, Row, make_rows
+from onlyonce.testing.suite.own_sink import OfOutbox, OwnSink
+from onlyonce.testing.suite.processes import answers_lost
 from tests.support.endpoints import DROPPED, LOST, OK, BigQueryServer, Endpoint, Reply
 
-STAGED = pa.schema([
-    ("instance", pa.string()), ("output", pa.string()), ("unit", pa.string()), ("seq", pa.int64()), ("life", pa.string()),
-    ("state", pa.string()), ("key", pa.string()), ("payload", pa.string()),
-])  # fmt: skip
 SOON = timedelta(milliseconds=5)
-
-
-@dataclass
-class OfOutbox(OfLog):
-    """What all of them share. `keyed`: rows of a key are sent in order."""
-
-    keyed: ClassVar[bool] = True
-
-    def sink(self) -> Sent:
-        """As it is declared."""
-        raise NotImplementedError
-
-    def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
-        """A task for each partition; then one delivery, which leaves when another is at work."""
-        work = postgres_unit.Work(
-            self.driver.session(self.log.database), self.unit(batch), self.driver.epoch, "onlyonce_private", "outbox",
-            "append", (), (),
-        )  # fmt: skip
-        life = run(self.log.database, lambda conn: outbox.origin(conn, self.driver.lineage)).life
-        for partition, parts in self.brought(rows, cut):
-            # As Spark's sort within the partition puts them, however they were cut.
-            ordered = sorted((row for part in parts for row in part), key=lambda row: (str(row["key"]), row["id"]))
-            unit = str(UnitId(self.driver.lineage, batch, self.output, partition))
-            staged = [
-                {
-                    "instance": "shop", "output": self.output, "unit": unit, "seq": seq, "life": life, "state": "waiting",
-                    "key": json.dumps({"key": row["key"]}) if self.keyed else str(seq % 50),
-                    "payload": json.dumps(row, ensure_ascii=False),
-                }
-                for seq, row in enumerate(ordered)
-            ]  # fmt: skip
-            brought = (pa.RecordBatch.from_pylist(staged[n : n + cut], STAGED) for n in range(0, len(staged), cut))
-            run_unit(postgres_unit.write_unit(work), (hashed(batch, partition) for batch in brought), partition)
-        deliver.deliver(self.log.database, "shop", Output(name=self.output, transform="a:b", sink=self.sink()))
-
-    def restart(self) -> None:
-        """A new driver; and the lock of a deliverer that stands still is taken from it."""
-        self.log.rows(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
-            "AND application_name = %s AND xact_start IS NOT NULL",
-            f"onlyonce/shop/{self.output}/deliver",
-        )
-        super().restart()
-
-    def plain(self, rows: list[Row]) -> list[Row]:
-        """Rows with the column of texts under the suite's name."""
-        return [{"text" if name == self.text else name: value for name, value in row.items()} for row in rows]
 
 
 @dataclass
@@ -176,24 +117,19 @@ class ToBigQuery(OfServer):
 
 
 @dataclass
-class OwnSink(OfOutbox):
+class ToLedger(OwnSink):
     """The example of a sink of one's own: an SQLite file."""
 
-    name: ClassVar[str] = "Ledger"
-    module: ClassVar[str] = "tests.support.ledger_sink"
+    target_class = "tests.support.ledger_sink:Ledger"
 
     @property
-    def file(self) -> str:
+    def where(self) -> str:
         """Where."""
         return str(settings.home() / f"{self.output} led'ger \U0001f6d2.db")
 
-    def sink(self) -> Sent:
-        """As a user declares it."""
-        return CustomSink(target_class=f"{self.module}:{self.name}", where=self.file, keys=("key",))
-
     def seen(self) -> list[Row]:
         """Its rows."""
-        with sqlite3.connect(self.file) as file:
+        with sqlite3.connect(self.where) as file:
             return self.plain([json.loads(row) for (row,) in file.execute("SELECT row FROM rows")])
 
     def broken(self) -> dict[str, Callable[[], AbstractContextManager[object]]]:
@@ -211,7 +147,7 @@ class OwnSink(OfOutbox):
 
     @contextmanager
     def _in_the_way(self) -> Iterator[None]:
-        file = Path(self.file)
+        file = Path(self.where)
         aside = file.rename(file.with_suffix(".aside")) if file.exists() else None
         file.mkdir()
         yield
@@ -222,18 +158,18 @@ class OwnSink(OfOutbox):
     @contextmanager
     def _while(self, first: str, then: str) -> Iterator[None]:
         self.write(99, make_rows(99))
-        with sqlite3.connect(self.file) as file:
+        with sqlite3.connect(self.where) as file:
             file.execute("DELETE FROM rows WHERE unit LIKE '%/99/%'")
             file.executescript(first)
         file.close()
         yield
-        with sqlite3.connect(self.file) as file:
+        with sqlite3.connect(self.where) as file:
             file.executescript(then)
         file.close()
 
 
-class OwnSinkPlain(OwnSink):
+class ToDiary(ToLedger):
     """One that knows no units, and says so."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
-    name = "Diary"
+    target_class = "tests.support.ledger_sink:Diary"

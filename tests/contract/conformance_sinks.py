@@ -3,81 +3,36 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from unittest import mock
 
 import pyarrow as pa
-import pyspark
 from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Postgres
 from onlyonce.model.batch import Batch, Outcome, to_micros
-from onlyonce.model.units import UnitId
 from onlyonce.sinks.files import files_unit, finalize
 from onlyonce.sinks.files.contents import Counted
 from onlyonce.sinks.files.stores import folder_of, store_of
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from tests.contract.conformance import PARTITIONS, Guarantee, Row, Rows, UnderTest, partition_of, pieces
-from tests.contract.conftest import NOON, Log, plan_of
-from tests.contract.task import Context, hash_of, hashed
+from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows
+from onlyonce.testing.suite.log import NOON, plan_of
+from onlyonce.testing.suite.of_log import OfLog
+from onlyonce.testing.suite.task import hash_of, hashed, run_unit
 
-NUMBERS = itertools.count()
 SHARDS = 4
 MINUTE = 60_000_000
-
-
-def run_unit(
-    task: Callable[[Any], Iterator[pa.RecordBatch]], brought: Iterator[pa.RecordBatch], partition: int
-) -> None:
-    """A task as Spark runs it on an executor."""
-    with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
-        list(task(brought))
-
-
-@dataclass
-class OfLog(UnderTest):
-    """A sink whose units are in the platform's log."""
-
-    log: Log
-    text: str = "text"
-    output: str = field(init=False)
-    driver: Driver = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Tests share a platform: to make one takes longer than a case.
-        self.output = f"kept{next(NUMBERS)}"
-        self.driver = self.log.start("shop", self.output)
-
-    def restart(self) -> None:
-        """The epoch is bumped; sessions of the older driver are ended."""
-        self.driver = self.log.restart(self.driver)
-
-    def unit(self, batch: int) -> UnitId:
-        """The unit of a batch's first partition."""
-        return UnitId(self.driver.lineage, batch, self.output, 0)
-
-    def brought(self, rows: Rows, cut: int) -> Iterator[tuple[int, list[list[Row]]]]:
-        """Each partition's rows, with the column of texts under its name, in the pieces in which tasks bring them."""
-        for partition in range(PARTITIONS):
-            mine = [
-                {self.text if name == "text" else name: value for name, value in row.items()}
-                for row in rows
-                if partition_of(row) == partition
-            ]
-            yield partition, pieces(mine, cut)
 
 
 @dataclass

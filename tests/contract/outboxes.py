@@ -24,8 +24,8 @@ from onlyonce.model.units import UnitId
 from onlyonce.settings import ROOT
 from onlyonce.sinks.outbox import deliver
 from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.testing.suite.task import Context, hashed
 from tests.contract.conftest import Log
-from tests.contract.task import Context, hashed
 
 Row = dict[str, Any]
 

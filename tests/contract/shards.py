@@ -24,8 +24,8 @@ from onlyonce.model.units import UnitId
 from onlyonce.sinks.files import files_unit
 from onlyonce.sinks.files.stores import folder_of, store_of
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.testing.suite.task import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
-from tests.contract.task import Context, hash_of
 
 MINUTE = timedelta(minutes=1)
 LINE = pa.schema([("oo_line", pa.string())])

@@ -1,6 +1,6 @@
-"""A backup of one moment comes back without a finding; of two moments the doctor says which is the older. jobs/OPERATING.md.
+"""A backup of one moment comes back without a finding; of two moments the doctor says which is the older.
 
-The commands are those of the page: pg_dump, pg_restore and tar, on the real PostgreSQL.
+The commands are those of the page `docs/how-to/backup-restore-upgrade.md`: pg_dump, pg_restore and tar, on the real PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.contract.conftest import Log
 from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]
-PAGE = (ROOT / "jobs" / "OPERATING.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "backup-restore-upgrade.md").read_text()
 PACK = [
     "pg_dump --format=custom --file=backup/log.dump",
     'tar -C "$ONLYONCE_HOME" -cf backup/home.tar data tables inbox',

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conformance import UnderTest
-from tests.contract.conformance_processes import Processes
-from tests.contract.conformance_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
-from tests.contract.conformance_sent import OwnSink, OwnSinkPlain, ToBigQuery, ToForgetfulWebhook, ToWebhook
+from onlyonce.testing.suite.cases import UnderTest
+from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
+from onlyonce.testing.suite.processes import Processes
+from tests.contract.conformance_sent import ToBigQuery, ToDiary, ToForgetfulWebhook, ToLedger, ToWebhook
 from tests.contract.conformance_sinks import (
     PostgresAppend,
     PostgresIncrement,
@@ -21,9 +21,9 @@ from tests.contract.conformance_sinks import (
 )
 from tests.contract.conftest import Log
 
-SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToWebhook, OwnSink]
+SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToWebhook, ToLedger]
 VARIANTS: list[Callable[..., UnderTest]] = [
-    PostgresUpsert, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, OwnSinkPlain,
+    PostgresUpsert, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
 ]  # fmt: skip
 """Other modes of the same code: their suite is slow in sum."""
 

@@ -6,26 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import conformance, conformance_broken, conformance_rows
+from onlyonce.testing.suite import cases, cases_of_rows
+from onlyonce.testing.suite.cases_of_rows import CASES, Case
+from onlyonce.testing.suite.processes import Processes
+from tests.contract import conformance_broken
 from tests.contract.conformance_broken import Right
-from tests.contract.conformance_processes import Processes
-from tests.contract.conformance_rows import CASES, Case
 from tests.contract.conftest import Log
 
 CAUGHT: list[tuple[type[Right], Case]] = [
-    (conformance_broken.ChecksThenWrites, conformance.of_twins_one_writes),
-    (conformance_broken.ChecksThenWrites, conformance.a_zombie_changes_nothing),
-    (conformance_broken.ForgetsTheClaim, conformance.a_unit_written_twice_is_there_once),
-    (conformance_broken.ForgetsTheClaim, conformance.a_kill_at_any_point_does_not_show),
-    (conformance_broken.ForgetsTheClaim, conformance.a_lost_answer_does_not_show),
-    (conformance_broken.WritesBeforeItClaims, conformance.a_kill_at_any_point_does_not_show),
-    (conformance_broken.ClaimsBeforeItWrites, conformance.a_kill_at_any_point_does_not_show),
-    (conformance_broken.SwallowsErrors, conformance_rows.a_broken_target_is_loud_and_loses_nothing),
-    (conformance_broken.KnowsNoEpoch, conformance.a_fenced_driver_writes_nothing),
-    (conformance_broken.ComparesNothing, conformance.a_replay_of_other_rows_is_stopped),
-    (conformance_broken.ComparesNothing, conformance.a_late_record_makes_no_second_version),
-    (conformance_broken.NamesUnitsByTask, conformance.another_cut_of_the_rows_is_the_same_unit),
-    (conformance_broken.PastesValues, conformance_rows.odd_signs_mean_only_themselves),
+    (conformance_broken.ChecksThenWrites, cases.of_twins_one_writes),
+    (conformance_broken.ChecksThenWrites, cases.a_zombie_changes_nothing),
+    (conformance_broken.ForgetsTheClaim, cases.a_unit_written_twice_is_there_once),
+    (conformance_broken.ForgetsTheClaim, cases.a_kill_at_any_point_does_not_show),
+    (conformance_broken.ForgetsTheClaim, cases.a_lost_answer_does_not_show),
+    (conformance_broken.WritesBeforeItClaims, cases.a_kill_at_any_point_does_not_show),
+    (conformance_broken.ClaimsBeforeItWrites, cases.a_kill_at_any_point_does_not_show),
+    (conformance_broken.SwallowsErrors, cases_of_rows.a_broken_target_is_loud_and_loses_nothing),
+    (conformance_broken.KnowsNoEpoch, cases.a_fenced_driver_writes_nothing),
+    (conformance_broken.ComparesNothing, cases.a_replay_of_other_rows_is_stopped),
+    (conformance_broken.ComparesNothing, cases.a_late_record_makes_no_second_version),
+    (conformance_broken.NamesUnitsByTask, cases.another_cut_of_the_rows_is_the_same_unit),
+    (conformance_broken.PastesValues, cases_of_rows.odd_signs_mean_only_themselves),
 ]
 
 

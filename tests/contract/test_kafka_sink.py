@@ -14,15 +14,15 @@ from onlyonce.declare.pipeline import KafkaSink
 from onlyonce.model.errors import InvariantBroken, Refused, Superseded
 from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox import kafka
-from tests.contract import conformance
-from tests.contract.conformance import make_rows
+from onlyonce.testing.suite import cases
+from onlyonce.testing.suite.cases import make_rows
+from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
+from onlyonce.testing.suite.processes import Processes
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
-from tests.contract.conformance_processes import Processes
-from tests.contract.conformance_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
 from tests.contract.conftest import Log
 from tests.support.broker import Broker
 
-QUICK = {conformance.each_row_is_there_once, conformance.a_lost_answer_does_not_show}
+QUICK = {cases.each_row_is_there_once, cases.a_lost_answer_does_not_show}
 LIFE = "00000000-0000-0000-0000-000000000001"
 
 

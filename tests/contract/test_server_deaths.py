@@ -28,8 +28,9 @@ from onlyonce.local import processes
 from onlyonce.local.database import postgres
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.units import Content, UnitId
+from onlyonce.testing.suite.task import hashed
 from tests.contract.conftest import Log, ask
-from tests.contract.task import Task, hashed, shop_rows
+from tests.contract.task import Task, shop_rows
 from tests.support.platform import Server, free_port
 from tests.support.steps import PATIENCE
 

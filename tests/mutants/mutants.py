@@ -19,6 +19,7 @@ BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/test_kafka_sink.py::"
 DELTA = "tests/contract/test_delta_once.py::"
 TARGETS = "tests/contract/test_targets.py::"
+MANY = "tests/contract/test_many_at_once.py::"
 LONG = "tests/spark/test_long_run.py::"
 AUTHORITIES = "tests/contract/test_authorities.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
@@ -395,6 +396,11 @@ _ALL = (
         ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
     ),
     Mutant(
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
+        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+    ),
+    Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
         ("tests/unit/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
@@ -518,6 +524,34 @@ _ALL = (
         "payload-by-rows", "a deliverer reads as many rows as it may, whatever they weigh", "sql/outbox.sql",
         (("    WHERE s.before < :bytes),\n", "    WHERE s.before < :bytes OR true),\n"),),
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
+    ),
+    Mutant(
+        "hurried-statements", "a bound on time that a server has for other work ends the platform's statements", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements", MANY + "test_a_thousand_units_end_their_batch"),
+    ),
+    Mutant(
+        "windows-in-small-pieces", "windows that close together take a statement for each hundred", "onlyonce/database/connect.py",
+        (("ROWS_AT_ONCE = 10_000\n", "ROWS_AT_ONCE = 100\n"),),
+        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements",),
+    ),
+    Mutant(
+        "sessions-cut-by-their-span", "a filter of whole sessions may go below their merge", "onlyonce/outputs/windowing.py",
+        (("F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "F.coalesce(condition, F.lit(False))"),),
+        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
+        spark=True,
+    ),
+    Mutant(
+        "test-without-lateness", "onlyonce.testing gives a function the late rows as well", "onlyonce/testing/playing.py",
+        (("        in_time = ~windowing.is_late(root.window, root.lateness)\n", "        in_time = F.lit(True)\n"),),
+        ("tests/spark/test_testing.py::test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation",),
+        spark=True,
+    ),
+    Mutant(
+        "holds-in-one-order", "holds() leaves the rows in the order in which they were given", "onlyonce/testing/holding.py",
+        (("            for batch in cut.batches:\n", "            for batch in whole.batches:\n"),),
+        ("tests/spark/test_testing.py::test_a_function_that_does_not_hold_is_found_out",),
+        spark=True,
     ),
 )  # fmt: skip
 

@@ -20,16 +20,16 @@ from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.batch import Outcome
 from onlyonce.outputs import results
 from onlyonce.sinks.sink_delta import DeltaWriter
-from tests.contract import conformance, conformance_rows
-from tests.contract.conformance import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces
-from tests.contract.conformance_rows import CASES, Case
-from tests.contract.conformance_sinks import OfLog
+from onlyonce.testing.suite import cases, cases_of_rows
+from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces
+from onlyonce.testing.suite.cases_of_rows import CASES, Case
+from onlyonce.testing.suite.of_log import OfLog
 from tests.contract.conformance_threads import Threads
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.spark
 NAME = "we\"ird'ключ🛒`"
-QUICK = {conformance.a_unit_written_twice_is_there_once, conformance.a_fenced_driver_writes_nothing}
+QUICK = {cases.a_unit_written_twice_is_there_once, cases.a_fenced_driver_writes_nothing}
 
 
 @dataclass
@@ -116,7 +116,7 @@ def _marked() -> list[Any]:
                      marks=() if sink is DeltaAppend and case in QUICK else pytest.mark.slow)
         for sink in (DeltaAppend, DeltaUpsert, DeltaPlain)
         for case in CASES
-        if not (sink is DeltaPlain and case is conformance.a_fenced_driver_writes_nothing)  # its rows may land: 4
+        if not (sink is DeltaPlain and case is cases.a_fenced_driver_writes_nothing)  # its rows may land: 4
     ]  # fmt: skip
 
 
@@ -126,6 +126,6 @@ def test_delta_does_what_it_promises(
 ) -> None:  # fmt: skip
     """Every case of the suite; what is a kill elsewhere is an exception here."""
     monkeypatch.setattr(DeltaAppend, "spark", spark, raising=False)
-    odd = case is conformance_rows.odd_names_mean_only_themselves
+    odd = case is cases_of_rows.odd_names_mean_only_themselves
     under_test: UnderTest = sink(shared, NAME if odd else "text")
     case(under_test, Threads(shared, tmp_path, monkeypatch))

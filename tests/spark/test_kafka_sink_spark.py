@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conformance import make_rows, multiset
+from onlyonce.testing.suite.cases import make_rows, multiset
+from onlyonce.testing.suite.processes import Processes
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
-from tests.contract.conformance_processes import Processes
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.support.broker import Broker
 

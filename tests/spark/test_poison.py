@@ -1,17 +1,24 @@
-"""Poison: records that would make a parser throw. Each has a fate, and those beside it too; in every format of text, whatever the columns are named."""
+"""Poison: records that would make a parser throw have a fate, and those beside them too, in every format of text; and a record at which
+receive fails all the same is found and refused."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.receive import exchange
+from onlyonce.receive import exchange, receive_task
+from onlyonce.receive.exchange import Parts, Task
+from onlyonce.session.worker import Batches
 from onlyonce.sources.lines import LINE, Lines
-from tests.support.bad_input import LINES
+from tests.support.bad_input import LINES, record
+from tests.support.platform import Platform
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -68,3 +75,77 @@ def test_no_line_stops_a_batch(form: str, spark: SparkSession) -> None:
     assert all((row.oo_reason is None) != (row.oo_raw is not None) for row in found)
     [kept] = [row for row in found if row.id == "good" and row.value == "v"]
     assert (kept.reason, kept.plain, kept.oo_reason) == ("r", 1.0, None)
+
+
+POISON = ("p1", "p2")
+
+
+def stumbling(real: Callable[..., Task]) -> Callable[..., Task]:
+    """Tasks that fail at some records, as no task of ours is known to."""
+
+    def made(*given: Any, **named: Any) -> Task:
+        task, poison = real(*given, **named), POISON
+
+        def stumble(parts: Parts) -> Batches:
+            return task(looked_at(parts))
+
+        def looked_at(parts: Parts) -> Parts:
+            for part in parts:
+                records = part() if callable(part) else part
+                if {*records.column("id").to_pylist()} & {*poison}:
+                    raise ArithmeticError("nobody thought of this record")
+                yield records
+
+        return stumble
+
+    return made
+
+
+@pytest.mark.parametrize("bytes_in_driver", ["1000000", "0"], ids=["in the driver", "in tasks"])
+def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, bytes_in_driver: str
+) -> None:
+    """Two of them in one batch; two runs end with the error, the third one takes in all records, each once."""
+    platform = new_platform("tests/support/plain.py")
+    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=bytes_in_driver)
+    for name in ("exactly_once", "without_catalog"):
+        monkeypatch.setattr(receive_task, name, stumbling(getattr(receive_task, name)))
+    ids = [*(f"r{n}" for n in range(11)), "p1", "r11", "p2"]
+    platform.put("plain", "lines.jsonl", [record(name).decode() for name in ids])
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="nobody thought of"):
+            platform.run("plain")
+        assert platform.events("plain").query("oo_kind != 'control'").empty
+    platform.run("plain", "--close")
+
+    events = platform.events("plain")
+    kept, invalid = (events[events["oo_kind"] == kind] for kind in ("kept", "invalid"))
+    assert Counter(kept["id"]) == Counter(set(ids) - {*POISON})
+    assert Counter(invalid["oo_raw"]) == Counter(record(name).decode() for name in POISON)
+    assert invalid["oo_reason"].str.contains("nobody thought of this record").all()
+    assert Counter(platform.sql("SELECT id FROM results.rows")["id"]) == Counter(kept["id"])
+    assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
+
+
+def test_a_cause_that_is_no_records_stays_the_error_of_each_run(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails where all records are together, and not with fewer: none of them is to blame, and none is refused."""
+    platform = new_platform("tests/support/plain.py")
+    real = receive_task.exactly_once
+
+    def never(*given: Any, **named: Any) -> Task:
+        raise MemoryError("too much at once")
+
+    monkeypatch.setattr(receive_task, "exactly_once", never)
+    platform.put("plain", "lines.jsonl", [record(f"r{n}").decode() for n in range(4)])
+
+    for _ in range(4):
+        with pytest.raises(Exception, match="too much at once"):
+            platform.run("plain")
+
+    assert platform.sql("SELECT times, refused FROM onlyonce_private.batch_failures").values.tolist() == [[4, []]]
+    monkeypatch.setattr(receive_task, "exactly_once", real)
+    platform.run("plain", "--close")
+    assert Counter(platform.sql("SELECT id FROM results.rows")["id"]) == Counter(f"r{n}" for n in range(4))

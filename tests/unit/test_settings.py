@@ -51,7 +51,12 @@ def test_a_platform_among_the_packages_is_told_and_never_taken_for_none(
 def test_whatever_says_how_to_install_an_extra_names_our_distribution() -> None:
     """`onlyonce` in the package index is a stranger's."""
     named = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())["project"]["name"]
-    pages = [settings.ROOT / "README.md", settings.ROOT / "pyproject.toml", *(settings.ROOT / "onlyonce").rglob("*.py")]
+    pages = [
+        settings.ROOT / "README.md",
+        *(settings.ROOT / "docs").rglob("*.md"),
+        settings.ROOT / "pyproject.toml",
+        *(settings.ROOT / "onlyonce").rglob("*.py"),
+    ]
     found = {name for page in pages for name in re.findall(r"([\w-]*onlyonce[\w-]*)\[\w+", page.read_text())}
 
     assert found == {named} == {"onlyonce-pipelines"}

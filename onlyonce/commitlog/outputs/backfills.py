@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import authorities, lineages
 from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import Database, ask, do, do_many, run
+from onlyonce.database.connect import Database, ask, do, do_rows, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import read_upto, to_micros, to_time
@@ -159,7 +159,7 @@ def end(
             "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
             "declaration_hash": request.declaration_hash,
         }  # fmt: skip
-        do_many(connection, "backfills", "add_pane", [same | pane for pane in made])
+        do_rows(connection, "backfills", "add_panes", [same | pane for pane in made])
         do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
     outbox.let_wait(connection, request.instance, driver.lineage, number)
     do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import do, do_many
+from onlyonce.database.connect import do, do_rows
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.windows import micros
 from onlyonce.model.batch import Batch, to_time
@@ -23,7 +23,7 @@ def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) 
     same = {
         "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
     }  # fmt: skip
-    do_many(connection, "batches", "add_to_pane", [same | pane for pane in panes])
+    do_rows(connection, "batches", "add_to_panes", [same | pane for pane in panes])
 
 
 def close(connection: Connection, instance: str, root: Output, outputs: list[str], version: int) -> None:

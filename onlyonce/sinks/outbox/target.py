@@ -1,4 +1,4 @@
-"""What a target of whole units can do: Kafka, and a sink of your own (jobs/CUSTOM_SINK.md); and which one a sink has."""
+"""What a target of whole units can do: Kafka, and a sink of your own (docs/how-to/own-sink.md); and which one a sink has."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _own(sink: CustomSink) -> Any:
     kind = named(
         sink.target_class, f"CustomSink: {sink.target_class}",
         data="nothing was written; its rows wait in the outbox",
-        hint="write 'module:Class' of what `onlyonce deliver` can import; see jobs/CUSTOM_SINK.md",
+        hint="write 'module:Class' of what `onlyonce deliver` can import; see docs/how-to/own-sink.md",
     )  # fmt: skip
     missing = [part for part in ("guarantee", "committed", "write", "close") if not hasattr(kind, part)]
     if missing or kind.guarantee not in ("exactly_once", "at_least_once"):
         raise Refused(
             f"CustomSink: {sink.target_class} lacks {', '.join(missing) or 'a guarantee that is known'}",
             data="nothing was written; its rows wait in the outbox",
-            hint="the contract is in jobs/CUSTOM_SINK.md",
+            hint="the contract is in docs/how-to/own-sink.md",
         )
     try:
         return kind(sink.where)

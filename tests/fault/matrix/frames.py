@@ -22,7 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from onlyonce.declare.pipeline import split_ddl
 from onlyonce.storage import delta
-from tests.contract.task import hash_of
+from onlyonce.testing.suite.task import hash_of
 
 Dict = dict[str, Any]
 SPARKS_CONFLICT = "ConcurrentTransactionException"

@@ -45,7 +45,7 @@ from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
 from onlyonce.sources.files import source_files
 from onlyonce.sources.parse import plain_records
 from onlyonce.storage import checkpoint, delta
-from tests.contract.task import Context, hashed
+from onlyonce.testing.suite.task import Context, hashed
 from tests.fault.matrix import declared, frames
 from tests.fault.matrix.declared import Row
 from tests.fault.matrix.frames import Frame

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from onlyonce.model.errors import InvariantBroken, Superseded
-from tests.contract.conformance_processes import Processes, answers_lost
+from onlyonce.testing.suite.processes import Processes, answers_lost
 
 Row = dict[str, Any]
 Rows = Sequence[Row]

@@ -1,4 +1,4 @@
-"""What the README says to type fits docker-compose.yml."""
+"""What the page of the containers says to type fits docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from tests.compose.composed import ROOT, load, mounts, published, written_by_compose_env
 
-SECTION = (ROOT / "README.md").read_text().split("\n## The real set-up\n")[1].split("\n## ")[0]
+SECTION = (ROOT / "docs" / "how-to" / "containers.md").read_text()
 
 
 def test_each_copy_is_of_a_volume_where_it_is_mounted() -> None:

@@ -18,7 +18,7 @@ from tenacity import wait_none
 from onlyonce import failpoints
 from onlyonce.database import connect
 from onlyonce.model.errors import OnlyonceError
-from tests.contract.conftest import Log
+from onlyonce.testing.suite.log import Log
 
 Work = Callable[[], None]
 PATIENCE = 20.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.contract import conformance
-from tests.contract.conformance import Row, UnderTest, expect, make_rows
-from tests.contract.conformance_processes import Processes
+from onlyonce.testing.suite import cases
+from onlyonce.testing.suite.cases import Row, UnderTest, expect, make_rows
+from onlyonce.testing.suite.processes import Processes
 
 ODD = [
     "", " ", "null", "NULL", r"\N", r"\.", "\\", r"C:\new\table", '"', '""', "'", "it's", "''; DROP TABLE units; --", "a,b;c\td",
@@ -84,16 +84,16 @@ def a_broken_target_is_loud_and_loses_nothing(sink: UnderTest, processes: Proces
 
 Case = Callable[[UnderTest, Processes], None]
 CASES: tuple[Case, ...] = (
-    conformance.each_row_is_there_once,
-    conformance.a_unit_written_twice_is_there_once,
-    conformance.of_twins_one_writes,
-    conformance.a_zombie_changes_nothing,
-    conformance.a_kill_at_any_point_does_not_show,
-    conformance.a_lost_answer_does_not_show,
-    conformance.another_cut_of_the_rows_is_the_same_unit,
-    conformance.a_late_record_makes_no_second_version,
-    conformance.a_replay_of_other_rows_is_stopped,
-    conformance.a_fenced_driver_writes_nothing,
+    cases.each_row_is_there_once,
+    cases.a_unit_written_twice_is_there_once,
+    cases.of_twins_one_writes,
+    cases.a_zombie_changes_nothing,
+    cases.a_kill_at_any_point_does_not_show,
+    cases.a_lost_answer_does_not_show,
+    cases.another_cut_of_the_rows_is_the_same_unit,
+    cases.a_late_record_makes_no_second_version,
+    cases.a_replay_of_other_rows_is_stopped,
+    cases.a_fenced_driver_writes_nothing,
     an_empty_partition_is_a_unit_too,
     a_huge_row_arrives_whole,
     null_keys_are_a_key_like_any_other,

@@ -1,0 +1,95 @@
+"""What MkDocs calls: it adds the generated pages, orders the navigation, draws the diagrams and turns links that leave the site into text."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from mkdocs.structure.files import File  # noqa: E402
+
+from docs.generate import commands, diagrams, views  # noqa: E402
+
+SECTIONS = {"How to": "how-to", "Reference": "reference", "Explanation": "explanation"}
+PROTOCOL = "explanation/protocol.md"
+FIRST = {
+    "how-to": [
+        "existing-airflow",
+        "testing",
+        "notebook",
+        "errors",
+        "kafka",
+        "late-data",
+        "backfill",
+        "change-a-pipeline",
+        "stuck",
+        "backup-restore-upgrade",
+    ],
+    "reference": ["commands", "cli", "declarations", "sources", "windows", "sinks", "settings", "views", "exit-codes"],
+    "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],
+}
+"""What comes first in each section; the other pages follow by their names."""
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that the code writes, and say in which order all pages stand."""
+    import typer
+
+    from onlyonce.cli import app
+
+    views_page = views.page((ROOT / "sql" / "inspect.sql").read_text())
+    files.append(File.generated(config, "reference/views.md", content=views_page))
+    files.append(File.generated(config, "reference/cli.md", content=commands.page(typer.main.get_command(app))))
+    for picture in (ROOT / "onlyonce" / "airflow" / "page" / "screenshots").glob("*.png"):
+        files.append(File.generated(config, f"img/{picture.name}", abs_src_path=str(picture)))
+    config.nav = navigation([file.src_uri for file in files.documentation_pages()])
+    return files
+
+
+def navigation(pages: list[str]) -> list[Any]:
+    """The pages that are there, by section."""
+    nav: list[Any] = [page for page in ("index.md", "tutorial.md") if page in pages]
+    for title, folder in SECTIONS.items():
+        of_folder = [page for page in pages if page.startswith(f"{folder}/")]
+        nav.append({title: sorted(of_folder, key=lambda page: _rank(folder, page))})
+    return nav
+
+
+def _rank(folder: str, page: str) -> tuple[int, str]:
+    name, first = page.removeprefix(f"{folder}/").removesuffix(".md"), FIRST[folder]
+    return (first.index(name) if name in first else len(first), name)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Draw the diagrams, list the pages where a page asks for it, and keep readers on the site."""
+    markdown = markdown.replace("<!-- pages -->", _pages(config.nav))
+    return LINK.sub(lambda found: _inside(found, page.file.src_uri), diagrams.drawn(markdown))
+
+
+def _pages(nav: list[Any]) -> str:
+    """The first pages and each section as a list of links, by the titles of the pages."""
+    parts = [f"- [{_title(page)}]({page})" for page in nav if isinstance(page, str) and page != "index.md"]
+    for section in (part for part in nav if isinstance(part, dict)):
+        for title, pages in section.items():
+            parts += ["", f"**{title}**", "", *(f"- [{_title(page)}]({page})" for page in pages)]
+    return "\n".join(parts)
+
+
+def _title(page: str) -> str:
+    titles = {"reference/views.md": "Views", "reference/cli.md": "Command line", PROTOCOL: "The protocol"}
+    return titles.get(page) or (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
+
+
+def _inside(found: re.Match[str], page: str) -> str:
+    """A link to a file of the repository that is no page becomes its text; one to the protocol leads to its page."""
+    place = (ROOT / "docs" / page).parent / found[2].partition("#")[0]
+    if place.resolve().is_relative_to(ROOT / "docs"):
+        return found[0]
+    if place.resolve() == ROOT / "jobs" / "PROTOCOL.md":
+        return f"[{found[1]}]({'../' * page.count('/')}{PROTOCOL})"
+    return found[1]

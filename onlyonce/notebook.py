@@ -1,0 +1,216 @@
+"""A pipeline's results and the fates of its records as pandas DataFrames, for a notebook. Without a JVM, and read only.
+
+    import onlyonce
+    flights = onlyonce.open("flights")
+    flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
+
+A Delta table is read by delta-rs, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
+table `events` by pyarrow. All of what is asked for comes into memory. Errors: Refused for a name that is not there or what has no
+rows to read, Retryable while a database is away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, target
+from onlyonce.model.errors import Refused
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from sqlalchemy import Connection
+
+T = TypeVar("T")
+NO_ROWS = "nothing was read; this only reads"
+ALL = 1 << 31
+
+
+def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
+    """A declared pipeline, or a bounded run of it (flights@1). `pipelines` is a file with declarations; by default those of
+    ONLYONCE_PIPELINES. The platform is that of ONLYONCE_HOME. Raises Refused with the nearest name that is there."""
+    from onlyonce.declare import loading
+
+    files = [Path(pipelines)] if isinstance(pipelines, str | Path) else pipelines
+    return Opened(loading.one(name.partition("@")[0], files), name)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One pipeline, or a bounded run of it. Nothing is kept open: each call reads what is there then."""
+
+    pipeline: Pipeline
+    instance: str
+
+    def output(self, name: str) -> pd.DataFrame:
+        """The rows of an output as its table has them; of files, those with their final names, each window's newest."""
+        output = self.pipeline.output(name)
+        if isinstance(output.sink, Delta):
+            return self._delta(output)
+        if isinstance(output.sink, Postgres):
+            return self._postgres(output, output.sink)
+        if isinstance(output.sink, FileSink):
+            return self._files(output, output.sink)
+        raise Refused(
+            f"output {name} is sent ({type(output.sink).__name__}), so its rows are with whom they were sent to",
+            data=NO_ROWS,
+            hint="onlyonce outbox shows what waits and what is a dead letter",
+        )
+
+    def late(self, output: str | None = None) -> pd.DataFrame:
+        """The records that met a closed window, once for each output and window; of one output or all."""
+        if output is not None:
+            self.pipeline.output(output)
+        return self._fates(lambda records: records.late(self.pipeline, self.instance, ALL, output))
+
+    def invalid(self) -> pd.DataFrame:
+        """The records that are none, with the reason and the line as it came."""
+        return self._fates(lambda records: records.invalid(self.pipeline, self.instance, ALL))
+
+    def remnant(self) -> pd.DataFrame:
+        """The records from before the dedup horizon."""
+        return self._fates(lambda records: records.remnant(self.pipeline, self.instance, ALL))
+
+    def trace(self, *record_id: Any) -> pd.DataFrame:
+        """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate, batch and unit. None
+        of its rows is there where it was never seen. Its windows are `windows`."""
+        return self._traced("fates", record_id)
+
+    def windows(self, *record_id: Any) -> pd.DataFrame:
+        """The windows that a kept record falls in, of each output: in time or late, open or final, and by what they were made."""
+        return self._traced("windows", record_id)
+
+    def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:
+        from onlyonce import settings
+        from onlyonce.cli import trace
+        from onlyonce.database.connect import Database
+        from onlyonce.sources.parse.record_id import asked
+
+        wanted = asked(self.pipeline, [str(value) for value in record_id])
+        database = Database(_there(settings.database_url), "onlyonce-trace")
+        report, _ = trace.trace(database, self.pipeline, self.instance, wanted)
+        return _frame(report.tables.get(table, []))
+
+    def _fates(self, of: Callable[[Any], tuple[int, list[dict[str, Any]]]]) -> pd.DataFrame:
+        from onlyonce.cli import records
+
+        return _frame(of(records)[1])
+
+    @property
+    def _suffix(self) -> str:
+        return self.instance[len(self.pipeline.name) :]
+
+    def _delta(self, output: Output) -> pd.DataFrame:
+        from deltalake import DeltaTable
+
+        from onlyonce import settings
+        from onlyonce.storage import table_features
+
+        path = settings.tables_dir() / (target(self.pipeline, output).split(":", 1)[1] + self._suffix)
+        if not (path / "_delta_log").is_dir():
+            raise self._not_yet(output, str(path))
+        table = DeltaTable(str(path))
+        if on := table_features.unreadable(table):
+            raise Refused(f"{path} has {', '.join(on)}, which only Spark reads", data=NO_ROWS, hint="read it by Spark")
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+
+    def _postgres(self, output: Output, sink: Postgres) -> pd.DataFrame:
+        from psycopg2 import sql
+
+        from onlyonce import settings
+
+        schema, table = sink.table.split(".")
+        there = sql.Identifier(schema, table + self._suffix)
+        url = _there(settings.reader_url) if sink.connection is None else os.environ.get(sink.connection)
+        if not url:
+            raise Refused(
+                f"the environment variable {sink.connection} is not set",
+                data=NO_ROWS,
+                hint="set it to the database's URL",
+            )
+
+        def rows(connection: Connection) -> pd.DataFrame:
+            cursor: Any = connection.connection.cursor()
+            cursor.execute("SELECT to_regclass(%s) IS NULL", (f'"{schema}"."{table}{self._suffix}"',))
+            if cursor.fetchone()[0]:
+                raise self._not_yet(output, sink.table + self._suffix)
+            cursor.execute(sql.SQL("SELECT * FROM {}").format(there))
+            return _frame(cursor.fetchall(), [column.name for column in cursor.description])
+
+        return _read(url, rows)
+
+    def _files(self, output: Output, sink: FileSink) -> pd.DataFrame:
+        import pandas as pd
+
+        from onlyonce import settings
+        from onlyonce.commitlog import views
+        from onlyonce.sinks.files.stores import folder_of
+
+        readers = {
+            "jsonl": lambda place: pd.read_json(place, lines=True),
+            "csv": pd.read_csv,
+            "parquet": pd.read_parquet,
+        }
+        if "://" in (sink.path or ""):
+            raise Refused(
+                f"output {output.name} is in an object store, where manifests say what is final", data=NO_ROWS,
+                hint="read the files that the manifests name",
+            )  # fmt: skip
+        if sink.format not in readers:
+            raise Refused(
+                f"output {output.name}: pandas has no reader for {sink.format}", data=NO_ROWS, hint="read its files"
+            )
+        known = _read(
+            _there(settings.reader_url), lambda conn: views.rows(conn, "files_of", instance=self.instance, n=ALL)
+        )
+        final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
+        newest: dict[Any, int] = {}
+        for file in final:
+            newest[file["window_start"]] = max(newest.get(file["window_start"], 0), file["generation"])
+        places = [
+            folder_of(f["place"]) / f["name"]
+            for f in final
+            if f["generation"] == newest[f["window_start"]] and f["rows"]
+        ]
+        return (
+            pd.concat([readers[sink.format](place) for place in places], ignore_index=True)
+            if places
+            else pd.DataFrame()
+        )
+
+    def _not_yet(self, output: Output, place: str) -> Refused:
+        return Refused(
+            f"output {output.name} of {self.instance} has no rows yet: {place} is not there",
+            data=NO_ROWS,
+            hint=f"a window is written when it closes: onlyonce run {self.pipeline.name}",
+        )
+
+
+def _frame(rows: list[Any], columns: list[str] | None = None) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _there(url: Callable[[], str]) -> str:
+    from onlyonce import settings
+
+    try:
+        return url()
+    except FileNotFoundError as error:
+        raise Refused(
+            f"there is no platform under {settings.home()} yet",
+            data=NO_ROWS,
+            hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
+        ) from error
+
+
+def _read(url: str, work: Callable[[Connection], T]) -> T:
+    from onlyonce.database.connect import Database, transaction
+
+    with transaction(Database(url, "onlyonce-notebook")) as connection:
+        return work(connection)

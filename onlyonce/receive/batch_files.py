@@ -1,0 +1,71 @@
+"""The data files of a receive batch: made by Spark's tasks, or of a small batch by the driver; without the records at which it fails.
+
+Who calls it: `receive`, which names the files to Delta. Errors: those of the source, and of the tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from onlyonce.catalog import chunks as catalog
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.operate.collecting import edge_buckets
+from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit
+from onlyonce.receive.event_files import Stamp
+from onlyonce.session import schemas
+from onlyonce.sources.chosen import Chosen
+from onlyonce.sources.lines import Lines
+from onlyonce.sources.parse import plain_records
+
+
+def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
+    """The files that the tasks of a batch have written. A record at which it fails again and again is refused."""
+    plan = batch.plan
+    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
+
+    def write(chosen: Chosen) -> list[Path]:
+        if batch.without_catalog:
+            task, partitions = receive_task.without_catalog(stamp, folder), None
+        else:
+            work = _work(context, query, batch)
+            task = receive_task.exactly_once(work, stamp, folder, bounded=context.bounded)
+            partitions = plan.partitions
+        return _made(context, query, plan, replace(lines, chosen=chosen), task, partitions)
+
+    def attempt(chosen: Chosen, place: Path) -> list[Path]:
+        tried = receive_task.without_catalog(stamp, place)
+        return _made(context, query, plan, replace(lines, chosen=chosen), tried, None)
+
+    return poison.written(query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt)
+
+
+def _made(
+    context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
+) -> list[Path]:
+    """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they are."""
+    reader = plain_records.reader(context.pipeline, plan.system_time, partitions or 1)
+    small = in_driver.written(lines, reader, task, seeded=partitions is not None)
+    if small is not None:
+        return small
+    gives = schemas.of(receive_task.GIVES)
+    with block_files.folder(context.blocks, query.driver.epoch) as place:
+        read = exchange.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        passing("receive-lines-read")
+        if partitions is None:
+            found = exchange.apart(context.spark, read, task, gives)
+        else:
+            found = exchange.judged(context.spark, read, partitions, task, gives)
+        return [Path(row.path) for row in found.collect()] if found is not None else []
+
+
+def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:
+    plan = batch.plan
+    place = catalog.Place(
+        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
+        edge=edge_buckets(context.pipeline.dedup_horizon),
+    )  # fmt: skip
+    return receive_unit.Work(query.database, place, query.driver.epoch)

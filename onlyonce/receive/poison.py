@@ -1,0 +1,103 @@
+"""A record at which each attempt at a batch fails: found by halves of the batch, and refused from then on. PROTOCOL.md, 3a.
+
+No record is known that does so, since what parsers stumble over is `invalid` by their own word. One that nobody thought of
+would stop its pipeline for good: each run would fail at the same batch.
+
+Only what is no error of ours counts as a cause: the database, a broker, a file that vanished and a driver that took over have
+errors of their own. And only a record that fails by itself, read and written into a folder that nobody reads, is refused.
+
+Who calls it: `receive`. Errors: those of the batch. Not promised: anything for a record that ends the whole process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from onlyonce.commitlog import failures
+from onlyonce.context.query import Query
+from onlyonce.database.connect import run
+from onlyonce.model import poison
+from onlyonce.model.batch import Batch
+from onlyonce.model.poison import Place
+from onlyonce.session.failures import known as is_known
+from onlyonce.sources.chosen import Chosen
+
+Done = TypeVar("Done")
+Places = Callable[[], pa.Table]
+"""The places of all records of a batch, as columns oo_file and oo_position."""
+Attempt = Callable[[Chosen, Path], object]
+REASON = "receive failed at this record, and at no other of its batch: {cause}. Kept is how it begins"
+
+
+def written(
+    query: Query,
+    instance: str,
+    batch: Batch,
+    places: Places,
+    write: Callable[[Chosen], Done],
+    attempt: Attempt,
+) -> Done:
+    """What `write` gives, of a batch without the records at which it fails. `attempt` does the same work without a trace."""
+    known = _known(query, batch)
+    looking = False
+    while True:
+        try:
+            return write(Chosen(known.refused))
+        except Exception as error:
+            if is_known(error):
+                raise
+            cause = poison.cause_of(error)
+            known = run(query.database, lambda conn: failures.add(conn, query.driver, batch.plan.batch_id, cause))  # noqa: B023
+            looking = looking or poison.is_due(known.times)
+            found = _found(places(), known.refused, attempt) if looking else None
+            if found is None or found in known.refused:
+                raise
+            refused = {**known.refused, found: REASON.format(cause=poison.told(error))}
+            query.log.warning(
+                "a record is refused", unit=f"{query.lineage}/{batch.plan.batch_id}", place=found, cause=cause
+            )
+            _refuse(query, instance, batch, refused)
+            known = failures.Failures(known.times, refused)
+
+
+def _known(query: Query, batch: Batch) -> failures.Failures:
+    if not batch.replayed:
+        return failures.Failures()
+    return run(query.database, lambda conn: failures.of_batch(conn, query.lineage, batch.plan.batch_id))
+
+
+def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]) -> None:
+    run(query.database, lambda conn: failures.refuse(conn, query.driver, instance, batch.plan.batch_id, refused))
+
+
+def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> Place | None:
+    """The place of the first record that fails by itself."""
+    files, positions = (places.column(name).to_numpy() for name in ("oo_file", "oo_position"))
+    order = np.lexsort((positions, files))
+
+    def place(at: int) -> Place:
+        return Place(int(files[order[at]]), int(positions[order[at]]))
+
+    def fails(first: int, stop: int) -> bool:
+        return _fails(Chosen(refused, place(first), place(stop) if stop < len(order) else None), attempt)
+
+    at = poison.alone(len(order), fails)
+    return None if at is None else place(at)
+
+
+def _fails(chosen: Chosen, attempt: Attempt) -> bool:
+    # Not by the cause's text: the driver and Spark's tasks tell the same one differently.
+    with TemporaryDirectory(prefix="onlyonce-poison-") as folder:
+        try:
+            attempt(chosen, Path(folder))
+        except Exception as error:
+            if is_known(error):
+                raise
+            return True
+    return False

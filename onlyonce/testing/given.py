@@ -1,0 +1,98 @@
+"""What a test gives a pipeline: rows, batch by batch, and backfills between them. Imports no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from onlyonce.model.errors import Refused
+
+Row = dict[str, Any]
+Given = Row | str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that receive takes in at once. `at` is what its clock shows then; None: the time at which the test runs."""
+
+    rows: tuple[Given, ...]
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A backfill of all windows that are closed by then, of one output and those made from it; None: of every output."""
+
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class Close:
+    """The input has ended, or is silent at this time of the clock."""
+
+    silent_at: datetime | None = None
+
+
+Step = Batch | Backfill | Close | Sequence[Given]
+
+
+def then(rows: Sequence[Given], at: datetime | str | None = None) -> Batch:
+    """The next batch. A row is a dict of declared columns, or a str: a line as it comes, which may be wrong."""
+    return Batch(tuple(rows), _time(at) if isinstance(at, str) else at)
+
+
+def rows_at(at: datetime | str, rows: Sequence[Given]) -> Batch:
+    """A batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone): the system time of its
+    records, and what decides which of them are too far ahead."""
+    return then(rows, at)
+
+
+def backfill(output: str | None = None) -> Backfill:
+    """All closed windows are computed anew at this point, with their late rows, as `onlyonce backfill` does."""
+    return Backfill(output)
+
+
+def ended() -> Close:
+    """The input has ended here, so every window with rows closes; more rows may follow. `close=True` is this at the end."""
+    return Close()
+
+
+def silent(at: datetime | str) -> Close:
+    """At this time of the clock nothing has come since the last batch: windows close if that is as long as `idle_after`."""
+    return Close(_time(at) if isinstance(at, str) else at)
+
+
+def step_of(given: Step) -> Batch | Backfill | Close:
+    """A step as it is meant: a list is a batch. Raises Refused for what is no step."""
+    if isinstance(given, Batch | Backfill | Close):
+        return given
+    if isinstance(given, str | dict) or not isinstance(given, Sequence):
+        raise Refused(
+            f"{type(given).__name__} is no step of a test: {str(given)[:80]}",
+            hint="give lists of rows: run(PIPELINE, [row, …], then([row, …]), close=True)",
+        )
+    return then(given)
+
+
+def line_of(row: Given) -> str:
+    """A row as a line of JSON; a str is a line already."""
+    return row if isinstance(row, str) else json.dumps(row, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise Refused(
+        f"{value!r} ({type(value).__name__}) has no JSON", hint="give it as text, a number, a list, a dict or a time"
+    )
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,51 @@
+"""What an output is as a stream, asked of Spark without starting one. Raises Refused for what no stream can do, as a run would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.run.isolation import first_line
+from onlyonce.outputs import outputs, raw_windows, results, windowing
+from onlyonce.receive import events
+
+
+def as_they_come(spark: SparkSession, pipeline: Pipeline, root: Output) -> bool:
+    """Whether the batch that reads a record writes its rows, and not the one with which their window closes."""
+    try:
+        result = results.of_pipeline(pipeline, root, windowing.in_stream(_stream(spark, pipeline), root))
+        _check(spark, result, "Update" if root.panes == "early" else "Append")
+    except AnalysisException as error:
+        raise _refusal(root, error) from error
+    stateless = results.is_stateless(result)
+    raw_windows.are_of(pipeline, root, stateless=stateless)
+    return raw_windows.as_they_come(root, stateless=stateless) or root.window is None
+
+
+def _stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    fields = events.schema(pipeline).fields
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in fields]
+    return spark.readStream.format("rate").load().select(*nothing)
+
+
+def _check(spark: SparkSession, result: DataFrame, mode: str) -> None:
+    jvm: Any = spark._jvm
+    plan = result._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    of_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, of_mode)
+
+
+def _refusal(root: Output, error: AnalysisException) -> Exception:
+    known = outputs.refusal(root, error)
+    if known is not error:
+        return known
+    return Refused(
+        f"output {root.name}: Spark can't run {root.transform} as a stream: {first_line(error)}",
+        data="only this test has read the rows",
+        hint="a function that a batch alone can do (a sort, a rank, a second aggregation) belongs behind it: from_output",
+    )

@@ -1,0 +1,96 @@
+"""What a sink's table has after the rows that are written to it: appended, upserted or added up, as the output declares.
+
+Who calls it: `playing`. Raises Refused for two rows of one window with the same keys, as the sinks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from onlyonce.declare.pipeline import Output
+from onlyonce.declare.sinks import later_window_wins
+from onlyonce.model.errors import Refused
+
+Row = dict[str, Any]
+WINDOW = ("window_start", "window_end")
+
+
+def window_of(row: Row) -> tuple[Any, ...]:
+    """The window that a row is of; nothing but None where it has none."""
+    return tuple(row.get(name) for name in WINDOW)
+
+
+@dataclass
+class Target:
+    """The table of one output."""
+
+    output: Output
+    _rows: list[Row] = field(default_factory=list)
+    _added: list[Row] = field(default_factory=list)
+
+    def write(self, rows: list[Row]) -> None:
+        """What a batch of the stream writes."""
+        sink = self.output.sink
+        self._refuse_twins(rows)
+        if sink.write == "increment":
+            self._added += rows
+        elif sink.write == "upsert":
+            self._upsert(rows)
+        else:
+            self._rows += rows
+
+    def replace(self, rows: list[Row], windows: Iterable[tuple[Any, ...]]) -> None:
+        """What a backfill writes in place of what is there of these windows."""
+        gone = set(windows)
+        self._rows = [row for row in self._rows if window_of(row) not in gone]
+        self._added = [row for row in self._added if window_of(row) not in gone]
+        self.write(rows)
+
+    def rows(self) -> list[Row]:
+        """The rows of the table, in order of their windows."""
+        rows = self._sums() if self.output.sink.write == "increment" else self._rows
+        return sorted((dict(row) for row in rows), key=lambda row: (str(window_of(row)), repr(row)))
+
+    def _keys(self, row: Row) -> str:
+        if missing := [key for key in self.output.sink.keys if key not in row]:
+            raise Refused(
+                f"output {self.output.name}: keys {missing} are not among its columns",
+                hint=f"it has: {', '.join(row)} (oo_window gives window_start and window_end)",
+            )
+        return repr([row[key] for key in self.output.sink.keys])
+
+    def _refuse_twins(self, rows: list[Row]) -> None:
+        if self.output.sink.write not in ("upsert", "increment"):
+            return
+        there: set[Any] = set()
+        for row in rows:
+            one = (self._keys(row), window_of(row))
+            if one in there and self.output.sink.write == "upsert":
+                raise Refused(
+                    f"output {self.output.name}: two rows of one window have the same keys: "
+                    f"{ {key: row[key] for key in self.output.sink.keys} }",
+                    hint="group by the keys, or declare the keys that tell the rows apart",
+                )
+            there.add(one)
+
+    def _upsert(self, rows: list[Row]) -> None:
+        known = {self._keys(row): row for row in self._rows}
+        for row in rows:
+            before = known.get(self._keys(row))
+            later = later_window_wins("upsert", self.output.sink.keys, row)
+            if before is None or not later or window_of(row) >= window_of(before):
+                known[self._keys(row)] = row
+        self._rows = list(known.values())
+
+    def _sums(self) -> list[Row]:
+        keys = self.output.sink.keys
+        sums: dict[str, Row] = {}
+        for row in self._added:
+            plain = {name: value for name, value in row.items() if name not in WINDOW or name in keys}
+            there = sums.setdefault(self._keys(row), {**plain, **{name: None for name in plain if name not in keys}})
+            for name, value in plain.items():
+                if name not in keys and value is not None:
+                    there[name] = value if there[name] is None else there[name] + value
+        return list(sums.values())

@@ -1,0 +1,16 @@
+-- of_batch --
+-- What an earlier attempt at a batch has failed of.
+SELECT cause, times, refused FROM onlyonce_private.batch_failures WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- add --
+-- An attempt has failed: once more of the same cause, or of another one for the first time.
+INSERT INTO onlyonce_private.batch_failures AS known (lineage, batch_id, cause, times)
+VALUES (:lineage, :batch_id, :cause, 1)
+ON CONFLICT ON CONSTRAINT batch_failures_once DO UPDATE
+SET times = CASE WHEN known.cause = excluded.cause THEN known.times + 1 ELSE 1 END, cause = excluded.cause
+RETURNING cause, times, refused
+
+-- refuse --
+-- The records that the batch refuses from now on.
+UPDATE onlyonce_private.batch_failures SET refused = CAST(:refused AS jsonb)
+WHERE lineage = :lineage AND batch_id = :batch_id

@@ -1,0 +1,112 @@
+"""A hundred thousand windows and a thousand units end in one batch: in few statements, and no bound on time ends it each time anew."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.outputs import backfills, panes
+from onlyonce.commitlog.outputs.backfills import Request
+from onlyonce.database.connect import forget_connections, run
+from onlyonce.model.batch import Batch, Outcome, to_micros
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.units import Content, Counts, UnitId
+from tests.contract.conftest import NOON, Log, ask, plan_of
+
+SESSIONS = 100_000
+FEWER = 20_000
+"""Where the statement is much the same."""
+UNITS = 1_000
+FEW = 100
+GAP = timedelta(seconds=10)
+
+
+@pytest.fixture
+def log(log: Log) -> Log:
+    """A database whose owner lets no statement take longer than a millisecond, as a team may have for its readers."""
+    ask(log.server.url("writer", log.name), f'ALTER DATABASE "{log.name}" SET statement_timeout = 1')
+    forget_connections()
+    return log
+
+
+def windows() -> list[dict[str, Any]]:
+    """Sessions that close at once."""
+    starts = [NOON + timedelta(milliseconds=n) for n in range(SESSIONS)]
+    return [{"window_start": start, "window_end": start + GAP, "rows": 1} for start in starts]
+
+
+def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Log) -> None:
+    """Counts, panes written whole, panes written as they come, and a backfill of them; none has a statement of its own."""
+    driver = log.start(query="bursts")
+    batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
+    made = [{"instance": "shop", "output": "bursts", "generation": 0, **window} for window in windows()]
+    pairs = [{k: w[k] for k in ("window_start", "window_end")} | {"in_time": 1, "late": 0} for w in made]
+    statements: list[str] = []
+
+    def end(conn: Connection) -> None:
+        event.listen(conn, "before_cursor_execute", lambda _c, _k, statement, *_: statements.append(statement))
+        batches.count_windows(conn, batch, "bursts", pairs)
+        batches.add_panes(conn, batch, [pane | {"final": True} for pane in made])
+        panes.add_rows(conn, batch, [pane | {"output": "raw"} for pane in made[:FEWER]])
+        batches.end(conn, driver, batch, Outcome(in_time=SESSIONS, late=0))
+
+    run(log.database, end)
+
+    assert len(statements) < FEW
+    said = "SELECT output, count(*), sum(rows), bool_and(final) FROM onlyonce_private.panes GROUP BY 1 ORDER BY 1"
+    assert patient(log, said) == [("bursts", SESSIONS, SESSIONS, True), ("raw", FEWER, FEWER, False)]
+    assert patient(log, "SELECT count(*), sum(in_time) FROM onlyonce_private.window_counts") == [(SESSIONS, SESSIONS)]
+    backfilled(log)
+
+
+def backfilled(log: Log) -> None:
+    """Some of them again, by a backfill: the next generation of each."""
+    span = Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1000 * FEWER)
+    request = Request("shop", "bursts", span, "person", "d1")
+    driver = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
+    number = run(log.database, lambda conn: backfills.begin(conn, driver, request, 1))
+    counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
+    run(
+        log.database,
+        lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": windows()[:FEWER]}, counts),
+    )
+
+    last = "SELECT generation, count(*) FROM onlyonce_private.panes WHERE output = 'bursts' GROUP BY 1 ORDER BY 1"
+    assert patient(log, last) == [(0, SESSIONS), (1, FEWER)]
+
+
+def test_a_thousand_units_end_their_batch(log: Log) -> None:
+    """Each in a transaction of its own, as tasks commit them; those of a sink without rows together."""
+    driver = log.start()
+    batch: Batch = run(
+        log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver, partitions=UNITS), Frontier())
+    )
+    for partition in range(UNITS):
+        run(log.database, partial(commit, unit=UnitId(driver.lineage, 0, "events", partition), epoch=driver.epoch))
+    other, nothing = log.start(query="out"), Content(0, "")
+    run(log.database, lambda conn: units.commit_alike(conn, other.lineage, 0, "out", UNITS, other.epoch, nothing))
+
+    total = run(log.database, lambda conn: batches.end_receive(conn, driver, batch, UNITS, 1, bounded=False))
+
+    assert total["kept"] == UNITS
+    assert len(run(log.database, lambda conn: units.contents(conn, other.lineage, 0, "out"))) == UNITS
+    assert patient(log, "SELECT state FROM onlyonce.batches") == [("committed",)]
+
+
+def commit(conn: Connection, unit: UnitId, epoch: int) -> None:
+    """A unit with one record."""
+    units.claim(conn, units.Claim(unit, epoch, "test", "witness"))
+    units.fill(
+        conn, unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON)
+    )
+
+
+def patient(log: Log, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement, by the product's own session."""
+    return run(log.database, lambda conn: [tuple(row) for row in conn.exec_driver_sql(statement)])

@@ -1,0 +1,79 @@
+"""What of the site is made from the code says what the code says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+
+from docs.generate import commands, diagrams, options, views
+from onlyonce.cli import app
+from onlyonce.declare import pipeline, sources, windows
+from onlyonce.settings import ROOT
+from tests.docs.pages import Block, blocks
+
+ARM_OF = {"l": (-1, 0, "r"), "r": (1, 0, "l"), "u": (0, -1, "d"), "d": (0, 1, "u")}
+
+
+def test_each_command_has_its_options() -> None:
+    """On the page of the command line, with those of commands in groups."""
+    page = commands.page(typer.main.get_command(app))
+    sections = dict(part.split("\n", 1) for part in page.split("\n### ")[1:])
+
+    assert {"onlyonce run", "onlyonce lineage new", "onlyonce sql"} <= {*sections}
+    assert "`--close`" in sections["onlyonce run"]
+    assert "onlyonce sql STATEMENT [OPTIONS]" in sections["onlyonce sql"]
+
+
+def test_each_comment_of_a_view_is_on_its_page() -> None:
+    """The same number as statements in the file, so none is overlooked for its form."""
+    sql = (ROOT / "sql" / "inspect.sql").read_text()
+    found = views.commented(sql)
+    statements = len(re.findall(r'COMMENT ON (?:VIEW|COLUMN) onlyonce\.[\w"]', sql))
+
+    assert len(found) + sum(len(columns) for _, columns in found.values()) == statements
+    current = {view for view, (text, _) in found.items() if not text.startswith("Deprecated")}
+    assert {*re.findall(r"^## (\w+)$", views.page(sql), re.MULTILINE)} == current
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        *sources.Source.__args__,
+        *pipeline.Sink.__args__,
+        pipeline.Pipeline,
+        pipeline.Output,
+        windows.Fixed,
+        windows.Sliding,
+        windows.Session,
+    ],
+)
+def test_each_option_of_a_declaration_is_explained(declared: type) -> None:
+    """By the block of its docstring that the page makes a table of."""
+    _, found = options.options("\n".join(line.removeprefix("    ") for line in (declared.__doc__ or "").split("\n")))
+    assert {*found} == {*declared.__dataclass_fields__}, declared  # type: ignore[attr-defined]
+    assert all(found.values())
+
+
+@pytest.mark.parametrize("block", blocks("diagram"), ids=str)
+def test_the_lines_of_a_diagram_meet(block: Block) -> None:
+    """Each corner and junction goes on where it points to: a box that is not closed is seen by no spelling check."""
+    rows = block.text.split("\n")
+    signs = {(x, y): sign for y, row in enumerate(rows) for x, sign in enumerate(row)}
+    for (x, y), sign in signs.items():
+        for arm in diagrams.ARMS.get(sign, "") if sign not in "─│" else "":
+            dx, dy, back = ARM_OF[arm]
+            beside = signs.get((x + dx, y + dy), " ")
+            assert back in diagrams.ARMS.get(beside, "") or beside in diagrams.TIPS, (
+                f"{block}, line {y + 1}, sign {x + 1}"
+            )
+
+
+def test_a_drawing_is_a_picture_and_the_rest_of_the_page_stays() -> None:
+    """Words keep their cells, whatever the reader's font."""
+    drawn = diagrams.drawn("before\n\n```diagram two\n┌──┐\n│ab│─▶\n└──┘\n```\n\nafter")
+    assert drawn.startswith("before\n\n<div")
+    assert drawn.endswith("</div>\n\nafter")
+    assert 'textLength="16"' in drawn
+    assert ">ab<" in drawn
