@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-faults test-matrix bench bench-all clean
+.PHONY: help env lock docs demo up down compose-env check test test-faults test-matrix test-versions bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -66,6 +66,11 @@ test-matrix: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-matrix: env ## the longest ones, in parts (ONLYONCE_FAULT_MINUTES=30): each life of an output, and the matrix of kills on Spark; goes on after a break
 	$(BIN)/pytest -q -s -m slow tests/fault/lives tests/fault/test_every_spark_point.py
 
+VERSIONS ?= oldest newest
+test-versions: export TESTS := tests/dags tests/page tests/spark/test_spine.py
+test-versions: env ## DAGs, page and a sample of Spark with the oldest and the newest Airflow 3 and Spark 4 (docs/reference/versions.md)
+	@for name in $(VERSIONS); do UV=$(UV) sh tests/versions/run.sh $$name || exit 1; done
+
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
 bench: env $(MADE)/classes ## the benchmarks; what they find is written to tests/benchmarks/results
@@ -80,7 +85,7 @@ lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
 
 clean: ## remove the environment and caches; the state in .onlyonce stays
 	-@$(MAKE) --no-print-directory down
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .versions site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # --- how the environment is made -------------------------------------------------------------------
 

@@ -6,18 +6,18 @@ a day; ONLYONCE_BACKFILL_INTERVAL is another cron expression in UTC. Set it befo
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 from airflow.sdk import DAG
 
+from onlyonce import settings
 from onlyonce.airflow.backfill_job import BackfillOperator
 from onlyonce.airflow.backfill_page import form, has_windows, page
 from onlyonce.airflow.declared import loadable
 from onlyonce.airflow.finalize_files import finalize, has_files
 from onlyonce.airflow.intervals_by_hand import IntervalsByHand
 
-INTERVAL = os.environ.get("ONLYONCE_BACKFILL_INTERVAL") or "0 0 * * *"
+INTERVAL = settings.backfill_interval()
 
 for pipeline in filter(has_windows, loadable()):
     with DAG(

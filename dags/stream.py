@@ -8,11 +8,11 @@ has no DAGs here and is an import error of `check_declarations.py`, so that the 
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
+from onlyonce import settings
 from onlyonce.airflow.declared import loadable
 from onlyonce.airflow.deliver_task import deliver, sends
 from onlyonce.airflow.finalize_files import finalize, has_files
@@ -21,7 +21,7 @@ from onlyonce.airflow.pipeline_page import form, page
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.declare.pipeline import PubSub
 
-SCHEDULE = os.environ.get("ONLYONCE_SCHEDULE") or "*/10 * * * *"
+SCHEDULE = settings.schedule()
 
 for pipeline in loadable():
     with DAG(
@@ -29,7 +29,7 @@ for pipeline in loadable():
         description=f"Drain {pipeline.name}, exactly once",
         doc_md=page(pipeline),
         # No start date: the first run waits for the next time, it does not make up for the last one.
-        schedule=None if SCHEDULE == "none" else CronTriggerTimetable(SCHEDULE, timezone="UTC"),
+        schedule=CronTriggerTimetable(SCHEDULE, timezone="UTC") if SCHEDULE else None,
         catchup=False,
         max_active_runs=1,
         params=form(pipeline),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from onlyonce import logs, tables
+from onlyonce import extras, logs, tables
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.report import Report
 
@@ -21,6 +21,11 @@ def run(main: Callable[[list[str]], Report]) -> None:
     except OnlyonceError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if (refused := extras.missing(error)) is None:
+            raise
+        print(refused, file=sys.stderr)
+        sys.exit(refused.exit_code)
     if "--json" in argv:
         print(tables.as_json(found))
     else:

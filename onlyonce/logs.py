@@ -5,7 +5,6 @@ lineage and epoch too, a unit's the unit. Logs show work, not commits: they repe
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from onlyonce import environment, settings
 from onlyonce.model.report import Report
 
 _listeners: list[Callable[[Mapping[str, Any]], None]] = []
@@ -34,12 +34,12 @@ def configure(**always: str) -> None:
     The attempt is Airflow's try of the task; at the shell it is 1. Values are the process's and not the
     thread's: Spark calls batch functions on threads of its own.
     """
-    values = {**always, "attempt": os.environ.get("AIRFLOW_CTX_TRY_NUMBER", "1")}
+    values = {**always, "attempt": environment.variable("AIRFLOW_CTX_TRY_NUMBER") or "1"}
 
     def add_always(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return {**event, **{key: value for key, value in values.items() if key not in event}}
 
-    last = structlog.processors.JSONRenderer() if os.environ.get("ONLYONCE_LOG") == "json" else _lines()
+    last = structlog.processors.JSONRenderer() if settings.log_format() == "json" else _lines()
     structlog.configure(
         processors=[
             add_always,

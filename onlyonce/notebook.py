@@ -11,13 +11,13 @@ rows to read, Retryable while a database is away.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, target
+from onlyonce.environment import variable
 from onlyonce.model.errors import Refused
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Opened:
 
         schema, table = sink.table.split(".")
         there = sql.Identifier(schema, table + self._suffix)
-        url = _there(settings.reader_url) if sink.connection is None else os.environ.get(sink.connection)
+        url = _there(settings.reader_url) if sink.connection is None else variable(sink.connection)
         if not url:
             raise Refused(
                 f"the environment variable {sink.connection} is not set",

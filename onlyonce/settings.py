@@ -1,48 +1,39 @@
-"""Where things are: the one place that reads the environment, and sets it for a while. No other effects, no imports of the edges.
+"""What the package asks of the settings: where things are, and how it behaves. No other effects, no imports of the edges.
 
-| variable                | meaning                                          | default                      |
-|-------------------------|--------------------------------------------------|------------------------------|
-| ONLYONCE_HOME           | the one folder of all state                      | .onlyonce beside this checkout; of an installed package ~/.onlyonce |
-| ONLYONCE_DATABASE_URL   | the platform's PostgreSQL (SQLAlchemy's URL)     | the embedded server          |
-| ONLYONCE_READER_URL     | the same for the role that only reads            | the embedded server          |
-| ONLYONCE_ADMIN_URL      | the same for the superuser: `onlyonce.local.setup`   | none                         |
-| ONLYONCE_AIRFLOW_PASSWORD | the UI's password: `onlyonce.local.setup`          | none                         |
-| ONLYONCE_PIPELINES      | files with declarations, separated by ':'        | pipelines.py in the working folder, or in one folder of it; else jobs/pipelines.py |
-| ONLYONCE_SCHEDULE       | cron of the stream DAGs, UTC; 'none': by hand    | */10 * * * *                 |
-| ONLYONCE_BACKFILL_INTERVAL | cron of a backfill's data intervals, UTC         | 0 0 * * *                    |
-| ONLYONCE_PG_PORT        | port of the embedded PostgreSQL                  | 54318                        |
-| ONLYONCE_AIRFLOW_PORT   | port of Airflow's UI and API                     | 8080                         |
-| ONLYONCE_MASTER         | Spark's master                                   | local[*]                     |
-| ONLYONCE_DRIVER_HOST    | the address at which executors of a remote master find the driver | local: the loopback; spark://: this machine's on the way to the master |
-| ONLYONCE_KEEP_UNITS_DAYS | how long the log keeps units of committed batches | 90                          |
-| ONLYONCE_KEEP_STAGED_DAYS | how long staged rows of committed batches stay  | 1                            |
-| ONLYONCE_HEARTBEAT      | seconds between two heartbeats of a long run     | 5                            |
-| ONLYONCE_IN_DRIVER_BYTES | a batch of fewer bytes, all plain lines, needs no Spark job; 0: never | 4194304    |
-| ONLYONCE_ALERT_HOOK     | 'module:function' or a webhook's URL             | none: alerts are only kept   |
-| ONLYONCE_ALERT_LAG_MINUTES | input that waits for longer is an alert       | 60                           |
-| ONLYONCE_KEEP_TEMPORARIES_HOURS | how long temporaries of sharded files stay that nobody can want | 24 |
-| ONLYONCE_ARCHIVE        | folder for input files that are committed        | none: they stay in the inbox |
+The list of all settings, with types and defaults, is `onlyonce.configuration`; docs/reference/settings.md is made from it. Executors
+import this module and read none of it but `database_patience`: pydantic is imported when a setting is read. Each function raises
+Refused where a setting is wrong.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from onlyonce.environment import within
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
 
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from onlyonce.configuration import Configuration
+
+__all__ = ["ROOT", "within"]
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def _current() -> Configuration:
+    from onlyonce import configuration  # with it comes pydantic, which executors do without
+
+    return configuration.current()
 
 
 def home() -> Path:
     """The folder of all state, absolute; it may not exist yet. Raises Refused for a URL, as the others do, and for
     state that lies among installed packages."""
-    named = os.environ.get("ONLYONCE_HOME")
-    check_folder("ONLYONCE_HOME", named)
-    return Path(named).expanduser().resolve() if named else _default_home(ROOT)
+    return _folder("ONLYONCE_HOME", _current().home) or _default_home(ROOT)
 
 
 def _default_home(root: Path) -> Path:
@@ -82,53 +73,72 @@ def files_dir() -> Path:
 def database_url() -> str:
     """The URL of the platform's database for the writer role. It holds a password: never log it.
 
-    Raises FileNotFoundError when neither the variable is set nor the embedded server was set up.
+    Raises FileNotFoundError when neither the setting is there nor the embedded server was set up.
     """
-    from_environment = os.environ.get("ONLYONCE_DATABASE_URL")
-    return from_environment or (home() / "postgres" / "writer.url").read_text().strip()
+    return given_database_url() or (home() / "postgres" / "writer.url").read_text().strip()
+
+
+def given_database_url() -> str | None:
+    """The same where it is set; None: the embedded server. It holds a password: never log it."""
+    given = _current().database_url
+    return given.get_secret_value() if given else None
 
 
 def embedded() -> bool:
     """Whether the platform's database is the embedded server, which we may start, and not one that a URL names."""
-    return not os.environ.get("ONLYONCE_DATABASE_URL")
+    return given_database_url() is None
 
 
 def reader_url() -> str:
     """The URL for the role that sees the views and can change nothing."""
-    from_environment = os.environ.get("ONLYONCE_READER_URL")
-    return from_environment or (home() / "postgres" / "reader.url").read_text().strip()
+    given = _current().reader_url
+    return given.get_secret_value() if given else (home() / "postgres" / "reader.url").read_text().strip()
 
 
 def admin_url() -> str:
-    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases. Raises KeyError when it is not set."""
-    return os.environ["ONLYONCE_ADMIN_URL"]
+    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases. Raises Refused when it is not set."""
+    return _needed("ONLYONCE_ADMIN_URL", _current().admin_url)
 
 
 def airflow_password() -> str:
-    """The password of the UI's user in the real set-up. Raises KeyError when it is not set."""
-    return os.environ["ONLYONCE_AIRFLOW_PASSWORD"]
+    """The password of the UI's user in the real set-up. Raises Refused when it is not set."""
+    return _needed("ONLYONCE_AIRFLOW_PASSWORD", _current().airflow_password)
+
+
+def _needed(name: str, given: SecretStr | None) -> str:
+    if given is None:
+        raise Refused(f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is")
+    return given.get_secret_value()
+
+
+def database_patience() -> float:
+    """How many seconds to wait for a database that is away. An executor without pydantic has no settings, and takes the default."""
+    try:
+        import pydantic_settings  # noqa: F401
+    except ModuleNotFoundError:
+        return 60.0
+    return _current().database_patience
 
 
 def pg_port() -> int:
     """The port of the embedded PostgreSQL on the loopback address."""
-    return int(os.environ.get("ONLYONCE_PG_PORT", "54318"))
+    return _current().pg_port
 
 
 def airflow_port() -> int:
     """The port of Airflow's UI and API on the loopback address."""
-    return int(os.environ.get("ONLYONCE_AIRFLOW_PORT", "8080"))
+    return _current().airflow_port
 
 
 def master() -> str:
     """Spark's master."""
-    return os.environ.get("ONLYONCE_MASTER", "local[*]")
+    return _current().master
 
 
 def pipeline_files() -> list[Path]:
     """The files with declarations, in order."""
-    listed = os.environ.get("ONLYONCE_PIPELINES", "")
-    named = [Path(part).expanduser().resolve() for part in listed.split(os.pathsep) if part]
-    return named or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
+    listed = [path.expanduser().resolve() for path in _current().pipelines]
+    return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
 
 
 def _of_project(folder: Path) -> Path | None:
@@ -138,63 +148,78 @@ def _of_project(folder: Path) -> Path | None:
     return found[0].resolve() if len(found) == 1 else None
 
 
+def schedule() -> str | None:
+    """The cron expression of the stream DAGs, UTC; None: by hand only."""
+    given = _current().schedule
+    return None if given == "none" else given
+
+
+def backfill_interval() -> str:
+    """The cron expression of a backfill's data intervals, UTC."""
+    return _current().backfill_interval
+
+
+def spark() -> Configuration:
+    """All settings, for who makes the options of a Spark session of many of them."""
+    return _current()
+
+
+def log_format() -> str:
+    """How log lines look: lines or json."""
+    return _current().log
+
+
 def keep_units_days() -> int:
     """How long the log keeps the units of committed batches."""
-    return int(os.environ.get("ONLYONCE_KEEP_UNITS_DAYS", "90"))
+    return _current().keep_units_days
 
 
 def keep_staged_days() -> int:
     """How long the staged rows of committed batches stay."""
-    return int(os.environ.get("ONLYONCE_KEEP_STAGED_DAYS", "1"))
+    return _current().keep_staged_days
 
 
 def heartbeat_seconds() -> float:
     """How often the driver of a long run gives a sign of life."""
-    return float(os.environ.get("ONLYONCE_HEARTBEAT", "5"))
+    return _current().heartbeat
 
 
 def in_driver_bytes() -> int:
     """Below which size the driver takes in a batch itself; 0: never."""
-    return int(os.environ.get("ONLYONCE_IN_DRIVER_BYTES", str(4 << 20)))
+    return _current().in_driver_bytes
 
 
 def alert_hook() -> str | None:
     """Who is told of alerts. A webhook's URL is a secret: never log it."""
-    return os.environ.get("ONLYONCE_ALERT_HOOK") or None
+    given = _current().alert_hook
+    return given.get_secret_value() if given else None
 
 
 def alert_lag_minutes() -> float:
     """How long input may wait for a stage before it is an alert."""
-    return float(os.environ.get("ONLYONCE_ALERT_LAG_MINUTES", "60"))
+    return _current().alert_lag_minutes
 
 
 def keep_temporaries_hours() -> float:
     """How long temporaries of sharded files stay, once no attempt can want them any more."""
-    return float(os.environ.get("ONLYONCE_KEEP_TEMPORARIES_HOURS", "24"))
+    return _current().keep_temporaries_hours
 
 
 def vacuum_hours() -> int:
     """How long files stay that are no longer part of a Delta table: longer than any reader's query. At least a day."""
-    return max(24, int(os.environ.get("ONLYONCE_VACUUM_HOURS", "168")))
+    return _current().vacuum_hours
 
 
 def archive() -> Path | None:
     """Where input files go when every batch that read them is committed; None: they stay where they are."""
-    named = os.environ.get("ONLYONCE_ARCHIVE")
-    check_folder("ONLYONCE_ARCHIVE", named)
+    return _folder("ONLYONCE_ARCHIVE", _current().archive)
+
+
+def jars() -> Path | None:
+    """The folder with the jars of Delta and Kafka where one is named; None: where `make env` puts them."""
+    return _folder("ONLYONCE_JARS", _current().jars)
+
+
+def _folder(name: str, named: str | None) -> Path | None:
+    check_folder(name, named)
     return Path(named).expanduser().resolve() if named else None
-
-
-@contextmanager
-def within(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables are set inside, and as before outside. What is started inside inherits them."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -6,10 +6,10 @@ The driver runs where it is started (deploy mode client): its jars, its files an
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 
+from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 LOOPBACK = "127.0.0.1"
@@ -36,7 +36,7 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
 def driver_host(master: str) -> str | None:
     """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark:// this
     machine's address on the way to the master. None: Spark chooses, by this machine's name."""
-    if named := os.environ.get("ONLYONCE_DRIVER_HOST"):
+    if named := settings.spark().driver_host:
         return named
     if master.startswith("local"):
         return LOOPBACK

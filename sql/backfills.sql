@@ -77,21 +77,31 @@ CROSS JOIN LATERAL (
 
 -- read_by --
 -- How far an output has read `events`: its last committed batch, and where its life began.
-SELECT b.source_from, b.source_to, b.facts, l.lineage
-FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
-WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream' AND l.state <> 'closed' AND b.state = 'committed'
-ORDER BY b.batch_id DESC LIMIT 1
+SELECT last.source_from, last.source_to, last.facts, l.lineage
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.source_from, b.source_to, b.facts FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last
+WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream' AND l.state <> 'closed'
 
 -- frontier_at --
 -- What the batches and closes with versions of `events` up to one have told of event time. A batch without a catalog tells it
 -- one commit after its rows, in a control row of its own: a stream that has read the rows only has closed nothing by it yet.
-SELECT
-    (SELECT max(b.tide_after) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
-       AND b.delta_version + CASE WHEN b.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS tide,
-    max(c.ended) AS ended, max(c.silent_tide) AS silent_tide, max(c.silent_clock) AS silent_clock
-FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version <= :version
+-- Nothing of it moves back, so the last ones of each life tell it: of the last two batches one has a catalog, or is before it.
+SELECT max(batch.tide_after) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
+       max(close.silent_clock) AS silent_clock
+FROM onlyonce_private.lineages l
+LEFT JOIN LATERAL (
+    SELECT max(near.tide_after) FILTER (
+        WHERE near.delta_version + CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS tide_after
+    FROM (SELECT b.tide_after, b.delta_version, b.mode FROM onlyonce_private.batches b
+          WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
+          ORDER BY b.delta_version DESC LIMIT 2) near) batch ON true
+LEFT JOIN LATERAL (
+    SELECT c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
+    WHERE c.lineage = l.lineage AND c.state = 'committed' AND c.delta_version <= :version
+    ORDER BY c.delta_version DESC LIMIT 1) close ON true
+WHERE l.instance = :instance AND l.query = 'receive'
 
 -- open_rows --
 -- Whether windows of an interval that are not closed hold rows in time.

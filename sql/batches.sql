@@ -1,14 +1,17 @@
 -- frontier --
--- What the committed batches and closes of an instance's receive lineages have told of event time.
-SELECT
-    (SELECT max(b.tide_after) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed') AS tide,
-    (SELECT max(c.ended) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND c.state = 'committed') AS ended,
-    (SELECT max(c.silent_tide) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND c.state = 'committed') AS silent_tide,
-    (SELECT max(c.silent_clock) FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
-     WHERE l.instance = :instance AND c.state = 'committed') AS silent_clock
+-- What the committed batches and closes of an instance's receive lineages have told of event time. Nothing of it moves back, so
+-- the last ones of each life tell it, beside a log of any length.
+SELECT max(batch.tide_after) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
+       max(close.silent_clock) AS silent_clock
+FROM onlyonce_private.lineages l
+LEFT JOIN LATERAL (
+    SELECT b.tide_after FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+    ORDER BY b.delta_version DESC LIMIT 1) batch ON true
+LEFT JOIN LATERAL (
+    SELECT c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
+    WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1) close ON true
+WHERE l.instance = :instance AND l.query = 'receive'
 
 -- find --
 -- The batch row that an earlier attempt left, if any.
@@ -139,9 +142,14 @@ SET state = 'committed', committed_at = clock_timestamp(), delta_version = :delt
 WHERE lineage = :lineage AND close_no = :close_no AND state = 'begun'
 
 -- last_arrival --
--- When the last input of an instance was first seen.
-SELECT max(b.system_time) AS seen_at FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+-- When the last input of an instance was first seen. System time never moves back in a registry, so the last batch of each life
+-- tells it.
+SELECT max(last.system_time) AS seen_at
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.system_time FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last
+WHERE l.instance = :instance AND l.query = 'receive'
 
 -- oldest_begun --
 -- For how long the oldest batch or backfill has been under way; null when nothing is.

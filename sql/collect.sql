@@ -1,6 +1,6 @@
 -- instances --
 -- All pipelines and bounded runs.
-SELECT instance, pipeline FROM onlyonce_private.pipelines ORDER BY instance
+SELECT instance, pipeline, gc_floor FROM onlyonce_private.pipelines ORDER BY instance
 
 -- lock_floor --
 -- The floor as it is stored. The lock conflicts with the FOR SHARE of a batch that begins: no batch of the instance begins between this look and the new floor.
@@ -8,9 +8,14 @@ SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :i
 
 -- known --
 -- The receive batches that bear on the floor: by bucket, and for those that are begun the least floor they began with.
-SELECT b.bucket, b.state, min(b.gc_floor) AS begun_with
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND l.query = 'receive' AND (b.bucket >= :floor OR b.state = 'begun')
+SELECT b.bucket, b.state, min(b.begun_with) AS begun_with
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT x.bucket, x.state, x.gc_floor AS begun_with FROM onlyonce_private.batches x
+    WHERE x.lineage = l.lineage AND x.bucket >= :floor
+    UNION ALL
+    SELECT x.bucket, x.state, x.gc_floor FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'begun') b
+WHERE l.instance = :instance AND l.query = 'receive'
 GROUP BY b.bucket, b.state
 
 -- held --
@@ -37,6 +42,16 @@ ORDER BY b.bucket
 -- One collector at a time drops the buckets of an instance.
 SELECT pg_advisory_xact_lock(hashtextextended('collect ' || :instance, 0))
 
+-- lock_instance_if_free --
+-- The same for a driver between two batches, which waits for no collector.
+SELECT pg_try_advisory_xact_lock(hashtextextended('collect ' || :instance, 0)) AS got
+
+-- bucket_before --
+-- The bucket of the last batch of a lineage before one.
+SELECT bucket FROM onlyonce_private.batches
+WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
+ORDER BY batch_id DESC LIMIT 1
+
 -- short_wait --
 -- New readers queue behind a DROP that waits for a running one, so it waits shortly (experiments, A10).
 SELECT set_config('lock_timeout', :wait, true)
@@ -50,8 +65,10 @@ SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
 -- committed. Below that one a bucket is closed: system time does not move back.
 SELECT c.bucket, n.newest
 FROM onlyonce_private.catalog_chunks c
-CROSS JOIN (SELECT max(b.bucket) AS newest FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-            WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed') n
+CROSS JOIN (SELECT max(last.bucket) AS newest FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+                SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+                ORDER BY b.bucket DESC LIMIT 1) last
+            WHERE l.instance = :instance AND l.query = 'receive') n
 WHERE c.instance = :instance AND c.bucket >= :floor AND c.id_count <= :half
 GROUP BY c.bucket, n.newest
 HAVING count(*) > count(DISTINCT (c.lineage, c.partitions, c.partition))
@@ -81,17 +98,22 @@ JOIN pg_class t ON t.oid = k.tableoid
 JOIN pg_index i ON i.indrelid = t.oid AND i.indisprimary
 JOIN pg_class x ON x.oid = i.indexrelid
 WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
-  AND k.bucket < (SELECT max(b.bucket) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-                  WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed')
+  AND k.bucket < (SELECT max(last.bucket) FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+                      SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+                      ORDER BY b.bucket DESC LIMIT 1) last
+                  WHERE l.instance = :instance AND l.query = 'receive')
 ORDER BY k.bucket
 
 -- near_horizon --
--- Pipelines whose last duplicates were caught near the edge of the dedup horizon: its next ones may come after it.
-SELECT b.instance AS pipeline, sum(b.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
-       max(b.committed_at) FILTER (WHERE b.near_horizon > 0) AS last
-FROM onlyonce.batches b JOIN onlyonce_private.pipelines p USING (instance)
-WHERE b.query = 'receive' AND b.state = 'committed' AND extract(epoch FROM b.system_time) >= 600 * p.gc_floor
-GROUP BY b.instance HAVING sum(b.near_horizon) > 0 ORDER BY b.instance
+-- What a pipeline's last duplicates were that were caught near the edge of the dedup horizon: its next ones may come after it.
+SELECT l.instance AS pipeline, sum(near.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
+       max(b.committed_at) FILTER (WHERE near.near_horizon > 0) AS last
+FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
+                                     WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon) near
+WHERE l.instance = :instance AND l.query = 'receive' AND b.bucket >= :floor AND b.state = 'committed' AND b.duplicate > 0
+GROUP BY l.instance HAVING sum(near.near_horizon) > 0
 
 -- remove_units --
 -- The units of some batches that were committed long ago. Not those of the last batch of a lineage, which people look at.
@@ -125,14 +147,16 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     LIMIT :at_once FOR UPDATE SKIP LOCKED))
 
 -- settled --
--- For each output's lineage the last batch of which it and all before it were committed so long ago.
-SELECT l.instance, l.query, l.lineage, max(b.batch_id) AS upto
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.query <> 'receive' AND b.state = 'committed'
-  AND b.batch_id < coalesce((SELECT min(x.batch_id) FROM onlyonce_private.batches x WHERE x.lineage = b.lineage
-                             AND (x.state = 'begun' OR x.committed_at >= clock_timestamp() - make_interval(days => :keep_days))),
-                            b.batch_id + 1)
-GROUP BY 1, 2, 3 ORDER BY 3
+-- For each output's lineage the last batch of which it and all before it were committed so long ago: a lineage's batches are
+-- committed in their order.
+SELECT l.instance, l.query, l.lineage, last.batch_id AS upto
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed'
+      AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
+    ORDER BY b.batch_id DESC LIMIT 1) last
+WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
 
 -- committed_cuts --
 -- The cuts of the inbox (`batch_no` of the registry) that an instance has committed, with the files that could not be read.

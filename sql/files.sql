@@ -19,19 +19,24 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND parti
 -- The panes of a batch's windows, in the transaction that ends the batch. Nothing happens when they are given already.
 -- An output without windows has nulls; they are given a value here, since only an equality can be hashed.
 WITH mine AS MATERIALIZED (
-    SELECT DISTINCT f.instance, f.output, coalesce(f.window_start, '-infinity') AS window_start,
-           coalesce(f.window_end, '-infinity') AS window_end, l.kind
+    SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
     FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
     WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
-known AS MATERIALIZED (
-    SELECT f.instance, f.output, coalesce(f.window_start, '-infinity') AS window_start,
-           coalesce(f.window_end, '-infinity') AS window_end, max(f.pane) AS pane, max(f.generation) AS generation
-    FROM onlyonce_private.files f
-    WHERE f.pane IS NOT NULL AND (f.instance, f.output) IN (SELECT instance, output FROM mine) GROUP BY 1, 2, 3, 4),
 next AS MATERIALIZED (
-    SELECT m.window_start, m.window_end, coalesce(k.pane + 1, 0) AS pane,
+    SELECT coalesce(m.window_start, '-infinity') AS window_start, coalesce(m.window_end, '-infinity') AS window_end,
+           coalesce(k.pane + 1, 0) AS pane,
            CASE WHEN m.kind = 'backfill' THEN coalesce(k.generation, 0) + 1 ELSE 0 END AS generation
-    FROM mine m LEFT JOIN known k USING (instance, output, window_start, window_end))
+    FROM mine m CROSS JOIN LATERAL (
+        SELECT max(known.pane) AS pane, max(known.generation) AS generation
+        FROM (SELECT f.pane, f.generation FROM onlyonce_private.files f
+              WHERE f.pane IS NOT NULL AND (f.instance, f.output, f.window_start, f.window_end)
+                    = (m.instance, m.output, m.window_start, m.window_end)
+              UNION ALL
+              -- Without windows each batch makes a pane, and none is recomputed: the last one tells.
+              (SELECT f.pane, f.generation FROM onlyonce_private.files f
+               WHERE f.pane IS NOT NULL AND (f.instance, f.output) = (m.instance, m.output)
+                 AND f.window_start IS NULL AND f.window_end IS NULL AND m.window_start IS NULL
+               ORDER BY f.pane DESC LIMIT 1)) known) k)
 UPDATE onlyonce_private.files f
 SET pane = next.pane, generation = next.generation, name = replace(f.name, '{pane}', next.pane::text)
 FROM next
@@ -61,9 +66,14 @@ WITH next AS (
     ORDER BY instance, output, window_start, pane LIMIT :panes)
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
-FROM onlyonce_private.files f JOIN next ON (f.instance, f.output, f.pane) = (next.instance, next.output, next.pane)
-    AND coalesce(f.window_start, '-infinity') = coalesce(next.window_start, '-infinity')
-    AND coalesce(f.window_end, '-infinity') = coalesce(next.window_end, '-infinity')
+FROM next CROSS JOIN LATERAL (
+    SELECT x.* FROM onlyonce_private.files x
+    WHERE (x.instance, x.output, x.window_start, x.window_end, x.pane)
+        = (next.instance, next.output, next.window_start, next.window_end, next.pane)
+    UNION ALL
+    SELECT x.* FROM onlyonce_private.files x
+    WHERE (x.instance, x.output, x.pane) = (next.instance, next.output, next.pane)
+      AND x.window_start IS NULL AND x.window_end IS NULL AND next.window_start IS NULL) f
 ORDER BY f.instance, f.output, f.window_start, f.window_end, f.pane, f.shard
 
 -- finalized --

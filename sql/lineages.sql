@@ -43,8 +43,8 @@ RETURNING epoch
 
 -- last_batches --
 -- The highest batch that began and the highest that committed, for the comparison with the checkpoint.
-SELECT max(batch_id) AS begun, max(batch_id) FILTER (WHERE state = 'committed') AS committed
-FROM onlyonce_private.batches WHERE lineage = :lineage
+SELECT (SELECT max(batch_id) FROM onlyonce_private.batches WHERE lineage = :lineage) AS begun,
+       (SELECT max(batch_id) FROM onlyonce_private.batches WHERE lineage = :lineage AND state = 'committed') AS committed
 
 -- last_bounded --
 -- The bounded runs of a pipeline and whether all their lineages are closed.

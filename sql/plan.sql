@@ -32,5 +32,6 @@ GROUP BY p.declaration_hash, d.parts ORDER BY min(p.window_start)
 
 -- last_final --
 -- Where the newest window of an output starts that has closed, and where the last one ends of which rows are written.
-SELECT max(window_start) FILTER (WHERE final) AS last_start, max(window_end) AS last_end FROM onlyonce_private.panes
-WHERE instance = :instance AND output = :output
+SELECT (SELECT max(window_start) FROM onlyonce_private.panes
+        WHERE instance = :instance AND output = :output AND final) AS last_start,
+       (SELECT max(window_end) FROM onlyonce_private.panes WHERE instance = :instance AND output = :output) AS last_end

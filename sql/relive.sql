@@ -45,9 +45,10 @@ WHERE l.instance = :instance AND w.output = :output AND w.in_time > 0 AND w.wind
 ORDER BY l.life, b.batch_id LIMIT 1
 
 -- final_windows --
--- The windows that are final by the log, of those that a new life may meet again.
+-- The windows that are final by the log and end after a time, of those that a new life may meet again.
 SELECT p.window_start, p.window_end FROM onlyonce_private.panes p
 WHERE p.instance = :instance AND p.output = :output AND p.final AND p.lineage <> :lineage
+  AND (CAST(:after AS timestamptz) IS NULL OR p.window_end > CAST(:after AS timestamptz))
 
 -- all_live --
 -- The lineages that can get a new life.

@@ -19,7 +19,7 @@ PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
         "existing-airflow",
-        "testing",
+        "test-your-pipeline",
         "notebook",
         "errors",
         "kafka",
@@ -29,7 +29,18 @@ FIRST = {
         "stuck",
         "backup-restore-upgrade",
     ],
-    "reference": ["commands", "cli", "declarations", "sources", "windows", "sinks", "settings", "views", "exit-codes"],
+    "reference": [
+        "commands",
+        "cli",
+        "declarations",
+        "sources",
+        "windows",
+        "sinks",
+        "settings",
+        "views",
+        "errors",
+        "exit-codes",
+    ],
     "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""

@@ -73,7 +73,12 @@ def committed_cuts(connection: Connection, instance: str) -> dict[int, dict[str,
 
 def near_horizon(connection: Connection) -> list[dict[str, Any]]:
     """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how many."""
-    return [dict(row._mapping) for row in ask(connection, "collect", "near_horizon")]
+    # One after the other: an index is used for a floor that is known, and not for one that is joined.
+    found = (
+        ask(connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
+        for row in ask(connection, "collect", "instances")
+    )
+    return [dict(row._mapping) for rows in found for row in rows]
 
 
 def raise_floor(connection: Connection, instance: str, horizon: int) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """The effects of merging: many small chunks of a bucket become few large ones, and the room that they took is given back.
 
-Protocol step 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
+Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
 lists the parts and then misses one lists again (`catalog_lookup`). Which parts, `model.operate.collecting` decides.
 
-Who calls it: `onlyonce.operate.collect`. Not promised: that all is merged in one call, or that room is given back now. Both go on
+Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that all is merged in one call, or that room is given
+back now. Both go on
 where they were, whatever killed the last attempt.
 """
 
@@ -60,11 +61,16 @@ def merge_next(connection: Connection, instance: str, crowd: Crowd) -> int:
     Raises InvariantBroken when they don't add up; nothing has changed then.
     """
     ask(connection, "collect", "lock_instance", instance=instance)
+    return len(merge_locked(connection, instance, crowd))
+
+
+def merge_locked(connection: Connection, instance: str, crowd: Crowd) -> list[Part]:
+    """The same for a caller that holds the lock of `lock_instance`; gives the parts."""
     rows = ask(connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=collecting.FULL // 2)
     parts = collecting.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
     if parts:
         _merge(connection, instance, crowd.bucket, parts)
-    return len(parts)
+    return parts
 
 
 def wasteful(connection: Connection, instance: str) -> list[Waste]:

@@ -2,7 +2,7 @@
 
 `app` is the entry point. The commands are in `begin` (init), `platform` (up, down, demo, feed), `work` (run, deliver, finalize, audit,
 lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause,
-resume) and `look` (everything that only reads). Errors of the platform are printed as
+resume), `look` (everything that only reads) and `settings`. Errors of the platform are printed as
 their three lines on standard error, and the process ends with the error's exit code; `onlyonce/model/errors.py` lists them.
 Standard output has only what was asked for, so `--json` may be piped.
 """
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from onlyonce.cli import begin, change, crash, look, operate, platform, work
+from onlyonce.cli import begin, change, crash, look, operate, platform, settings, work
 from onlyonce.cli.shell import PlatformGroup
 
 HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
@@ -47,5 +47,5 @@ def main(
     """The options of every command."""
 
 
-for part in (begin, platform, work, crash, change, operate, look):
+for part in (begin, platform, work, crash, change, operate, look, settings):
     part.add_to(app)

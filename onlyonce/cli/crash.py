@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from onlyonce import tables
-from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, declared, give, note
+from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, asking, declared, give, note
 
 PANEL = "Work"
 
@@ -21,19 +21,14 @@ def add_to(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def conform(
-    pipeline: PipelineName,
-    master: Annotated[str | None, typer.Option(help="Spark's master; by default ONLYONCE_MASTER or local[*].")] = None,
-    pipelines: PipelineFiles = None,
-    as_json: Json = False,
-) -> None:
+@asking("conform")
+def conform(given: Any, words: list[str], as_json: bool) -> None:
     """Read a pipeline's source at once, in batches, and again: the same records with the same ids? Exit code 0: it is so."""
-    declared(pipeline, pipelines)
+    declared(given.pipeline, given.pipelines)
 
     from onlyonce.testing import conform as job  # with it comes Spark
 
-    argv = [pipeline, *(["--master", master] if master else [])]
-    found = job.main([*argv, *(f"--pipelines={file.resolve()}" for file in pipelines or [])])
+    found = job.main(words)
     give(found, as_json)
     if found.warnings:
         raise typer.Exit(1)

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from onlyonce import settings, tables
-from onlyonce.cli.shell import (
-    InstanceName,
-    Json,
-    PipelineFiles,
-    PipelineName,
-    declared,
-    give,
-    note,
-    options,
-    progress,
-    there,
-)
+from onlyonce.cli.shell import Json, PipelineName, asking, declared, give, note, progress, there
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.report import Report
 
@@ -33,26 +22,16 @@ def add_to(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def doctor(
-    fix: Annotated[bool, typer.Option("--fix", help="Carry out the repairs that give nothing up.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --fix: those too that can't be taken back.")] = False,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Minutes without a sign of life after which a driver counts as dead.")
-    ] = 2.0,
-    master: Annotated[str | None, typer.Option(help="Spark's master, for repairs that need a run.")] = None,
-    pipelines: PipelineFiles = None,
-    as_json: Json = False,
-) -> None:
+@asking("doctor")
+def doctor(given: Any, words: list[str], as_json: bool) -> None:
     """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 when something was found."""
     there(settings.database_url)
-    argv = [f"--grace={grace}", *(flag for flag, on in (("--fix", fix), ("--yes", yes)) if on)]
-    argv += options(master, pipelines)
 
     from onlyonce.operate import doctor as doctoring  # with it come Delta and the database's driver
 
     # A repair may be a run, which tells of itself.
-    with nullcontext() if fix else progress("looks at the log, the checkpoints and the tables, twice"):
-        report = doctoring.main(argv)
+    with nullcontext() if given.fix else progress("looks at the log, the checkpoints and the tables, twice"):
+        report = doctoring.main(words)
     if as_json:
         give(report, as_json)
     else:
@@ -111,41 +90,24 @@ def inbox(
     give(inboxes.look(declared(pipeline), "moved" if moved else "another" if another else None), as_json)
 
 
-def drop(
-    pipeline: InstanceName,
-    output: Annotated[str | None, typer.Option(help="Only this output, with those made from it.")] = None,
-    tables: Annotated[
-        bool, typer.Option("--tables", help="The tables of its sinks too, in Delta and PostgreSQL.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without this it only says what goes and what stays.")
-    ] = False,
-    pipelines: PipelineFiles = None,
-    as_json: Json = False,
-) -> None:
+@asking("drop")
+def drop(given: Any, words: list[str], as_json: bool) -> None:
     """Remove a pipeline (a bounded run, an output) that is declared no more: its rows in the log and its own folder."""
     there(settings.database_url)
-    argv = [pipeline, *(flag for flag, on in (("--tables", tables), ("--yes", yes)) if on)]
-    argv += [f"--output={output}"] if output else []
-    argv += options(pipelines=pipelines)
 
     from onlyonce.operate import drop as dropper
 
-    give(dropper.main(argv), as_json)
+    give(dropper.main(words), as_json)
 
 
-def alerts(
-    lag_minutes: Annotated[
-        float | None, typer.Option(min=0, help="Input that waits for longer is an alert; ONLYONCE_ALERT_LAG_MINUTES.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@asking("alerts")
+def alerts(given: Any, words: list[str], as_json: bool) -> None:
     """Look for what somebody must know, and tell ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 when any is raised."""
     there(settings.database_url)
 
     from onlyonce.operate import alerts as telling
 
-    report = telling.main([f"--lag-minutes={lag_minutes}"] if lag_minutes is not None else [])
+    report = telling.main(words)
     give(report, as_json)
     if report.tables["alerts"]:
         raise typer.Exit(1)

@@ -50,7 +50,7 @@ def demo(
     """Start everything, feed real data, run both pipelines through Airflow, show what came of each record."""
     from onlyonce.local import demo as flow
 
-    raise typer.Exit(flow.main(["--exit"] if stop else []))
+    raise typer.Exit(flow.main(leave=stop))
 
 
 def feed(

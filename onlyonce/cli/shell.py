@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from inspect import Parameter, Signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import tables
+from onlyonce import asked, extras, tables
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
@@ -53,6 +55,42 @@ class PlatformGroup(TyperGroup):
         except OnlyonceError as error:
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
+        except ModuleNotFoundError as error:
+            refused = extras.missing(error)
+            if refused is None:
+                raise
+            tables.show_error(refused, tables.console(stderr=True))
+            raise typer.Exit(refused.exit_code) from error
+
+
+def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:
+    """Make a command of a job's options (`onlyonce.asked`), with --json. The function gets them by their names, as words, and whether
+    to print JSON; its docstring is the command's help."""
+
+    def made(work: Callable[[Any, list[str], bool], None]) -> Callable[..., None]:
+        def command(*, as_json: bool, **given: Any) -> None:
+            work(SimpleNamespace(**given), asked.words(job, given), as_json)
+
+        taken = [_parameter(option) for option in asked.JOBS[job] if not option.own]
+        taken.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+        command.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in taken}
+        command.__name__, command.__doc__ = work.__name__, work.__doc__
+        return command
+
+    return made
+
+
+def _parameter(option: asked.Option) -> Parameter:
+    kind: Any = list[Path] if option.kind is Path else option.kind
+    kind = kind if option.needed or option.default is not None else kind | None
+    known: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least}
+    if option.positional:
+        declared_by: Any = typer.Argument(**known, autocompletion=_named)
+    else:
+        declared_by = typer.Option(option.flag, **known)
+    default = Parameter.empty if option.needed else option.default
+    return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared_by])
 
 
 def give(value: Report | Sequence[tables.Row], as_json: bool, *, empty: str = "no rows") -> None:
@@ -86,12 +124,6 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
             note(now)
 
     yield say
-
-
-def options(master: str | None = None, pipelines: list[Path] | None = None) -> list[str]:
-    """The arguments of a job for what most commands take: --master, and --pipelines for each file."""
-    files = [part for file in pipelines or [] for part in ("--pipelines", str(file.resolve()))]
-    return (["--master", master] if master else []) + files
 
 
 def read(work: Callable[[Any], list[tables.Row]]) -> list[tables.Row]:

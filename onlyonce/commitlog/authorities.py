@@ -11,7 +11,6 @@ DatabaseAway where one does not answer; Superseded.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.commitlog import lineages, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, ask, do, run, transaction
@@ -42,13 +41,14 @@ def url_of(variable: str | None) -> str:
     """The URL of a Postgres sink: the platform's own database, or what an environment variable holds. Raises Refused."""
     if variable is None:
         return settings.database_url()
-    if not os.environ.get(variable):
+    url = environment.variable(variable)
+    if url is None:
         raise Refused(
             f"the environment variable {variable} of a Postgres sink is not set",
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )
-    return os.environ[variable]
+    return url
 
 
 def adopt(platform: Database, driver: Driver, authority: str) -> None:

@@ -157,9 +157,12 @@ def received(connection: Connection, instance: str, after: int, upto: int) -> li
     return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
 
 
-def final_windows(connection: Connection, instance: str, output: str, lineage: str) -> list[Any]:
-    """The windows that earlier lives of an output have closed."""
-    return ask(connection, "relive", "final_windows", instance=instance, output=output, lineage=lineage)
+def final_windows(connection: Connection, instance: str, output: str, lineage: str, after: int | None) -> list[Any]:
+    """The windows that other lives of an output have closed, and that end after a time (None: all)."""
+    return ask(
+        connection, "relive", "final_windows",
+        instance=instance, output=output, lineage=lineage, after=to_time(after),
+    )  # fmt: skip
 
 
 def last_arrival(connection: Connection, instance: str) -> datetime | None:

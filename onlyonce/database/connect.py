@@ -22,14 +22,12 @@ from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, 
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
+from onlyonce import settings
 from onlyonce.database.statements import queries
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-PATIENCE_SECONDS = float(os.environ.get("ONLYONCE_DATABASE_PATIENCE", "60"))
-"""How long a driver waits for a database that is away before it gives up with one clear error."""
 
 ROWS_AT_ONCE = 10_000
 """How many rows one statement of `do_rows` takes: some megabytes."""
@@ -140,7 +138,7 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
     """
     attempts = Retrying(
         retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),
-        stop=stop_after_delay(PATIENCE_SECONDS),
+        stop=stop_after_delay(settings.database_patience()),
         wait=wait_exponential_jitter(multiplier=0.2, max=5),
         before_sleep=_say_again,
         reraise=True,

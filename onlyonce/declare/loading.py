@@ -102,7 +102,7 @@ def _import(path: Path) -> ModuleType:
     except OnlyonceError as error:
         raise Refused(f"{path}: {error.what}", data=error.data, hint=error.hint) from error
     except Exception as error:
-        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint=_mend(error)) from error
+        raise Refused(f"{path} can't be loaded: {type(error).__name__}: {error}", hint=_mend(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module
@@ -113,8 +113,10 @@ def _above_package(path: Path) -> Path:
     return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 
 
-def _mend(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("jobs."):
+def _mend(error: Exception, path: Path) -> str:
+    # Where there is no folder `jobs` it is `jobs` itself that is not found.
+    old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
+    if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     return "correct the file"
 

@@ -15,12 +15,11 @@ Not promised: that two object stores with a bucket of the same name are told apa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from posixpath import normpath
 from urllib.parse import urlsplit
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import TABLES, Place
@@ -49,7 +48,7 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
 
 def by_address(variable: str | None) -> str:
     """A database by its address, without asking it; by its variable where that is not set."""
-    url = os.environ.get(variable) if variable else os.environ.get("ONLYONCE_DATABASE_URL")
+    url = environment.variable(variable) if variable else settings.given_database_url()
     if not url:
         return variable or "platform"
     parts = urlsplit(url)

@@ -13,12 +13,10 @@ Not promised: that only the demo's own runs are seen. The schedule's runs do the
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from onlyonce import settings, tables
+from onlyonce import environment, settings, tables
 from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
@@ -66,11 +64,8 @@ class Watched:
         )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demo; the exit code. Ctrl-C and SIGTERM stop the platform, also in the middle of a run."""
-    parser = argparse.ArgumentParser(prog="onlyonce demo", description=__doc__)
-    parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
-    leave = parser.parse_args(argv).exit
+def main(*, leave: bool) -> int:
+    """Run the demo, and with `leave` stop the platform at its end; the exit code. Ctrl-C and SIGTERM stop the platform, also in the middle of a run."""
     out = tables.console()
     done = False
     with processes.sigterm_like_ctrl_c():
@@ -97,7 +92,7 @@ def dag_of(pipeline: str) -> str:
 def _show_all(out: Console) -> None:
     begun = time.monotonic()
     # A run of the schedule would go first and the demo's own would wait for it; `onlyonce up` has the schedule.
-    os.environ.setdefault("ONLYONCE_SCHEDULE", "none")
+    environment.set_missing("ONLYONCE_SCHEDULE", "none")
     lines = _feed(out)
     platform.up(out)
     with AirflowApi() as api:

@@ -3,27 +3,26 @@
     python -m onlyonce.local.setup      the service `setup` of docker-compose.yml, at each start
 
 What is there is left as it is, so it may be killed and run again; a new version's migrations are applied here. The URLs
-in the environment name the roles and hold their passwords. Errors: KeyError for a variable that is not set, DatabaseAway, and
-Refused when a newer version has run on this database.
+in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
+not set, and when a newer version has run on this database.
 Not promised: that a password which was changed in `.env` is changed in the server: that takes an ALTER ROLE.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.database.migrate import migrate
 from onlyonce.local import secret_files
 from onlyonce.local.database import cluster
 from onlyonce.local.standalone import airflow_environment
-from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.errors import OnlyonceError, Refused
 
 
 def main() -> int:
@@ -36,15 +35,21 @@ def main() -> int:
         return error.exit_code
     print(f"the platform's tables are up to date ({', '.join(applied) or 'nothing was missing'})")
     write_ui_password(
-        Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), settings.airflow_password()
+        Path(_of_airflow("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE")), settings.airflow_password()
     )
     return subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=False).returncode
 
 
 def passwords() -> dict[str, str]:
     """The password of each role, by the URLs of the environment."""
-    urls = [settings.database_url(), settings.reader_url(), os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]]
+    urls = [settings.database_url(), settings.reader_url(), _of_airflow("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")]
     return {str(url.username): str(url.password) for url in map(make_url, urls)}
+
+
+def _of_airflow(name: str) -> str:
+    if (value := environment.variable(name)) is None:
+        raise Refused(f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does")
+    return value
 
 
 def write_ui_password(path: Path, password: str) -> None:

@@ -9,7 +9,6 @@ Not promised: that nobody is told twice. A kill after the hook and before its no
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +17,7 @@ import httpx
 import structlog
 
 from onlyonce import settings
+from onlyonce.asked import parse
 from onlyonce.catalog import collector
 from onlyonce.commitlog import alerting, views
 from onlyonce.database.connect import Database, run, transaction
@@ -37,11 +37,12 @@ PATIENCE_SECONDS = 10.0
 
 def main(argv: list[str]) -> Report:
     """Look, keep, tell; the report has what is raised. Raises Refused, and Retryable when the hook failed."""
-    asked = arguments(argv)
+    asked = parse("alerts", argv)
+    minutes = settings.alert_lag_minutes() if asked.lag_minutes is None else asked.lag_minutes
     tell = hook(settings.alert_hook())
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
-    seen = run(database, lambda conn: _look(conn, asked.lag_minutes * 60))
+    seen = run(database, lambda conn: _look(conn, minutes * 60))
     cleared = run(database, lambda conn: alerting.keep(conn, seen))
     told, failed = _tell_all(database, tell) if tell else (0, [])
     raised = run(database, alerting.raised)
@@ -55,13 +56,6 @@ def main(argv: list[str]) -> Report:
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"
     shown = {"alerts": raised, "cleared": [vars(cause) for cause in cleared]}
     return Report(title, f"alerts__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What is looked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.alerts", description=__doc__)
-    parser.add_argument("--lag-minutes", type=float, default=settings.alert_lag_minutes())
-    return parser.parse_args(argv)
 
 
 def hook(asked: str | None) -> Hook | None:

@@ -14,7 +14,6 @@ these begin in the middle of `events`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from typing import Any
 import structlog
 
 from onlyonce import job_main, logs, settings, tables
+from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
 from onlyonce.catalog import collector
 from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run, snapshot
@@ -34,7 +34,6 @@ from onlyonce.model.report import Report
 log = structlog.get_logger()
 Row = Mapping[str, Any]
 
-GRACE_MINUTES = 15
 FILES_WAIT_SECONDS = 3600
 """The DAG `finalize` runs twice an hour."""
 
@@ -52,7 +51,7 @@ class Evidence:
 
 def main(argv: list[str]) -> Report:
     """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
-    asked = arguments(argv)
+    asked = parse("audit", argv)
     report = examine(asked.grace, data=asked.data)
     # Logs are not configured here: in Airflow's process that would take away Airflow's own.
     for finding in report.warnings:
@@ -62,16 +61,7 @@ def main(argv: list[str]) -> Report:
     return report
 
 
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What an audit is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.audit", description=__doc__)
-    parser.add_argument("--grace", type=int, default=GRACE_MINUTES, help="minutes without a sign of life")
-    parser.add_argument("--data", action="store_true", help="count the rows of the tables themselves too")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
-
-
-def examine(grace: int = GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
+def examine(grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
     """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`; `watch` is told how far it is."""
     database = Database(settings.database_url())
     seen, summary, near = run(

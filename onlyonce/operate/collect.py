@@ -11,7 +11,6 @@ every bucket goes now. While somebody reads the catalog for long they stay, with
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.catalog import collector, merging
 from onlyonce.commitlog import retention
 from onlyonce.database.connect import Database, run, transaction
@@ -39,7 +39,7 @@ PAUSE_SECONDS = 1.0
 
 def main(argv: list[str]) -> Report:
     """Collect once, everything or one pipeline; the report says what went."""
-    only = arguments(argv).pipeline
+    only = parse("collect", argv).pipeline
     database = Database(settings.database_url(), "onlyonce/collect")
     declared = declarations.load()
     if only is not None and only not in declared:
@@ -62,14 +62,6 @@ def main(argv: list[str]) -> Report:
         "data files of killed drivers removed": left
     }
     return _report(rows, warnings, kept | archived | temporaries, swept.tables["orphans"])
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a collection is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.collect", description=__doc__)
-    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, with its bounded runs; by default all")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
 
 
 def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:

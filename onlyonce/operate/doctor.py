@@ -10,17 +10,16 @@ questions.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
+from onlyonce.asked import parse
 from onlyonce.catalog import collector
 from onlyonce.commitlog import declared, dropping, health, lineages
 from onlyonce.database.connect import Database, snapshot, transaction
@@ -33,7 +32,6 @@ from onlyonce.model.operate.finding import Finding, half_dropped, not_migrated
 from onlyonce.model.report import Report
 from onlyonce.operate import disk_state, repairs
 
-GRACE_MINUTES = 2.0
 SECOND_LOOK_SECONDS = 1.0
 
 
@@ -54,7 +52,7 @@ def main(argv: list[str]) -> Report:
 
 def visit(argv: list[str]) -> Report:
     """The same where logs are configured already, as in Airflow. What is left is in the view `findings` too."""
-    asked = arguments(argv)
+    asked = parse("doctor", argv)
     pipelines = declarations.load(asked.pipelines)
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
@@ -74,19 +72,6 @@ def visit(argv: list[str]) -> Report:
     shown = {"findings": rows, "repairs": done}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
     return Report(title, f"doctor__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown, warnings)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What the doctor is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.doctor", description=__doc__)
-    parser.add_argument("--fix", action="store_true", help="carry out the repairs that give nothing up")
-    parser.add_argument("--yes", action="store_true", help="those too that can't be taken back")
-    parser.add_argument(
-        "--grace", type=float, default=GRACE_MINUTES, help="minutes without a sign of life after which a driver is dead"
-    )
-    parser.add_argument("--master", help="Spark's master, for repairs that need it")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    return parser.parse_args(argv)
 
 
 def examine(platform: Platform) -> list[Finding]:

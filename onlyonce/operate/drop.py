@@ -11,9 +11,8 @@ it can commit nothing.
 
 from __future__ import annotations
 
-import argparse
-import os
 import shutil
+from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import Any
 
 import structlog
 
-from onlyonce import logs, settings
+from onlyonce import environment, logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog import authorities, dropping
 from onlyonce.commitlog.dropping import Dropped, Left
 from onlyonce.commitlog.sinks import targets as log_of_targets
@@ -45,7 +45,7 @@ ROOTS = {"data": lambda: settings.home() / "data", "delta": settings.tables_dir,
 
 def main(argv: list[str]) -> Report:
     """Say what goes and what stays, and with `--yes` do it. The same again does nothing more."""
-    asked = arguments(argv)
+    asked = parse("drop", argv)
     logs.configure(job="drop")
     database = Database(settings.database_url(), "onlyonce-drop")
     migrate(database.url)
@@ -71,18 +71,7 @@ def main(argv: list[str]) -> Report:
     return _report(asked, found, leaves, run(database, dropping.known))
 
 
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What is to be dropped; the same words as `onlyonce drop`."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.drop", description=__doc__)
-    parser.add_argument("name", help="a pipeline with its bounded runs, or one of these")
-    parser.add_argument("--output", help="only this output, with those made from it")
-    parser.add_argument("--tables", action="store_true", help="the tables of its sinks too")
-    parser.add_argument("--yes", action="store_true", help="do it")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    return parser.parse_args(argv)
-
-
-def _refuse_declared(declared: dict[str, Pipeline], asked: argparse.Namespace) -> None:
+def _refuse_declared(declared: dict[str, Pipeline], asked: Namespace) -> None:
     pipeline = declared.get(asked.name)
     if pipeline is None or (asked.output and asked.output not in [output.name for output in pipeline.outputs]):
         return
@@ -94,7 +83,7 @@ def _refuse_declared(declared: dict[str, Pipeline], asked: argparse.Namespace) -
     )
 
 
-def _refuse(found: Dropped, asked: argparse.Namespace) -> None:
+def _refuse(found: Dropped, asked: Namespace) -> None:
     if asked.output == "receive":
         raise Refused("receive is no output; it goes with its pipeline", hint=f"onlyonce drop {asked.name}")
     if found.at_work:
@@ -125,7 +114,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
         yield Left(left.place, left.instance, left.query, left.lineages, "going" if going else "left")
 
 
-def _forget(connection: Any, asked: argparse.Namespace, leaves: list[Left]) -> None:
+def _forget(connection: Any, asked: Namespace, leaves: list[Left]) -> None:
     # Looked at again: a driver may have come between.
     found = dropping.look(connection, asked.name, asked.output)
     if found.at_work:
@@ -177,16 +166,17 @@ def _remove(folder: Path) -> None:
 def _url(place: Place) -> str:
     if place.variable is None:
         return settings.database_url()
-    if not os.environ.get(place.variable):
+    url = environment.variable(place.variable)
+    if url is None:
         raise Refused(
             f"the environment variable {place.variable} of a Postgres sink is not set",
             data="nothing was removed",
             hint=f"set {place.variable} to the URL of the database that {place.text} is in",
         )
-    return os.environ[place.variable]
+    return url
 
 
-def _report(asked: argparse.Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
+def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
     name = f"{asked.name}/{asked.output}" if asked.output else asked.name
     goes = [{"what": "rows of the log", "where": ", ".join(found.lineages)}] if found.lineages else []
     goes += [_told(left) for left in leaves if left.state == "going"]

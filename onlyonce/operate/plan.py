@@ -7,14 +7,12 @@ a plan made afterwards says what is left.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from onlyonce import logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog import declared
 from onlyonce.commitlog.declared import Ran
 from onlyonce.database.connect import Database, run
@@ -43,7 +41,7 @@ class Plan:
 
 def main(argv: list[str]) -> Report:
     """Plan one pipeline or all; with --apply --yes do what one needs. Raises the platform's errors."""
-    asked = arguments(argv)
+    asked = parse("plan", argv)
     known = declarations.load(asked.pipelines)
     chosen = [declarations.one(asked.pipeline, asked.pipelines)] if asked.pipeline else list(known.values())
     database = Database(settings.database_url())
@@ -56,18 +54,6 @@ def main(argv: list[str]) -> Report:
     if not asked.yes:
         return report(plans, ["nothing was done yet: add --yes"] if plans[0].todo else [])
     return apply(database, chosen[0], plans[0], asked)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a plan is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.operate.plan", description=__doc__)
-    parser.add_argument("pipeline", nargs="?", help="a declared pipeline; by default all")
-    parser.add_argument("--apply", action="store_true", help="do what the changes need")
-    parser.add_argument("--yes", action="store_true", help="really")
-    parser.add_argument("--master", help="Spark's master")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    return parser.parse_args(argv)
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
@@ -85,7 +71,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown)
 
 
-def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: argparse.Namespace) -> Report:
+def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
     """Do the steps of a plan; what a later run must do is a warning. Raises Refused for what needs another name."""
     if names := [change for change in plan.found if change.need is Need.NAME]:
         raise Refused(

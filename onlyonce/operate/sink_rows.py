@@ -5,7 +5,6 @@ Who calls it: `onlyonce.operate.audit_data`. Errors: Refused where the table can
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from deltalake import DeltaTable
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -50,7 +49,7 @@ def in_delta(path: Path, windowed: bool) -> Windows:
 
 def in_postgres(place: Place, windowed: bool) -> Windows:
     """Those of a PostgreSQL table; none of one that is not there."""
-    url = settings.database_url() if place.variable is None else os.environ.get(place.variable)
+    url = settings.database_url() if place.variable is None else environment.variable(place.variable)
     if not url:
         raise Refused(f"the environment variable {place.variable} is not set")
     return run(Database(url, "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))

@@ -6,16 +6,15 @@ functions as in the stream, and takes the place of what is there as a new genera
 
 from __future__ import annotations
 
-import argparse
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
-from uuid import uuid4
 
 import structlog
 
 from onlyonce import logs, settings
+from onlyonce.asked import moment as moment
+from onlyonce.asked import parse
 from onlyonce.commitlog import views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
@@ -32,7 +31,7 @@ log = structlog.get_logger()
 
 def main(argv: list[str]) -> Report:
     """Backfill one pipeline once; gives the report of what is committed. Raises the platform's errors."""
-    asked = arguments(argv)
+    asked = parse("backfill", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     span = Span.of(asked.start, asked.stop)
@@ -47,31 +46,6 @@ def main(argv: list[str]) -> Report:
         check(database, pipeline, root, span)
     _recompute(database, pipeline, roots, span, asked)
     return report(database, pipeline, span, asked.run_id)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a backfill is asked for; the same words as `onlyonce backfill` and the DAG's Params."""
-    parser = argparse.ArgumentParser(prog="onlyonce.outputs.backfill", description=__doc__)
-    parser.add_argument("pipeline")
-    parser.add_argument(
-        "--from", dest="start", type=moment, required=True, help="windows that start here or later (UTC)"
-    )
-    parser.add_argument("--to", dest="stop", type=moment, required=True, help="and before this (UTC)")
-    parser.add_argument("--output", help="only this output, with those made from it")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be recomputed; write nothing")
-    parser.add_argument("--master", help="Spark's master")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    return parser.parse_args(argv)
-
-
-def moment(text: str) -> datetime:
-    """A time as people and Airflow write it; without a zone it is UTC. Raises Refused."""
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise Refused(f"{text!r} is no time", hint="write it as 2013-01-31 or 2013-01-31T05:00Z") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
@@ -148,7 +122,7 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> R
 
 
 def _recompute(
-    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: argparse.Namespace
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
 ) -> None:
     from onlyonce.context.run_context import RunContext
     from onlyonce.outputs import recompute as backfill

@@ -92,16 +92,17 @@ def _stream(context: RunContext, query: Query, root: Output, start: int) -> Data
     """An output's rows, made of what `events` has from a version on."""
     rows = windowing.in_stream(restart.read_from(context, start), root)
     if query.start_from:
-        rows = restart.without_final(context, query, root, rows)
+        rows = restart.without_final(context, query, root, rows, start - 1)
     return restart.not_written(context, query, root, results.applied(context, root, rows))
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
     """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
     anew = bool(query.start_from) and batch_id == 0
-    rows = raw_windows.closed_by(context, root, None if anew else versions.after, versions.upto)
+    after = None if anew else versions.after
+    rows = raw_windows.closed_by(context, root, after, versions.upto)
     if query.start_from:
-        rows = restart.without_final(context, query, root, rows)
+        rows = restart.without_final(context, query, root, rows, after)
     return results.applied(context, root, rows)
 
 

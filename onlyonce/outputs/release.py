@@ -7,8 +7,8 @@ invalid becomes invalid again, in its new batch, and may be released again from 
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import structlog
 from deltalake import DeltaTable
 
 from onlyonce import logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
 from onlyonce.database.connect import Database, run
@@ -77,21 +78,13 @@ def main(argv: list[str]) -> Report:
     return _report(pipeline, asked.kind, "put in again", sets, finished, facts, warnings)
 
 
-def arguments(argv: list[str]) -> argparse.Namespace:
+def arguments(argv: list[str]) -> Namespace:
     """What a release is asked for; the same words as `onlyonce release`."""
-    parser = argparse.ArgumentParser(prog="onlyonce.outputs.release", description=__doc__)
-    parser.add_argument("pipeline")
-    kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--invalid", dest="kind", action="store_const", const="invalid")
-    kind.add_argument("--remnant", dest="kind", action="store_const", const="remnant")
-    parser.add_argument("--batch", type=int, help="only of this receive batch")
-    parser.add_argument("--reason", help="only with this text in their reason")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be released; write nothing")
-    parser.add_argument("--yes", action="store_true", help="really")
-    parser.add_argument("--master", help="Spark's master")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    return parser.parse_args(argv)
+    asked = parse("release", argv)
+    if asked.invalid == asked.remnant:
+        raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
+    asked.kind = "invalid" if asked.invalid else "remnant"
+    return asked
 
 
 def waiting(
@@ -125,7 +118,7 @@ def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]
     return [(*(row[key] for key in keys), row["count_all"]) for row in counts]
 
 
-def _put(database: Database, pipeline: Pipeline, release: Release, asked: argparse.Namespace) -> dict[str, Any]:
+def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namespace) -> dict[str, Any]:
     """Put a begun release's file into the inbox, unless an attempt before has; end it."""
     folder = settings.inbox(pipeline.name, pipeline.source.inbox)
     folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +164,7 @@ def _registered(instance: str) -> set[str]:
 
 
 def _lines(
-    pipeline: Pipeline, asked: argparse.Namespace, sets: list[RowSet], version: int, out: Path | None, kind: Kind | None = None
+    pipeline: Pipeline, asked: Namespace, sets: list[RowSet], version: int, out: Path | None, kind: Kind | None = None
 ) -> Any:  # fmt: skip
     from onlyonce.outputs import releasing as spark_side
     from onlyonce.session import session

@@ -31,16 +31,25 @@ def read_from(context: RunContext, start: int) -> DataFrame:
     return stream
 
 
-def without_final(context: RunContext, query: Query, root: Output, rows: DataFrame) -> DataFrame:
-    """A new life reads again what its oldest open window needs; windows that are final by the log stay out."""
-    return without(context, query, root, rows, query.lineage)
+def without_final(
+    context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None
+) -> DataFrame:
+    """A new life reads again what its oldest open window needs; windows that are final by the log stay out.
+
+    `since`: all the rows are of later versions of `events` than this one. They are late for what had closed by then, so only
+    what has closed after it is asked of the log: few windows, however many there are in all.
+    """
+    return without(context, query, root, rows, query.lineage, since)
 
 
-def without(context: RunContext, query: Query, root: Output, rows: DataFrame, but: str) -> DataFrame:
+def without(
+    context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
+) -> DataFrame:
     """The rows of windows that no life but this lineage has closed."""
     if root.window is None or isinstance(root.window, Session):
         return rows
-    final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, but))
+    after = None if since is None else _closed(context, root, since)
+    final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, but, after))
     if query.first_window is not None:
         rows = rows.filter(F.col("oo_window.start") >= F.timestamp_micros(F.lit(query.first_window)))
     schema = "oo_window struct<start: timestamp, end: timestamp>"
@@ -52,9 +61,14 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
     """A new life makes all sessions again, since a record alone has no window; those that were written stay out."""
     if "closed_by" not in query.start_from or not isinstance(root.window, Session):
         return result
-    version = int(query.start_from["closed_by"])
-    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
-    closed = closed_until(known, root.window, micros(root.lateness))
+    closed = _closed(context, root, int(query.start_from["closed_by"]))
     if closed is None:
         return result
     return result.filter(windowing.after_merge(F.col("oo_window.end") > F.timestamp_micros(F.lit(closed))))
+
+
+def _closed(context: RunContext, root: Output, version: int) -> int | None:
+    """Up to where the output's windows were closed at a version of `events`."""
+    assert root.window is not None
+    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    return closed_until(known, root.window, micros(root.lateness))

@@ -20,7 +20,7 @@ from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events
+from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, merge_as_it_grows
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
 from onlyonce.storage import checkpoint, delta, own_tables
@@ -61,8 +61,10 @@ def take_in(context: RunContext) -> None:
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         with context.receiving:
-            _batch(context, query, frame, batch_id)
+            ended = _batch(context, query, frame, batch_id)
             context.receiving.notify_all()
+        if ended is not None:  # the outputs go on meanwhile
+            merge_as_it_grows.merge(query.database, query.driver, context.instance, ended)
 
     drain_query(query, stream, "append", on_batch)
 
@@ -88,7 +90,8 @@ def close(context: RunContext, *, ended: bool) -> None:
         _close(context, query, "ended" if ended else "silent", after)
 
 
-def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> None:
+def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
+    """Gives the plan of a batch that has added to the catalog."""
     listed = context.source().listed(context.spark, registered)
     plan = _plan(context, query, batch_id, listed)
     known = Frontier() if context.bounded else None
@@ -102,10 +105,10 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("receive-after-begin")
     if batch.committed:
-        return
+        return None
     if listed.empty or listed.batch_no <= query.start_from.get("after_batch_no", NO_BATCH):
         _skip(query, batch)
-        return
+        return None
     lines, must = listed.lines(batch.plan.facts)
     commit = delta.Commit(
         f"{query.lineage}/events", batch_id, f"{query.lineage}/{batch_id}/events", query.driver.epoch,
@@ -117,6 +120,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-delta")
     _end(context, query, batch, must, version)
     passing("receive-after-end")
+    return None if batch.without_catalog else batch.plan
 
 
 def _skip(query: Query, batch: Batch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onlyonce import environment
 from onlyonce.receive.exchange import Part
 
 
@@ -21,7 +22,7 @@ class Spill:
 
     def __init__(self) -> None:
         # Where Spark itself spills: the first of its local folders, on an executor as in local mode.
-        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+        folder = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by the context
 
     def __enter__(self) -> Spill:

@@ -5,16 +5,15 @@ The report is read from the log after the fact.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from argparse import Namespace
+from datetime import timedelta
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import structlog
 
 from onlyonce import logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog import lineages, long_runs, views
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from onlyonce.context.run_context import RunContext
 
 log = structlog.get_logger()
-
-EVERY_SECONDS = 5.0
-"""How long a long run waits between two looks for what is new, unless it is told."""
 
 
 def main(argv: list[str]) -> Report:
@@ -56,30 +52,12 @@ def main(argv: list[str]) -> Report:
     return report(database, pipeline, instance, asked.run_id)
 
 
-def arguments(argv: list[str]) -> argparse.Namespace:
+def arguments(argv: list[str]) -> Namespace:
     """What a run is asked for; the same words as `onlyonce run` and the DAG's Params."""
-    parser = argparse.ArgumentParser(prog="onlyonce.run.stream", description=__doc__)
-    parser.add_argument("pipeline")
-    parser.add_argument("--close", action="store_true", help="declare the input ended: all windows with data close")
-    parser.add_argument("--bounded", action="store_true", help="a run of its own over all input; nothing is late")
-    parser.add_argument("--from", dest="start", type=_time, help="with --bounded, of a topic: the first message time")
-    parser.add_argument("--to", dest="end", type=_time, help="with --bounded, of a topic: before this message time")
-    parser.add_argument("--forever", action="store_true", help="take in what comes, until it is asked to stop")
-    parser.add_argument("--every", type=float, default=EVERY_SECONDS, help="seconds between two looks of --forever")
-    parser.add_argument("--max-files", type=int, help="how many files one batch takes")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be read; write nothing")
-    parser.add_argument("--master", help="Spark's master")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    asked = parser.parse_args(argv)
+    asked = parse("run", argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     return asked
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -> Report:
@@ -94,7 +72,7 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str) -
     return run(database, read)
 
 
-def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> None:
     from onlyonce.run import drain
 
     refuse_beside(run(database, lambda conn: long_runs.look(conn, instance)))  # before Spark starts
@@ -106,7 +84,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: argpars
         drain.once(context, ended=asked.close)
 
 
-def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> None:
+def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> None:
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
     every = timedelta(seconds=asked.every)
     with long_run.held(database, instance, asked.run_id, every) as mine:
@@ -118,7 +96,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: argp
             mine.turns(look, every)
 
 
-def _context(pipeline: Pipeline, instance: str, database: Database, asked: argparse.Namespace) -> RunContext:
+def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:
     from onlyonce.context.run_context import RunContext
     from onlyonce.session import session
     from onlyonce.sources.kafka.source_kafka import Bounds
@@ -141,7 +119,7 @@ def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
     return f"{pipeline.name}@{int(name.rsplit('@', 1)[1]) + 1}" if done else name
 
 
-def _dry_run(pipeline: Pipeline, asked: argparse.Namespace) -> Report:
+def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
     from onlyonce.session import session
     from onlyonce.sources.files import source_files
     from onlyonce.sources.kafka import source_kafka

@@ -9,7 +9,6 @@ without it: nothing breaks, Spark only starts as slowly as before. Not promised:
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onlyonce import environment
 from onlyonce.spark_options import CLASSES, USE_CLASSES, options
 
 
@@ -24,8 +24,8 @@ def main() -> None:
     """Make the file anew. Ends with 1 where this JVM makes none: Spark works without."""
     CLASSES.unlink(missing_ok=True)
     # A JVM whose options come from elsewhere would write, or use, another archive.
-    os.environ.pop("JDK_JAVA_OPTIONS", None)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.remove("JDK_JAVA_OPTIONS")
+    environment.set_missing("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         spark = _session(Path(folder))
         _work(spark, Path(folder))

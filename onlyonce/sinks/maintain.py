@@ -15,7 +15,6 @@ timestamps (`onlyonce.storage.table_features`): the report names it, and what to
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from math import ceil
@@ -28,6 +27,7 @@ from deltalake.exceptions import DeltaError
 from sqlalchemy import Connection
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
@@ -48,7 +48,7 @@ FEW = 2
 
 def main(argv: list[str]) -> Report:
     """Maintain all tables once, or those of one pipeline; with --dry-run only say what there is."""
-    asked = arguments(argv)
+    asked = parse("maintain", argv)
     logs.configure(job="maintain")
     database = Database(settings.database_url(), "onlyonce/maintain")
     migrate(database.url)
@@ -81,16 +81,6 @@ def main(argv: list[str]) -> Report:
         {"tables": found},
         warnings,
     )
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What is asked for; the same words as `onlyonce maintain`."""
-    parser = argparse.ArgumentParser(prog="onlyonce.sinks.maintain", description=__doc__)
-    parser.add_argument("pipeline", nargs="?", help="one pipeline; by default all")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Path | None:

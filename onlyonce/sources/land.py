@@ -10,7 +10,6 @@ Errors: Refused (no such subscription, another pipeline's, no credentials), Retr
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from uuid import uuid4
 import structlog
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog import subscriptions
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -55,7 +55,7 @@ class Landed:
 
 def main(argv: list[str]) -> Report:
     """Land until the subscription is drained, or the time is over. Raises the platform's errors."""
-    asked = arguments(argv)
+    asked = parse("land", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     source = pipeline.source
@@ -72,15 +72,6 @@ def main(argv: list[str]) -> Report:
         landed = _Lander(pipeline, source, database, subscription, facts).land()
     waiting = run(database, lambda conn: subscriptions.unacknowledged(conn, source.subscription))
     return _report(pipeline, source, asked.run_id, landed, waiting)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a landing is asked for; the same words as `onlyonce land`."""
-    parser = argparse.ArgumentParser(prog="onlyonce.sources.land", description=__doc__)
-    parser.add_argument("pipeline")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--run-id", default=f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}")
-    return parser.parse_args(argv)
 
 
 class _Lander:

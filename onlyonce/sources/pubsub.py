@@ -11,7 +11,6 @@ and Google's own way to credentials where it runs; PUBSUB_EMULATOR_HOST is heede
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from onlyonce import environment
 from onlyonce.declare.sources import PubSub
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sources.landing import Message
@@ -126,7 +126,7 @@ def _subscriber(max_bytes: int) -> Any:
         client = pubsub_v1.SubscriberClient
         transport = client.get_transport_class("grpc")
         channel: Any = partial(_channel, transport, max_bytes)
-        if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
+        if emulator := environment.variable("PUBSUB_EMULATOR_HOST"):
             channel = grpc.insecure_channel(emulator, options=[("grpc.max_receive_message_length", max_bytes)])
         return client(transport=transport(channel=channel))
 

@@ -5,21 +5,17 @@ All that the source has now is read three times, and nothing is written but a sc
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
+from onlyonce.asked import parse
 from onlyonce.declare import loading as declarations
 from onlyonce.model.report import Report
 
 
 def main(argv: list[str]) -> Report:
     """Check one pipeline's source; the report's warnings are what is wrong. Raises the platform's errors."""
-    parser = argparse.ArgumentParser(prog="onlyonce.testing.conform", description=__doc__)
-    parser.add_argument("pipeline")
-    parser.add_argument("--master", help="Spark's master")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    asked = parser.parse_args(argv)
+    asked = parse("conform", argv)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
 
     from onlyonce.session import session

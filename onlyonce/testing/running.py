@@ -7,13 +7,13 @@ a dedup horizon that passes, the types of a table that is there). One Spark sess
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.environment import set_missing
 from onlyonce.model.errors import Refused
 from onlyonce.session import session
 from onlyonce.session.failures import translate
@@ -63,7 +63,7 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False) -> Result:
 def spark_session() -> SparkSession:
     """The one of this process."""
     if SparkSession.getActiveSession() is None:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK)
+        set_missing("JDK_JAVA_OPTIONS", QUICK)
         _started.append(session.start("onlyonce tests", MASTER))
     return SparkSession.getActiveSession() or session.start("onlyonce tests", MASTER)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
+from onlyonce.configuration import VARIABLES
 from onlyonce.local import health
 from onlyonce.local.database import cluster, postgres
 from onlyonce.local.standalone import airflow, airflow_environment
@@ -130,10 +131,9 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [
-        path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")
-    ]
-    return frozenset(re.findall(r'environ(?:\.get\(|\[)"(\w+)"', "\n".join(texts)))
+    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    of_others = re.findall(r'(?:variable|_of_airflow)\("(\w+)"\)', "\n".join(texts))
+    return frozenset({*VARIABLES.values(), *of_others})
 
 
 @cache

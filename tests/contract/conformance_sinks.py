@@ -103,7 +103,7 @@ class PostgresAppend(OfLog):
             f"CREATE OR REPLACE FUNCTION results.fail() RETURNS trigger LANGUAGE plpgsql AS $${fail}$$; {first}"
         )
         # The product waits a minute for a database without room; here it need not.
-        with mock.patch("onlyonce.database.connect.PATIENCE_SECONDS", 0.0):
+        with mock.patch.dict("os.environ", {"ONLYONCE_DATABASE_PATIENCE": "0"}):
             yield
         self.log.rows(then)
 

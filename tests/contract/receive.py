@@ -18,7 +18,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch
 from onlyonce.model.operate.collecting import edge_buckets
-from onlyonce.receive import receive_unit
+from onlyonce.receive import merge_as_it_grows, receive_unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES, Record, columns
 
@@ -87,6 +87,10 @@ class Receive:
             self.land(batch, self.units(batch, records))
             self.end(batch, len(records))
         return batch
+
+    def merge(self, batch: Batch) -> int:
+        """What the driver does between this batch and the next."""
+        return merge_as_it_grows.merge(self.log.database, self.driver, self.instance, batch.plan)
 
     def rows(self) -> Counter[tuple[str, Record]]:
         """What is in `events`: (fate, record) as a multiset."""

@@ -157,7 +157,7 @@ def unset(patch: pytest.MonkeyPatch, _: Log) -> None:
 
 def away(patch: pytest.MonkeyPatch, _: Log) -> None:
     """Nobody answers there."""
-    patch.setattr(connect, "PATIENCE_SECONDS", 0.0)
+    patch.setenv("ONLYONCE_DATABASE_PATIENCE", "0.0")
     patch.setenv(THERE, NOBODY)
 
 

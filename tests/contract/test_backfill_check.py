@@ -16,7 +16,7 @@ def test_an_open_window_is_told_at_once(log: Log, monkeypatch: pytest.MonkeyPatc
     """It is no fault of the database, so nobody is kept waiting by the patience for one that is away."""
     asked_again: list[object] = []
     monkeypatch.setattr(connect, "_say_again", asked_again.append)
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 2)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "2")
     pipeline = declarations.load()["user_counts"]
     span = Span.of(backfill.moment("2024-01-01"), backfill.moment("2024-01-02"))
     with pytest.raises(Retryable, match="none is closed"):

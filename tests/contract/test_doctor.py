@@ -20,6 +20,7 @@ import structlog
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.asked import parse
 from onlyonce.catalog import merging
 from onlyonce.catalog.merging import Crowd
 from onlyonce.cli import app
@@ -414,7 +415,7 @@ def repaired_only(kind: str) -> list[str]:
     platform = doctor.Platform(Database(settings.database_url()), declarations.load(), 0)
     for finding in doctor.examine(platform):
         if finding.kind == kind:
-            repairs.carry_out(platform.database, finding, doctor.arguments([]))
+            repairs.carry_out(platform.database, finding, parse("doctor", []))
     return [finding.kind for finding in doctor.examine(platform)]
 
 

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database import connect
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import CommitStateUnknown, Retryable
@@ -40,7 +39,7 @@ def driver(log: Log) -> Driver:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short waits between attempts; how long is no part of any property here."""
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "20.0")
 
 
 def add_row(connection: Connection) -> None:

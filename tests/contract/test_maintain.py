@@ -151,7 +151,7 @@ def replace(path: Path, day: date, number: int) -> None:
 
 def test_files_stay_longer_than_whatever_is_under_way(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that began ten days ago and is not at its end may still read what it began with."""
-    monkeypatch.setenv("ONLYONCE_VACUUM_HOURS", "1")
+    monkeypatch.setenv("ONLYONCE_VACUUM_HOURS", "24")
     assert maintain.keep_hours(log.database) == settings.vacuum_hours() == 24
     driver = log.start("shop", "per_shop")
     run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), None))

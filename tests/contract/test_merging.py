@@ -15,9 +15,10 @@ import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup, merging, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.database.connect import run
-from onlyonce.model.errors import InvariantBroken
+from onlyonce.database.connect import ask, run, transaction
+from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
+from onlyonce.receive import merge_as_it_grows
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -44,6 +45,15 @@ def fill(stream: Receive, bucket: int, batches: int, each: int = 20) -> list[Rec
         made.append(uniform(each, stream.next))
         stream.batch(bucket, made[-1])
     return [record for records in made for record in records]
+
+
+def killed_at(point: str, script: str, folder: Path) -> int:
+    """How a process of its own ends that runs this and is killed where it passes a point first."""
+    environment = os.environ | {
+        "ONLYONCE_FAILPOINTS": f"{point}:1:kill-process", "ONLYONCE_FAILPOINT_DIR": str(folder),
+    }  # fmt: skip
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, cwd=ROOT, env=environment, timeout=120, check=False).returncode
 
 
 def stored(stream: Receive) -> Counter[tuple[int, int, bytes]]:
@@ -104,11 +114,11 @@ def test_a_replay_takes_none_of_its_own_ids_for_duplicates(stream: Receive) -> N
 
 def test_a_bucket_that_still_grows_is_merged_when_it_is_crowded(stream: Receive) -> None:
     """A backlog listed at once is one bucket for all of its batches; a few chunks there are left alone."""
-    fill(stream, 100, 7)
+    fill(stream, 100, 7, each=50)
     assert collect.main([]).facts["merged"] == 0
-    fill(stream, 100, 1)
+    fill(stream, 100, 1, each=50)
     assert collect.main([]).facts["merged"] == 16
-    fill(stream, 100, 1)
+    fill(stream, 100, 1, each=50)
     assert collect.main([]).facts["merged"] == 0
 
 
@@ -165,6 +175,102 @@ def test_the_room_of_the_parts_is_given_back(stream: Receive, monkeypatch: pytes
         "FROM onlyonce_private.catalog_chunks WHERE bucket = 100"
     )
     assert held < merging.WASTE * needed
+
+
+# --- as it grows: by receive's driver, between two batches ------------------------------------------------------------
+
+
+def grow(stream: Receive, bucket: int, batches: int, each: int = 20) -> list[Record]:
+    """So many batches of one bucket, with what the driver does after each."""
+    made = []
+    for _ in range(batches):
+        made.append(uniform(each, stream.next))
+        stream.merge(stream.batch(bucket, made[-1]))
+    return [record for records in made for record in records]
+
+
+def test_a_look_up_asks_filters_by_the_logarithm_of_the_batches(stream: Receive) -> None:
+    """65 batches of one bucket, none collected: eight at a time, and eights of these. Each id is found, and no new one."""
+    stream.partitions = 1
+    known = grow(stream, 100, 65)
+
+    assert [(batch, ids) for _, batch, _, ids in stream.chunks()] == [(63, 64 * 20), (64, 20)]
+    catalog_lookup.forget()
+    assert stream.known(stream.begin(100), known + uniform(500, 9999)) == [True] * len(known) + [False] * 500
+
+
+def test_with_the_first_batch_of_a_new_bucket_the_one_before_becomes_one_chunk(stream: Receive) -> None:
+    """For each partition; of the new one nothing is merged yet."""
+    grow(stream, 100, 11)
+    before = stored(stream)
+    grow(stream, 101, 1)
+
+    assert [chunk[:3] for chunk in stream.chunks()] == [(100, 10, 0), (100, 10, 1), (101, 11, 0), (101, 11, 1)]
+    assert not before - stored(stream)
+
+
+def test_between_two_batches_a_bounded_number_of_ids_is_merged(
+    stream: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever waits: the rest is merged after the next batches."""
+    monkeypatch.setattr("onlyonce.model.operate.collecting.BETWEEN_BATCHES", 100)
+    stream.partitions = 1
+    fill(stream, 100, 63)
+    [last] = [stream.batch(100, uniform(20, 4711))]
+    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 200)
+
+    assert [stream.merge(last) for _ in range(8)] == [200, 200, 200, 200, 200, 200, 0, 0]
+    assert sum(count for *_, count in stream.chunks()) == 64 * 20
+
+
+def test_a_driver_waits_for_no_collector_and_merges_the_next_time(stream: Receive) -> None:
+    """The collector's lock is taken: nothing is merged, and nothing waited for."""
+    fill(stream, 100, 7, each=50)
+    last = stream.batch(100, uniform(50, 4711))
+    with transaction(stream.log.database) as collector:
+        ask(collector, "collect", "lock_instance", instance="shop")
+        assert stream.merge(last) == 0
+    assert stream.merge(last) == 400
+
+
+def test_a_driver_that_was_superseded_merges_nothing(stream: Receive) -> None:
+    """It wakes between the end of its batch and the merge."""
+    fill(stream, 100, 7, each=50)
+    last = stream.batch(100, uniform(50, 4711))
+    before, old = stream.chunks(), stream.driver
+    stream.restart()
+    with pytest.raises(Superseded):
+        merge_as_it_grows.merge(stream.log.database, old, "shop", last.plan)
+
+    assert stream.chunks() == before
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("point", ["merge-after-take", "merge-before-commit", "merge-after-commit"])
+def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_on(
+    stream: Receive, point: str, tmp_path: Path
+) -> None:
+    """A process of its own, killed; what it left is found whole, and the next batch's merge ends where no kill would."""
+    known = fill(stream, 100, 8, each=50)
+    before = stored(stream)
+    script = f"""if True:
+        from types import SimpleNamespace
+        from onlyonce.receive import merge_as_it_grows
+        from onlyonce.database.connect import Database
+        from onlyonce.settings import database_url
+        driver = SimpleNamespace(lineage={stream.driver.lineage!r}, epoch={stream.driver.epoch})
+        plan = SimpleNamespace(lineage=driver.lineage, batch_id=7, bucket=100)
+        merge_as_it_grows.merge(Database(database_url()), driver, "shop", plan)"""
+    assert killed_at(point, script, tmp_path) == -9
+
+    assert stored(stream) == before
+    stream.restart()
+    more = uniform(50, 4711)
+    last = stream.batch(100, known + more)
+    stream.merge(last)
+    assert stream.rows() == Counter(("kept", record) for record in known + more)
+    assert len(stream.chunks()) <= 4
+    assert not before - stored(stream)
 
 
 # --- beside others -----------------------------------------------------------------------------------------------------
@@ -254,16 +360,8 @@ def test_a_collector_killed_at_any_point_leaves_every_id_and_the_next_goes_on(
     """A process of its own, killed; what it left is found whole, then the next collection ends where no kill would."""
     known = fill(stream, 100, 5, each=3_000) + fill(stream, 101, 5, each=3_000) + fill(stream, 102, 1)
     before = stored(stream)
-    environment = os.environ | {
-        "ONLYONCE_FAILPOINTS": f"{point}:1:kill-process", "ONLYONCE_FAILPOINT_DIR": str(tmp_path),
-    }  # fmt: skip
-    command = [
-        sys.executable, "-c", "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; collect.main([])",
-    ]  # fmt: skip
-    killed = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert killed.returncode == -9, killed.stderr
+    script = "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; collect.main([])"
+    assert killed_at(point, script, tmp_path) == -9
     begun = stream.begin(103)
     catalog_lookup.forget()
 

@@ -223,7 +223,7 @@ def test_a_server_killed_in_mid_transaction_comes_back_and_the_work_goes_on(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`run` waits within its patience and does the work once; what was committed before is still there."""
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", PATIENCE)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", str(PATIENCE))
     log = Log(own_server, own_server.new_database())
     migrate(log.url)
     driver = log.start("shop", "per_shop")
@@ -276,7 +276,7 @@ def test_a_server_killed_in_the_middle_of_copy_leaves_nothing_and_one_clear_erro
 
     with pytest.raises(Retryable):
         task.consume(killed())
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "0.0")
     for call in (lambda: task.run(LARGE), lambda: run(log.database, lambda conn: None)):
         with pytest.raises(Retryable, match="did not answer") as away:
             call()

@@ -22,6 +22,7 @@ from onlyonce.airflow import backfill_job, backfill_log, open_windows
 from onlyonce.airflow.asked_windows import Asked, asked_of
 from onlyonce.airflow.backfill_job import BackfillOperator
 from onlyonce.airflow.open_windows import OpenWindows
+from onlyonce.asked import parse
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
@@ -167,7 +168,7 @@ def test_windows_are_never_guessed(params: dict[str, Any], interval: Any, messag
 def test_the_driver_takes_every_argument() -> None:
     """The form's words are the driver's."""
     asked = asked_of("flights", {**TWO, "output": "per_hour"}, None)
-    given = backfill.arguments(asked.arguments("-r"))
+    given = parse("backfill", asked.arguments("-r"))
     assert (given.pipeline, given.run_id, given.output) == ("flights", "-r", "per_hour")
     assert (given.start, given.stop) == (DAY[0] + timedelta(hours=5), DAY[0] + timedelta(hours=7))
 

@@ -27,6 +27,7 @@ def test_the_wheel_has_one_package_and_its_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"onlyonce"}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert {"onlyonce/py.typed", "onlyonce/sql/inspect.sql", "onlyonce/airflow/page/templates/base.html"} <= set(names)
     # Links in the checkout, what they lead to in the wheel.
     compose = zipfile.ZipFile(wheel).read("onlyonce/scaffold/templates/docker-compose.yml")
@@ -43,3 +44,18 @@ def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
     )  # fmt: skip
 
     assert int(done.stdout) == len(list((ROOT / "sql" / "migrations" / "platform").glob("*.sql")))
+
+
+def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_only_the_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """There is no folder `jobs` then, so it is another name that Python misses."""
+    (tmp_path / "old.py").write_text("from jobs.model.declare import Pipeline\n")
+    asked = "from onlyonce.declare.loading import load; from pathlib import Path; load([Path('old.py')])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = [{str(wheel)!r}, *(p for p in sys.path if p not in ({str(ROOT)!r}, ''))]; {asked}"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "from onlyonce import Pipeline, Output" in done.stderr

@@ -19,7 +19,6 @@ BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/test_kafka_sink.py::"
 DELTA = "tests/contract/test_delta_once.py::"
 TARGETS = "tests/contract/test_targets.py::"
-MANY = "tests/contract/test_many_at_once.py::"
 LONG = "tests/spark/test_long_run.py::"
 AUTHORITIES = "tests/contract/test_authorities.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
@@ -197,6 +196,22 @@ _ALL = (
         ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
     Mutant(
+        "any-size-with-any", "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
+        "onlyonce/model/operate/collecting.py",
+        (("for some in [list(layout)] if closed else _levels(layout):", "for some in [list(layout)]:"),),
+        ("tests/unit/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
+    ),
+    Mutant(
+        "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
+        (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
+        ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
+        (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
+        ("tests/contract/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+    ),
+    Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
         (("(lineage <> :lineage OR batch_id < :batch_id)", "(lineage <> :lineage OR batch_id <= :batch_id)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
@@ -342,7 +357,7 @@ _ALL = (
     ),
     Mutant(
         "final-at-first-row", "a window whose rows are written as they come is final with the first of them", "sql/batches.sql",
-        (("0, false, :rows", "0, true, :rows"),),
+        (("0, false, rows, lineage", "0, true, rows, lineage"),),
         ("tests/contract/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(
@@ -526,32 +541,9 @@ _ALL = (
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
     Mutant(
-        "hurried-statements", "a bound on time that a server has for other work ends the platform's statements", "onlyonce/database/connect.py",
-        ((" -c statement_timeout=0", ""),),
-        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements", MANY + "test_a_thousand_units_end_their_batch"),
-    ),
-    Mutant(
-        "windows-in-small-pieces", "windows that close together take a statement for each hundred", "onlyonce/database/connect.py",
-        (("ROWS_AT_ONCE = 10_000\n", "ROWS_AT_ONCE = 100\n"),),
-        (MANY + "test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements",),
-    ),
-    Mutant(
-        "sessions-cut-by-their-span", "a filter of whole sessions may go below their merge", "onlyonce/outputs/windowing.py",
-        (("F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "F.coalesce(condition, F.lit(False))"),),
-        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
-        spark=True,
-    ),
-    Mutant(
-        "test-without-lateness", "onlyonce.testing gives a function the late rows as well", "onlyonce/testing/playing.py",
-        (("        in_time = ~windowing.is_late(root.window, root.lateness)\n", "        in_time = F.lit(True)\n"),),
-        ("tests/spark/test_testing.py::test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation",),
-        spark=True,
-    ),
-    Mutant(
-        "holds-in-one-order", "holds() leaves the rows in the order in which they were given", "onlyonce/testing/holding.py",
-        (("            for batch in cut.batches:\n", "            for batch in whole.batches:\n"),),
-        ("tests/spark/test_testing.py::test_a_function_that_does_not_hold_is_found_out",),
-        spark=True,
+        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/configuration.py",
+        (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
+        ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
 )  # fmt: skip
 

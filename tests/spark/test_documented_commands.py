@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -27,3 +28,8 @@ def test_the_marked_commands_run_as_they_stand_there(new_platform: Callable[...,
     for argv in dict.fromkeys(tuple(argv) for block in marked for argv in commands_in(block, "onlyonce")):
         done = CliRunner().invoke(app, argv)
         assert done.exit_code == 0, f"onlyonce {' '.join(argv)}\n{done.output}"
+
+    names: dict[str, Any] = {}
+    for block in (block for block in blocks("python") if block.page.name == "notebook.md"):
+        exec(block.text, names)
+    assert len(names["flights"].output("per_carrier")) > 0

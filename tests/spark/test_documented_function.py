@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
+import jobs.pipelines
 from onlyonce.settings import ROOT
 from tests.docs.pages import blocks
+
+
+@pytest.mark.slow
+def test_the_tests_that_a_page_shows_pass(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of how to test a pipeline, as a reader has them beside a `pipelines.py` of their own."""
+    monkeypatch.setitem(sys.modules, "pipelines", jobs.pipelines)
+    names: dict[str, Any] = {}
+    for block in (block for block in blocks("python") if block.page.name == "test-your-pipeline.md"):
+        exec(block.text, names)
+    shown = [function for name, function in names.items() if name.startswith("test_")]
+    assert len(shown) == 2
+    for function in shown:
+        function()
 
 
 def test_the_function_of_the_readme_counts_by_window_and_carrier(spark: SparkSession) -> None:

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from onlyonce import settings
-from onlyonce.database import connect
 from onlyonce.model.errors import Retryable
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
@@ -65,7 +64,7 @@ def test_a_database_that_goes_away_in_the_middle_is_one_error_and_a_rerun_comple
     """Rows are in `events` and the batch can't end: Retryable, within the patience; with the database back the same
     command gives the result of no outage."""
     put_all(platform, FILES)
-    monkeypatch.setattr(connect, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "2.0")
     with Proxy(platform.environment["ONLYONCE_DATABASE_URL"]) as proxy, monkeypatch.context() as outage:
         outage.setenv("ONLYONCE_DATABASE_URL", proxy.url)
         once_at(outage, "receive", "receive-before-end", proxy.refuse)

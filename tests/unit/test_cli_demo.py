@@ -38,7 +38,7 @@ def happens(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None,
 def test_with_exit_it_stops_by_itself(monkeypatch: pytest.MonkeyPatch, stopped: list[str]) -> None:
     happens(monkeypatch)
 
-    assert demo.main(["--exit"]) == 0
+    assert demo.main(leave=True) == 0
     assert stopped == ["down"]
 
 
@@ -48,14 +48,14 @@ def test_ctrl_c_at_the_end_stops_the_platform_and_is_no_failure(
     happens(monkeypatch)
     happens(monkeypatch, KeyboardInterrupt(), at="_stay")
 
-    assert demo.main([]) == 0
+    assert demo.main(leave=False) == 0
     assert stopped == ["down"]
 
 
 def test_ctrl_c_on_the_way_stops_the_platform_too(monkeypatch: pytest.MonkeyPatch, stopped: list[str]) -> None:
     happens(monkeypatch, KeyboardInterrupt())
 
-    assert demo.main([]) == 130
+    assert demo.main(leave=False) == 130
     assert stopped == ["down"]
 
 
@@ -63,7 +63,7 @@ def test_sigterm_stops_it_also_where_ctrl_c_is_ignored(monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "_show_all", lambda out: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert demo.main([]) == 130
+        assert demo.main(leave=False) == 130
     finally:
         signal.signal(signal.SIGINT, before)
     assert stopped == ["down"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.model.operate.collecting import (
@@ -18,6 +19,7 @@ from onlyonce.model.operate.collecting import (
     edge_buckets,
     floor,
     horizon_buckets,
+    level,
     to_merge,
 )
 
@@ -143,7 +145,7 @@ def test_merging_comes_to_an_end_and_loses_no_ids(some: list[Part], closed: bool
         return sum((Counter({layout(part): part.ids}) for part in of), Counter())
 
     assert ids(left) == ids(some)
-    small = Counter(layout(part) for part in left if part.ids <= FULL // 2)
+    small = Counter((layout(part), None if closed else level(part.ids)) for part in left if part.ids <= FULL // 2)
     assert all(count < (2 if closed else CROWD) for count in small.values())
 
 
@@ -156,6 +158,26 @@ def test_ten_thousand_small_chunks_become_as_few_as_their_ids_need() -> None:
         made.append(sum(part.ids for part in chosen))
 
     assert (left, made) == ([], [500_000, 500_000])
+
+
+@given(st.lists(st.integers(1, 3_000), min_size=1, max_size=50))
+@settings(max_examples=30)
+def test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level(
+    cycle: list[int],
+) -> None:
+    """After each of a thousand batches of any sizes: by the logarithm of the ids, and not by the batches."""
+    left: list[Part] = []
+    ids = written = 0
+    for batch, size in zip(range(1_000), itertools.cycle(cycle), strict=False):
+        left.append(Part("a", 1, 0, batch, size))
+        ids += size
+        while chosen := to_merge(left, closed=False):
+            left = [part for part in left if part not in chosen]
+            left.append(replace(chosen[-1], ids=sum(part.ids for part in chosen)))
+            written += left[-1].ids
+        levels = level(min(ids, FULL // 2)) + 1
+        assert len(left) <= (CROWD - 1) * levels + 2 * ids // FULL
+        assert written <= ids * levels
 
 
 @given(st.integers(1, 1_000))

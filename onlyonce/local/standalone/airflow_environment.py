@@ -14,7 +14,8 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 
-from onlyonce import settings
+from onlyonce import configuration, settings
+from onlyonce.environment import inherited, variable
 from onlyonce.local import secret_files
 
 USER = "admin"
@@ -55,7 +56,7 @@ def environment() -> dict[str, str]:
     airflow_home.mkdir(parents=True, exist_ok=True)
     password()
     return {
-        **os.environ,
+        **inherited(),
         **_airflow(airflow_home, f"http://127.0.0.1:{settings.airflow_port()}"),
         **_secrets(airflow_home),
         **_connections(),
@@ -140,14 +141,15 @@ def _connection_fields(url: URL) -> dict[str, object]:
 
 
 def _surroundings(home: Path) -> dict[str, str]:
-    old_path = os.environ.get("PATH", "")
-    old_modules = os.environ.get("PYTHONPATH")
+    old_path = variable("PATH") or ""
+    old_modules = variable("PYTHONPATH")
     loopback = "127.0.0.1,localhost"
-    no_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), loopback]))
+    no_proxy = ",".join(filter(None, [variable("NO_PROXY") or variable("no_proxy"), loopback]))
     return {
         "ONLYONCE_HOME": str(home),
         # Airflow's processes don't work in the folder of the project.
         "ONLYONCE_PIPELINES": os.pathsep.join(map(str, settings.pipeline_files())),
+        **({"ONLYONCE_CONFIG": str(config)} if (config := configuration.file()) else {}),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), old_path]),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), old_modules])),
         "PYSPARK_PYTHON": sys.executable,

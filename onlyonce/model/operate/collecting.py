@@ -7,9 +7,10 @@ the step of a clock between them was. After an outage of horizon + 1 hour the id
 there, also for the tenth batch of the backlog; and an hour's worth of ids is what a clock that leaps by a
 year can cost.
 
-What stays is merged (`to_merge`): a look-up costs a probe for each chunk, so many small ones become few large ones.
+What stays is merged (`to_merge`): a look-up costs a probe for each chunk, so many small ones become few large ones, by
+levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and Cassandra).
 
-Who calls it: `onlyonce.operate.collect`. Errors: none. Not promised: that ids go as soon as they may. A source that sends
+Who calls it: `onlyonce.operate.collect`, and receive's driver between two batches. Errors: none. Not promised: that ids go as soon as they may. A source that sends
 once a day keeps (horizon / PAUSE) deliveries.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 BUCKET = timedelta(minutes=10)
 """System time is cut into buckets of this length."""
@@ -28,7 +29,9 @@ PAUSE = 6
 FULL = 1_000_000
 """The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
 CROWD = 8
-"""So many small chunks are merged in a bucket that still grows; in a closed one, two."""
+"""So many chunks of like size are merged in a bucket that still grows; in a closed one, two of any size."""
+BETWEEN_BATCHES = FULL // 2
+"""After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +94,36 @@ class Part:
     ids: int
 
 
+def level(ids: int) -> int:
+    """The level of a chunk by its size: from CROWD to the power of it up to that of the next one."""
+    return (max(ids, 1).bit_length() - 1) // (CROWD.bit_length() - 1)
+
+
 def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
     """The parts of one bucket that become one chunk next, in the order of their batches; none when all is well.
 
     The chunk takes the number of the last of them, and all are of committed batches. So each batch that can
     still look up comes after all of them, and sees either the parts or the chunk; and no chunk ever holds the
     ids of a batch that can still be replayed, which would take its own records for duplicates.
+
+    In a bucket that grows, CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
+    small chunks of each level, however many batches there were, and an id is written once for each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
     for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
-        some: list[Part] = []
-        for part in layout:
-            if sum(p.ids for p in some) + part.ids > FULL:
-                return some
-            some.append(part)
-        if len(some) >= (2 if closed else CROWD):
-            return some
+        for some in [list(layout)] if closed else _levels(layout):
+            fitting = _fitting(some)
+            if len(fitting) >= (2 if closed else CROWD) or len(fitting) < len(some):
+                return fitting
     return []
+
+
+def _levels(parts: Iterable[Part]) -> list[list[Part]]:
+    by_level = sorted(parts, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
+    return [list(some) for _, some in groupby(by_level, lambda part: level(part.ids))]
+
+
+def _fitting(parts: list[Part]) -> list[Part]:
+    """The first parts that fit into one chunk: all, or at least two, since each is half full at most."""
+    sizes = accumulate(part.ids for part in parts)
+    return [part for part, size in zip(parts, sizes, strict=True) if size <= FULL]

@@ -11,7 +11,6 @@ Retryable while the database or a store is away. Refused for a pipeline that is 
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import structlog
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.catalog import collector
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
@@ -41,7 +41,7 @@ AT_ONCE = 100
 
 def main(argv: list[str]) -> Report:
     """Finalize once, everything or one pipeline with its bounded runs; gives what got its final names."""
-    asked = arguments(argv)
+    asked = parse("finalize", argv)
     database = Database(settings.database_url(), "onlyonce/finalize")
     migrate(database.url)
     instances = None if asked.pipeline is None else _instances(database, asked.pipeline, asked.pipelines)
@@ -57,15 +57,6 @@ def main(argv: list[str]) -> Report:
         more = f" (and {len(broken) - 1} more panes that can't be finalized)" if len(broken) > 1 else ""
         raise InvariantBroken(first.what + more, data=first.data, hint=first.hint)
     return _report(list(done.values()))
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a finalize is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.sinks.files.finalize", description=__doc__)
-    parser.add_argument("pipeline", nargs="?", help="a declared pipeline, with its bounded runs; by default all")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
 
 
 def _instances(database: Database, name: str, pipelines: list[Path] | None) -> list[str]:

@@ -10,13 +10,12 @@ are neither declared nor in the log are not known.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.catalog import collector
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
@@ -31,20 +30,10 @@ AT_ONCE = 10_000
 
 def main(argv: list[str]) -> Report:
     """Sweep once; with --dry-run only say what there is."""
-    asked = arguments(argv)
+    asked = parse("sweep", argv)
     database = Database(settings.database_url(), "onlyonce/sweep")
     hours = settings.keep_temporaries_hours() if asked.older_than is None else asked.older_than
     return sweep(database, declarations.load(asked.pipelines), hours, dry_run=asked.dry_run)
-
-
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a sweep is asked for; the same words as `onlyonce sweep`."""
-    parser = argparse.ArgumentParser(prog="onlyonce.sinks.files.sweep", description=__doc__)
-    parser.add_argument("--dry-run", action="store_true", help="list them; remove nothing")
-    parser.add_argument("--older-than", type=float, help="hours; by default ONLYONCE_KEEP_TEMPORARIES_HOURS")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
 
 
 def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *, dry_run: bool = False) -> Report:

@@ -7,7 +7,6 @@ off: each attempt is in the log before it is made, and an answer that was lost i
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 import requests
 from urllib3.exceptions import NewConnectionError
 
+from onlyonce import environment
 from onlyonce.declare.pipeline import BigQuery
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Answer, Row, Unsent, asked_pause, told
@@ -96,7 +96,7 @@ def opened(sink: BigQuery) -> Iterator[BigQuerySender]:
             hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
         ) from error
     # The emulator's variable is Google's own; anonymous credentials are for nobody else.
-    credentials = AnonymousCredentials() if os.environ.get("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
+    credentials = AnonymousCredentials() if environment.variable("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
     try:
         client = bigquery.Client(project=sink.table.rsplit(".", 2)[0], credentials=credentials)
     except DefaultCredentialsError as error:

@@ -12,16 +12,16 @@ an answer was lost.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import structlog
 
 from onlyonce import job_main, logs, settings
+from onlyonce.asked import parse
 from onlyonce.commitlog.sinks import outbox, outbox_units
 from onlyonce.commitlog.sinks.outbox import Deliverer, Policy
 from onlyonce.database.connect import Database, run
@@ -42,7 +42,7 @@ GIVEN_UP_SHOWN = 20
 
 def main(argv: list[str]) -> Report:
     """Deliver once, everything or one pipeline; the report says what is left."""
-    asked = arguments(argv)
+    asked = parse("deliver", argv)
     logs.configure(job="deliver")
     database = Database(settings.database_url(), "onlyonce/deliver")
     migrate(database.url)
@@ -68,20 +68,7 @@ def main(argv: list[str]) -> Report:
     return told
 
 
-def arguments(argv: list[str]) -> argparse.Namespace:
-    """What a delivery is asked for."""
-    parser = argparse.ArgumentParser(prog="onlyonce.sinks.outbox.deliver", description=__doc__)
-    parser.add_argument(
-        "pipeline", nargs="?", help="a declared pipeline, or a bounded run of it; by default all pipelines"
-    )
-    parser.add_argument("--output", help="only this output")
-    parser.add_argument("--retry-dead", action="store_true", help="send dead letters and rejected rows again too")
-    parser.add_argument("--pipelines", type=Path, action="append", help="a file with declarations")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser.parse_args(argv)
-
-
-def _chosen(asked: argparse.Namespace) -> list[tuple[str, Pipeline]]:
+def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
     """(instance, its pipeline). Rows of a bounded run are sent only when it is named: the stream has sent the same."""
     declared = declarations.load(asked.pipelines)
     if asked.pipeline is None:

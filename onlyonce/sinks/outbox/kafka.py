@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
+from onlyonce import environment
 from onlyonce.declare.pipeline import KafkaSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent, told
@@ -176,13 +176,14 @@ def opened(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
             data="nothing was sent; its rows wait in the outbox",
             hint="install onlyonce-pipelines[kafka] where `onlyonce deliver` runs",
         ) from error
-    if not os.environ.get(sink.connection):
+    connection = environment.variable(sink.connection)
+    if connection is None:
         raise Refused(
             f"the environment variable {sink.connection} of a Kafka sink is not set",
             data="nothing was sent; its rows wait in the outbox",
             hint=f"set {sink.connection} to the brokers, host:port,…, where `onlyonce deliver` runs",
         )
-    settings, patience = settings_of(os.environ[sink.connection]), sink.timeout.total_seconds()
+    settings, patience = settings_of(connection), sink.timeout.total_seconds()
     allowed = {TRANSACTION: int(max(patience, LEAST_TRANSACTION_SECONDS) * 1000)}
     own = {"transactional.id": f"{sink.prefix}/{deliverer}", "partitioner": "murmur2_random"}
     own["message.timeout.ms"] = str(int(patience * 1000))

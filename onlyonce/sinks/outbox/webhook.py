@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import httpx
 
+from onlyonce import environment
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Answer, Row, Unsent, judge, told
@@ -72,10 +72,11 @@ def _is_address(text: str) -> bool:
 
 def variable(name: str) -> str:
     """The value of an environment variable that a declaration names; raises Refused."""
-    if not os.environ.get(name):
+    value = environment.variable(name)
+    if value is None:
         raise Refused(
             f"the environment variable {name} of a Webhook is not set",
             data="nothing was sent; its rows wait in the outbox",
             hint=f"set {name} where `onlyonce deliver` runs",
         )
-    return os.environ[name].strip()
+    return value.strip()

@@ -6,8 +6,7 @@ Errors: Refused for a topic or an option that is not there, Retryable while the 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from onlyonce import environment
 from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
@@ -130,14 +130,15 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
     )
 
 
-def _resolved(name: str, value: str, environment: Mapping[str, str] = os.environ) -> str:
+def _resolved(name: str, value: str) -> str:
     if not value.startswith(FROM_ENVIRONMENT):
         return value
     variable = value.removeprefix(FROM_ENVIRONMENT)
-    if not environment.get(variable):
+    held = environment.variable(variable)
+    if held is None:
         raise Refused(
             f"the environment variable {variable} of Kafka's option {name} is not set",
             data="nothing was read or written",
             hint=f"set {variable} where the driver runs",
         )
-    return environment[variable]
+    return held

@@ -12,7 +12,6 @@ passed; a point that only a backfill or a collection passes is not tried.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -26,6 +25,7 @@ import pyarrow as pa
 from onlyonce import settings
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
+from onlyonce.environment import variable
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.model.report import Report
 from onlyonce.testing import crashing
@@ -194,10 +194,10 @@ class _Test:
             "ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": url, "ONLYONCE_READER_URL": self._server.url("reader", database),
             "ONLYONCE_PIPELINES": str(self._declared), "ONLYONCE_FAILPOINTS": "", "ONLYONCE_SPARK_UI": "false",
             "ONLYONCE_IN_DRIVER_BYTES": "0",  # as a large batch goes: by Spark's tasks
-            "JDK_JAVA_OPTIONS": os.environ.get("JDK_JAVA_OPTIONS", SHORT_JVM),
+            "JDK_JAVA_OPTIONS": variable("JDK_JAVA_OPTIONS") or SHORT_JVM,
         }  # fmt: skip
-        for variable in redirected.connections(self._pipeline):
-            environment[variable] = self._server.url("writer", self._server.new_database())
+        for name in redirected.connections(self._pipeline):
+            environment[name] = self._server.url("writer", self._server.new_database())
         return scratch.ScratchPlatform(home, environment, database)
 
     def _drop(self, platform: scratch.ScratchPlatform) -> None:

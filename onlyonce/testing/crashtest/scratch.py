@@ -6,7 +6,6 @@ Not promised: runs on a cluster; a kill reaches the processes of this machine on
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from uuid import uuid4
 import psutil
 import psycopg2
 
+from onlyonce.environment import inherited
 from onlyonce.local import processes
 from onlyonce.local.database import postgres
 from onlyonce.settings import ROOT, within
@@ -100,7 +100,7 @@ class ScratchPlatform:
     ) -> subprocess.Popen[str]:
         """Start a run (or another job) in a process and session of its own."""
         command = [sys.executable, "-m", MODULES[job], *arguments, "--master", master]
-        ours = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
+        ours = {name: value for name, value in inherited().items() if name not in NOT_OURS}
         return subprocess.Popen(
             command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=ours | self.environment | environment,

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Any
 
 from onlyonce import failpoints
-from onlyonce.database import connect
 from tests.fault.matrix.play import Play, child
 from tests.support.platform import ROOT
 
@@ -127,8 +126,7 @@ def _fork(request: dict[str, Any]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.environ.update(request["environment"])
-    importlib.reload(failpoints)  # it reads the environment when it is imported, and so does:
-    connect.PATIENCE_SECONDS = float(os.environ.get("ONLYONCE_DATABASE_PATIENCE", connect.PATIENCE_SECONDS))
+    importlib.reload(failpoints)  # it reads the environment when it is imported
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

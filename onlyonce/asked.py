@@ -1,0 +1,202 @@
+"""What each job can be asked for: every option is declared here, once. Standard library only.
+
+The command line makes its commands of these options (`onlyonce.cli.shell.asking`), and a job reads its arguments by them (`parse`), whether
+they come from the command line, from Airflow or from spark-submit. Errors: those of argparse, which ends the process with its
+usage; Refused for what `read` refuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from onlyonce.model.errors import Refused
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, or a positional argument where `flag` begins with no dash.
+
+    kind       of the value: str, int, float, Path (of which there may be several) or bool (a switch)
+    least      the least number that is allowed
+    needed     whether it must be given
+    read       how the job reads the text; it may refuse it
+    own        of the job only: the command line has another way to say it
+    """
+
+    flag: str
+    help: str
+    kind: type = str
+    name: str = ""
+    default: Any = None
+    metavar: str | None = None
+    least: float | None = None
+    needed: bool = False
+    read: Callable[[str], Any] | None = None
+    own: bool = False
+
+    @property
+    def dest(self) -> str:
+        """Its name in Python."""
+        return self.name or self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def positional(self) -> bool:
+        """Whether it is given by its place."""
+        return not self.flag.startswith("-")
+
+
+def moment(text: str) -> datetime:
+    """A time as people and Airflow write it; without a zone it is UTC. Raises Refused."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise Refused(f"{text!r} is no time", hint="write it as 2013-01-31 or 2013-01-31T05:00Z") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _pipeline(help: str = "A declared pipeline, like flights.") -> Option:
+    return Option("pipeline", help, metavar="PIPELINE", needed=True)
+
+
+def _any_pipeline(help: str) -> Option:
+    return Option("pipeline", help, metavar="[PIPELINE]")
+
+
+def _switch(flag: str, help: str) -> Option:
+    return Option(flag, help, bool, default=False)
+
+
+FILES = Option("--pipelines", "A file with declarations, instead of ONLYONCE_PIPELINES.", Path, metavar="FILE")
+MASTER = Option("--master", "Spark's master; by default ONLYONCE_MASTER or local[*].")
+RUN_ID = Option("--run-id", "What the log calls the run; by default made up.", own=True)
+YES = _switch("--yes", "Do it. Without this it only says what it would do.")
+EVERY_SECONDS = 5.0
+AUDIT_GRACE_MINUTES = 15
+DRIVER_GRACE_MINUTES = 2.0
+
+JOBS: Mapping[str, tuple[Option, ...]] = {
+    "run": (
+        _pipeline(),
+        _switch("--close", "Declare the input ended: all windows with data close."),
+        _switch("--bounded", "A run of its own over all input, with targets of its own; nothing is late."),
+        Option("--from", "With --bounded, of a topic: from this message time.", name="start", metavar="TIME", read=moment),
+        Option("--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment),
+        _switch("--forever", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
+        Option("--every", "With --forever: between two looks; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
+        Option("--max-files", "How many files one batch takes.", int, least=1),
+        _switch("--dry-run", "Say what would be read; write nothing."),
+        MASTER, FILES, RUN_ID,
+    ),
+    "backfill": (
+        _pipeline(),
+        Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", needed=True, read=moment),
+        Option("--to", "And before this. Without a zone a time is UTC.", name="stop", metavar="TIME", needed=True, read=moment),
+        Option("--output", "Only this output, with those made from it; by default all with windows."),
+        _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),
+        MASTER, FILES, RUN_ID,
+    ),
+    "land": (_pipeline(), FILES, RUN_ID),
+    "deliver": (
+        _any_pipeline("One pipeline, or a bounded run of it; by default all."),
+        Option("--output", "Only this output."),
+        _switch("--retry-dead", "Send dead letters and rejected rows again too."),
+        FILES,
+    ),
+    "finalize": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
+    "collect": (_any_pipeline("One pipeline with its bounded runs; by default all."),),
+    "maintain": (_any_pipeline("One pipeline; by default all."), _switch("--dry-run", "Say what would be done; change nothing."), FILES),
+    "sweep": (
+        _switch("--dry-run", "List them; remove nothing."),
+        Option("--older-than", "By default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.", float, metavar="HOURS", least=0),
+        FILES,
+    ),
+    "audit": (
+        Option("--grace", "Minutes without a sign of life after which unfinished work counts as left behind.", int, default=AUDIT_GRACE_MINUTES),
+        _switch("--data", "Count the rows of the tables too, against the log. Reads every row once."),
+    ),
+    "plan": (
+        _any_pipeline("A declared pipeline; by default all."),
+        _switch("--apply", "Do what the changes need: new lives, a run, backfills."),
+        YES, MASTER, FILES, RUN_ID,
+    ),
+    "release": (
+        _pipeline(),
+        _switch("--invalid", "Lines that were no record."),
+        _switch("--remnant", "Records from before the dedup horizon."),
+        Option("--batch", "Only of this receive batch.", int, least=0),
+        Option("--reason", "Only with this text in their reason."),
+        _switch("--dry-run", "Say what would be released; write nothing."),
+        YES, MASTER, FILES, RUN_ID,
+    ),
+    "doctor": (
+        _switch("--fix", "Carry out the repairs that give nothing up."),
+        _switch("--yes", "With --fix: those too that can't be taken back."),
+        Option("--grace", "Minutes without a sign of life after which a driver counts as dead.", float, default=DRIVER_GRACE_MINUTES, least=0),
+        Option("--master", "Spark's master, for repairs that need a run."),
+        FILES,
+    ),
+    "drop": (
+        Option("pipeline", "A pipeline, or a bounded run of it, like flights@1.", name="name", metavar="PIPELINE", needed=True),
+        Option("--output", "Only this output, with those made from it."),
+        _switch("--tables", "The tables of its sinks too, in Delta and PostgreSQL."),
+        _switch("--yes", "Do it. Without this it only says what goes and what stays."),
+        FILES,
+    ),
+    "alerts": (
+        Option("--lag-minutes", "Input that waits for longer is an alert; ONLYONCE_ALERT_LAG_MINUTES.", float, least=0),
+    ),
+    "conform": (_pipeline(), MASTER, FILES),
+}  # fmt: skip
+
+
+def parse(job: str, argv: list[str]) -> argparse.Namespace:
+    """A job's arguments, by its options. `--json` is taken by each: who prints the report asks for it."""
+    parser = argparse.ArgumentParser(prog=f"onlyonce {job}", allow_abbrev=False)
+    for option in JOBS[job]:
+        _add(parser, option)
+    parser.add_argument("--json", action="store_true", help="Print the report as JSON.")
+    found = parser.parse_args(argv)
+    for option in JOBS[job]:
+        value = getattr(found, option.dest)
+        if option.read and value is not None:
+            setattr(found, option.dest, option.read(value))
+    if RUN_ID in JOBS[job]:
+        found.run_id = found.run_id or f"shell__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{uuid4().hex[:6]}"
+    return found
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    if option.positional:
+        parser.add_argument(option.dest, nargs=None if option.needed else "?", help=option.help)
+    elif option.kind is bool:
+        parser.add_argument(option.flag, dest=option.dest, action="store_true", help=option.help)
+    else:
+        several = {"action": "append"} if option.kind is Path else {}
+        parser.add_argument(
+            option.flag, dest=option.dest, type=option.kind, default=option.default, required=option.needed,
+            metavar=option.metavar, help=option.help, **several,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def words(job: str, given: Mapping[str, Any]) -> list[str]:
+    """The arguments of a job that say what is given, by the options' names in Python; paths as whole ones."""
+    return [word for option in JOBS[job] for word in _words(option, given.get(option.dest))]
+
+
+def _words(option: Option, value: Any) -> list[str]:
+    if value is None or value is False or value == option.default:
+        return []
+    if value is True:
+        return [option.flag]
+    if option.kind is Path:
+        return [word for path in value for word in (option.flag, str(Path(path).resolve()))]
+    if option.positional:
+        return [str(value)]
+    # One word where the value could be taken for an option.
+    return [f"{option.flag}={value}"] if str(value).startswith("-") else [option.flag, str(value)]

@@ -1,0 +1,63 @@
+"""The catalog is merged as it grows: by receive's driver, between two batches, a bounded number of ids each time.
+
+Protocol step 5. The chunks of a bucket are a log-structured merge tree (`model/operate/collecting.to_merge`): a look-up asks a number of
+filters that grows with the logarithm of the ids, and not with the batches. The bucket of the batch is merged by levels; with
+the first batch of a new bucket the one before has closed, and its levels become one.
+
+Who calls it: `receive`, when a batch is committed. What the database refuses or has no time for is left for the next batch, or the
+next collection: both go on from what they find. Raises Superseded, and InvariantBroken for chunks that don't add up. Not
+promised: that all is merged. Where a collector is at work this one leaves it to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import structlog
+from sqlalchemy import Connection
+
+from onlyonce.catalog import merging
+from onlyonce.catalog.collector import SHORT_WAIT
+from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database.connect import Database, ask, transaction
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Plan
+from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.operate import collecting
+
+log = structlog.get_logger()
+
+
+def merge(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
+    """Merge what the committed batch of this plan has made crowded; gives how many ids were written again."""
+    merged = 0
+    try:
+        with transaction(database) as connection:
+            crowds = list(_crowds(connection, plan))
+        while crowds and merged < collecting.BETWEEN_BATCHES:
+            with transaction(database) as connection:
+                parts = _merge_one(connection, driver, instance, crowds[0])
+            if parts:
+                passing("merge-after-commit")
+            else:
+                del crowds[0]
+            merged += sum(part.ids for part in parts)
+    except (Retryable, CommitStateUnknown) as error:
+        log.warning("the catalog is merged later", lineage=plan.lineage, batch=plan.batch_id, problem=error.what)
+    return merged
+
+
+def _crowds(connection: Connection, plan: Plan) -> Iterator[merging.Crowd]:
+    """The bucket of the batch, and the one that closed with it."""
+    yield merging.Crowd(plan.bucket, closed=False)
+    for before in ask(connection, "collect", "bucket_before", lineage=plan.lineage, batch_id=plan.batch_id):
+        if before.bucket < plan.bucket:
+            yield merging.Crowd(before.bucket, closed=True)
+
+
+def _merge_one(connection: Connection, driver: Driver, instance: str, crowd: merging.Crowd) -> list[collecting.Part]:
+    check_epoch(connection, driver.lineage, driver.epoch)
+    ask(connection, "collect", "short_wait", wait=SHORT_WAIT)
+    if not ask(connection, "collect", "lock_instance_if_free", instance=instance)[0].got:
+        return []
+    return merging.merge_locked(connection, instance, crowd)
