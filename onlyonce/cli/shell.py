@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import asked, extras, tables
+from onlyonce import asked, tables
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
@@ -64,12 +64,6 @@ class PlatformGroup(TyperGroup):
             error = ended(raised)
             tables.show_error(error, tables.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
-        except ModuleNotFoundError as error:
-            refused = extras.missing(error)
-            if refused is None:
-                raise
-            tables.show_error(refused, tables.console(stderr=True))
-            raise typer.Exit(refused.exit_code) from error
 
 
 def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:

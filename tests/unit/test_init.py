@@ -36,8 +36,9 @@ TYPED = [row | {"at": datetime.fromisoformat(str(row["at"])).astimezone(UTC)} fo
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     # Where declarations are loaded their folders come before it: those of other tests are nobody's here.
-    others = tmp_path.parents[1]
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place).is_relative_to(others)])
+    others = (tmp_path.parents[1], Path(__file__).parents[1])
+    mine = [place for place in sys.path if not any(Path(place).is_relative_to(other) for other in others)]
+    monkeypatch.setattr(sys, "path", mine)
     for module in ("mine", "shop"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("ONLYONCE_PIPELINES", "MINE_INBOX", "SHOP_INBOX"):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from os import environ
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
 from onlyonce.declare.pipeline import Delta, FileSink, Kafka, Pipeline, Postgres, PubSub, target
 from onlyonce.declare.sources import WithInbox
@@ -63,9 +62,12 @@ def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
 def _table(variable: str, table: str) -> Place:
     """A table of the platform's database, or of the one that a variable names. No secret is of it."""
     try:
-        url = urlsplit(environ[variable] if variable else database_url())
-    except (KeyError, FileNotFoundError):
+        found = environment.variable(variable) if variable else database_url()
+    except FileNotFoundError:
+        found = None
+    if found is None:
         return ("postgres", table)  # known where the driver runs only
+    url = urlsplit(found)
     return (f"postgres://{url.hostname}:{url.port or 5432}", f"{url.path.strip('/')}.{table}")
 
 
