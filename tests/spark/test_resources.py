@@ -110,10 +110,10 @@ def fill(folder: Path) -> None:
 
 # What is full → (its folder, the module and the fail-point from which on)
 FULL = {
-    "events": (lambda: settings.data_dir("shop") / "events", "receive", "receive-after-begin"),
-    "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive", "receive-after-begin"),
-    "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive", "receive-after-delta"),
-    "sink": (lambda: settings.tables_dir() / "shop", "sink_delta", "delta-before-write"),
+    "events": (lambda: settings.data_dir("shop") / "events", "receive.receive", "receive-after-begin"),
+    "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive.receive", "receive-after-begin"),
+    "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive.receive", "receive-after-delta"),
+    "sink": (lambda: settings.tables_dir() / "shop", "sinks.sink_delta", "delta-before-write"),
 }
 
 
