@@ -16,11 +16,12 @@ from onlyonce.declare import target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
-from onlyonce.declare.resolve import named
+from onlyonce.declare.resolve import check_written, named
 from onlyonce.model import origin, record_size
 from onlyonce.model.errors import OnlyonceError, Refused
 
 NOTHING_DONE = "nothing was read or written"
+IT_IS = "it is 'module:function', the module importable from the folder of the declarations or installed"
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
@@ -46,13 +47,24 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
     return pipelines[name]
 
 
+def check() -> None:
+    """Load all declarations of the settings, and see that their functions are written. Imports no Spark: a DAG file calls it.
+
+    Raises Refused as `load`, and for the first function that is not there.
+    """
+    for pipeline in load().values():
+        for output in pipeline.outputs:
+            check_written(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+
+
 def transform(output: Output) -> Callable[..., Any]:
     """The function that an output names. Imports its module, so Spark too. Raises Refused."""
-    found: Callable[..., Any] = named(
-        output.transform, f"{declared_at(output)}output {output.name}: the transform {output.transform!r}",
-        data=NOTHING_DONE, hint="it is 'module:function', the module importable from the folder of the declarations or installed",
-    )  # fmt: skip
+    found: Callable[..., Any] = named(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
     return found
+
+
+def _subject(output: Output) -> str:
+    return f"{declared_at(output)}output {output.name}: the transform {output.transform!r}"
 
 
 def source_file(output: Output) -> str | None:
@@ -90,7 +102,10 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
 def _pipelines_of(named: Path) -> list[Pipeline]:
     path = named if named.is_file() else _file_of(named)
     if path is None:
-        raise Refused(f"no file with declarations at {named}", hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported")
+        raise Refused(
+            f"no file with declarations at {named}",
+            hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported",
+        )
     found = getattr(_import(path), "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
         raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")

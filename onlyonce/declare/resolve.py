@@ -6,9 +6,12 @@ Importing runs the user's module. Not promised: what kind of thing it is; the ca
 
 from __future__ import annotations
 
+import ast
 import difflib
+import importlib.util
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from onlyonce.model import origin
@@ -33,6 +36,45 @@ def named(text: str, subject: str, **words: str) -> Any:
             f"{origin.in_python(error) or subject}: {subject} can't be imported: {type(error).__name__}: {error}",
             **words,
         ) from error
+
+
+def check_written(text: str, subject: str, **words: str) -> None:
+    """Raise Refused for what is not written in its module: by the module's text, so that Spark is not imported. The packages above it are.
+
+    Not promised: that it can be imported, nor anything of a module that has no text.
+    """
+    module, _, name = text.partition(":")
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise Refused(f"{subject} is not there: no module {module!r}", **words)
+    if not found.origin or not found.origin.endswith(".py"):
+        return
+    try:
+        written = _names(Path(found.origin).read_text())
+    except SyntaxError as error:
+        raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
+    if name not in written and "*" not in written:
+        close = difflib.get_close_matches(name, written, n=1)
+        guess = f"did you mean '{module}:{close[0]}'? " if close else ""
+        raise Refused(
+            f"{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": guess + words.get("hint", "")}
+        )
+
+
+def _names(text: str) -> set[str]:
+    """The names that a module's text binds, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
 
 
 def _guess(text: str) -> str:

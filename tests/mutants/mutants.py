@@ -411,6 +411,16 @@ _ALL = (
         ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
     ),
     Mutant(
+        "keys-not-held-against-the-rows", "a key of a sink that the function does not give is found by the run alone", "onlyonce/check/fits.py",
+        (("        if key not in columns:\n", "        if False:\n"),),
+        ("tests/unit/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
+    ),
+    Mutant(
+        "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
+        (("    if name not in written and ", "    if not written and "),),
+        ("tests/unit/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
+    ),
+    Mutant(
         "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
         (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
         ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),

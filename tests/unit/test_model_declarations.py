@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import linecache
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -165,6 +166,34 @@ def test_a_transform_that_is_not_there_is_refused(transform: str) -> None:
         declarations.transform(output)
 
     assert "'module:function'" in refusal.value.hint
+
+
+WRITTEN = "import pyspark_is_not_here\ntry:\n    from x import rew\nexcept ImportError:\n    rew = None\ndef raw(rows):\n    return rows\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("raw", None), ("rew", None), ("rawr", r"did you mean 'shop_\d+:raw'\?"), ("nothing_like_it", "has no 'nothing_like_it'"),
+    ],
+)  # fmt: skip
+def test_whether_a_function_is_written_is_told_without_importing_its_module(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, named: str, told: str | None
+) -> None:
+    """A DAG file asks, where Spark is not installed."""
+    module = f"shop_{next(numbers)}"
+    made = SHOP.format(name="a").strip().replace("shop_rows:raw", f"{module}:{named}")
+    path = write("a", file="own/mine.py", text=HEAD + f"PIPELINES = [{made}]\n")
+    (path.parent / f"{module}.py").write_text(WRITTEN)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(path))
+
+    if told is None:
+        declarations.check()
+    else:
+        with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
+            declarations.check()
+        assert re.search(told, str(refusal.value))
+    assert module not in sys.modules
 
 
 def test_the_shipped_declarations_need_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
