@@ -79,7 +79,8 @@ def _run(mutant: str, arguments: list[str], told: str, environment: dict[str, st
         hook.install(mutant)
     import pytest
 
-    code = int(pytest.main(arguments))
+    # The package brings a plugin, so pytest would load all of it by a finder of its own, which comes before that of the mutant.
+    code = int(pytest.main(["--assert=plain", *arguments]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onlyonce.model.poison import alone, cause_of, is_due, told
 
 
+@example(set(), 1)
 @given(st.sets(st.integers(0, 40)), st.integers(0, 41))
 def test_the_first_record_that_fails_by_itself_is_found_and_else_none(bad: set[int], count: int) -> None:
     """By halves, whatever others fail too."""
