@@ -352,7 +352,7 @@ _ALL = (
     ),
     Mutant(
         "control-row-foretold", "a batch without a catalog tells of event time before its control row", "sql/backfills.sql",
-        (("CASE WHEN b.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),),
+        (("CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),),
         ("tests/contract/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
     ),
     Mutant(
