@@ -562,7 +562,7 @@ COMMENT ON COLUMN onlyonce.findings.repair IS 'the command that repairs it';
 COMMENT ON COLUMN onlyonce.findings.fix IS 'whether `onlyonce doctor --fix` does so: yes; with --yes, since it takes something away; no, a person must';
 
 CREATE VIEW onlyonce.driver_runs AS
-SELECT dag_id, run_id, pipeline, attempt, begun_at, ended_at, exit_code, why FROM onlyonce_private.driver_runs;
+SELECT dag_id, run_id, pipeline, attempt, begun_at, ended_at, exit_code, why AS error FROM onlyonce_private.driver_runs;
 COMMENT ON VIEW onlyonce.driver_runs IS 'Which runs of Airflow''s DAGs have driven which pipeline, and how the last driver of each ended.';
 COMMENT ON COLUMN onlyonce.driver_runs.dag_id IS 'the DAG, whatever it is called';
 COMMENT ON COLUMN onlyonce.driver_runs.run_id IS 'its run; runs of two DAGs may have one id';
@@ -571,7 +571,7 @@ COMMENT ON COLUMN onlyonce.driver_runs.attempt IS 'how many drivers the run has 
 COMMENT ON COLUMN onlyonce.driver_runs.begun_at IS 'when the last of them began';
 COMMENT ON COLUMN onlyonce.driver_runs.ended_at IS 'when it said that it had ended; none: it is at work, or was killed';
 COMMENT ON COLUMN onlyonce.driver_runs.exit_code IS 'with which exit code; 0: all is committed';
-COMMENT ON COLUMN onlyonce.driver_runs.why IS 'by which error';
+COMMENT ON COLUMN onlyonce.driver_runs.error IS 'by which error';
 
 -- Deprecated since 0.2, and gone with 0.3: names of views and columns that are other words now. A view that kept its name
 -- has the old columns as its last ones.

@@ -17,7 +17,7 @@ from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "files", "findings", "invalid", "lag",
+    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "invalid", "lag",
     "late", "lineages", "long_runs", "outbox", "output_files", "record_ids", "releases", "remnant", "subscriptions", "windows",
 }  # fmt: skip
 

@@ -9,3 +9,5 @@ CREATE TABLE onlyonce_private.batch_failures (
     CONSTRAINT batch_failures_of_a_batch FOREIGN KEY (lineage, batch_id)
         REFERENCES onlyonce_private.batches (lineage, batch_id) ON DELETE CASCADE
 );
+COMMENT ON TABLE onlyonce_private.batch_failures IS
+    'Receive batches that failed, how often in a row of one cause, and the records that were found to be it and are refused since.';
