@@ -42,6 +42,7 @@ from onlyonce.receive import events, exchange, receive, receive_unit
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
+from onlyonce.sources.chosen import ALL, Chosen
 from onlyonce.sources.files import source_files
 from onlyonce.sources.parse import plain_records
 from onlyonce.storage import checkpoint, delta
@@ -235,12 +236,20 @@ class Events:
 # --- receive ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Texts:
+    """The lines of a batch. None of them is refused here: no record of these makes receive fail."""
+
+    texts: list[str]
+    chosen: Chosen = ALL
+
+
 def _lines(
     spark: object, pipeline: object, files: list[source_files.InputFile], bad: dict[str, str]
-) -> tuple[list[str], int]:
+) -> tuple[Texts, int]:
     assert not bad
     texts = [line for file in files for line in Path(file.path).read_text().splitlines()]
-    return texts, sum(file.lines for file in files)
+    return Texts(texts), sum(file.lines for file in files)
 
 
 def _halves(name: str) -> tuple[int, int]:
@@ -263,9 +272,9 @@ def _parsed(line: str) -> Row:
 Partitions = list[list[Row]]
 
 
-def _records(spark: object, lines: list[str], pipeline: object, time: datetime) -> Partitions:
+def _records(spark: object, lines: Texts, pipeline: object, time: datetime) -> Partitions:
     """All in one partition, as a file's lines are before an exchange."""
-    return [[_parsed(line) for line in lines]]
+    return [[_parsed(line) for line in lines.texts]]
 
 
 def _exchanged(records: Partitions, partitions: int) -> Partitions:
