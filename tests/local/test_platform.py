@@ -30,8 +30,8 @@ with DAG("unfinished", schedule=None):
         import os, subprocess, sys
         from airflow.sdk import BaseHook
         print("spark master", BaseHook.get_connection("spark_default").host)
-        print("database login", BaseHook.get_connection("onlyonce").login)
-        print("password in the log:", BaseHook.get_connection("onlyonce").password)
+        print("database login", BaseHook.get_connection("onlyonce_db").login)
+        print("password in the log:", BaseHook.get_connection("onlyonce_db").password)
         if not os.path.exists(marker):
             open(marker, "w").close()
             subprocess.run([sys.executable, "-c", "import time; time.sleep(900)"], start_new_session=True, check=True)
