@@ -36,7 +36,7 @@ def of_json(columns: StructType, beside: tuple[str, ...]) -> Column:
         for field in fields
     ]
     # In an array of one, so that the line is read once for all columns.
-    texts = F.array(F.from_json("oo_line", "map<string,string>"))
+    texts = F.array(F.from_json("oo_line", "map<string,string>", {"allowSingleQuotes": "false"}))
 
     def first_wrong(values: Column) -> Column:
         wrong = F.filter(F.array(*each), lambda one: one["unread"] & values[one["name"]].isNotNull())
