@@ -6,10 +6,11 @@ import random
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 
-_chance = F.udf(lambda _: random.random(), "double")
+_chance = F.udf(lambda _: random.random(), DoubleType())
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
 
 
