@@ -22,21 +22,25 @@ OTHER_NAMES = {
     "json": "variant", "float64": "double", "float32": "float", "int64": "long", "int32": "int", "uuid": "string", "object": "struct",
 }  # fmt: skip
 """What other systems call them."""
+_QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 
 def check(whose: str, parts: list[str]) -> None:
     """Raise Refused for a column without a type, or with one that is none. `parts` are the definitions of the columns."""
     for part in parts:
-        name, kind = _named(part)
+        name, kind = named(part)
         if not kind:
             raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
         _check(f"{whose}: column {name}", kind)
 
 
-def _named(part: str) -> tuple[str, str]:
+def named(part: str) -> tuple[str, str]:
+    """The name of a column, and what stands behind it: its type."""
+    if quoted := _QUOTED.fullmatch(part):
+        return quoted[1].replace("``", "`"), quoted[2]
     name, *kind = part.split(None, 1)
-    return name.strip("`"), kind[0].strip() if kind else ""
+    return name, kind[0].strip() if kind else ""
 
 
 def _check(column: str, kind: str) -> None:
@@ -61,16 +65,17 @@ def _check(column: str, kind: str) -> None:
 
 def _of_field(part: str) -> str:
     name, mark, kind = part.strip().partition(":")
-    return kind if mark and " " not in name.strip() else _named(part)[1]
+    return kind if mark and " " not in name.strip() and not _QUOTED.fullmatch(part) else named(part)[1]
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas; those inside <> and (), and of a comment's text, don't separate."""
-    parts, depth, current, quoted = [], 0, "", False
+    """The parts between commas; those inside <> and (), of a name in backticks, and of a comment's text, don't separate."""
+    parts, depth, current, quote = [], 0, "", ""
     for sign in text:
-        quoted ^= sign == "'"
-        depth += 0 if quoted else (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0 and not quoted:
+        if sign in "'`":
+            quote = {"": sign, sign: ""}.get(quote, quote)
+        depth += 0 if quote else (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0 and not quote:
             parts.append(current)
             current = ""
         else:

@@ -126,7 +126,7 @@ class Pipeline:
 
     def columns(self) -> list[str]:
         """The names of the declared columns, in order."""
-        return [part.strip().split()[0].strip("`") for part in split_ddl(self.schema)]
+        return [ddl.named(part)[0] for part in split_ddl(self.schema)]
 
     def output(self, name: str) -> Output:
         """The output of that name; raises Refused."""

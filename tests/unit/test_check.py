@@ -13,6 +13,7 @@ from onlyonce.session.failures import translate
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))  # type: ignore[arg-type]
 GOOD = (
+    "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
     "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL COMMENT 'x, y'",
     "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
 )
