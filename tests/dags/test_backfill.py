@@ -39,7 +39,7 @@ ASKED = Asked("flights", "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00
 WINDOWLESS = """
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
-                      outputs=(Output(name="all", transform="mine:all", sink=Delta()),))]
+                      outputs=(Output(name="all", transform="json:loads", sink=Delta()),))]
 """
 
 

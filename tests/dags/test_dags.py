@@ -33,7 +33,7 @@ json.dump(sorted(set(sys.modules) - before), sys.stdout)
 GOOD = """
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
-                      outputs=(Output(name="all", transform="mine:all", sink=Delta()),))]
+                      outputs=(Output(name="all", transform="json:loads", sink=Delta()),))]
 """
 BROKEN = GOOD.replace("Files()", "Files(max_file_a_batch=3)").replace('"mine"', '"other"')
 
