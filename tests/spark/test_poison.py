@@ -101,7 +101,9 @@ def stumbling(real: Callable[..., Task]) -> Callable[..., Task]:
     return made
 
 
-@pytest.mark.parametrize("bytes_in_driver", ["1000000", "0"], ids=["in the driver", "in tasks"])
+@pytest.mark.parametrize(
+    "bytes_in_driver", ["1000000", pytest.param("0", marks=pytest.mark.slow)], ids=["in the driver", "in tasks"]
+)
 def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, bytes_in_driver: str
 ) -> None:
