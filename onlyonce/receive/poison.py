@@ -32,7 +32,7 @@ Done = TypeVar("Done")
 Places = Callable[[], pa.Table]
 """The places of all records of a batch, as columns oo_file and oo_position."""
 Attempt = Callable[[Chosen, Path], object]
-REASON = "receive failed at this record, and at no other of its batch: {cause}. Kept is how it begins"
+REASON = "receive fails at this record by itself: {cause}. Kept is how it begins"
 
 
 def written(
