@@ -90,18 +90,18 @@ def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
             )
-            indexed = [name for name in table.metadata().configuration.get(delta.SKIPPING, "").split(",") if name]
-            added = [_add(path, file, indexed) for file in files]
             table.create_write_transaction(
-                added, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+                [added(path, file, table) for file in files], "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
             )
 
 
-def _add(table: Path, file: Path, indexed: Sequence[str]) -> AddAction:
-    place, stat = file.relative_to(table), file.stat()
+def added(path: Path, file: Path, table: DeltaTable, *, data_change: bool = True) -> AddAction:
+    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition."""
+    indexed = [name for name in table.metadata().configuration.get(delta.SKIPPING, "").split(",") if name]
+    place, stat = file.relative_to(path), file.stat()
     partition = dict(part.split("=", 1) for part in place.parts[1:-1])
     found = json.dumps(statistics(parquet.read_metadata(file), indexed))
-    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), True, found)
+    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), data_change, found)
 
 
 def statistics(footer: parquet.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
