@@ -165,7 +165,7 @@ _ALL = (
         ("tests/spark/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
     ),
     Mutant(
-        "generated-by-files", "a table with generated columns is written by files alone", "onlyonce/sinks/delta_append.py",
+        "bounded-by-files", "a table with a rule for a column's values is written by files alone", "onlyonce/sinks/delta_append.py",
         (("{*field.metadata} <= SAYS_NOTHING", "True"),),
         ("tests/spark/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
     ),
