@@ -64,15 +64,15 @@ class Opened:
         """The records that met a closed window, once for each output and window; of one output or all."""
         if output is not None:
             self.pipeline.output(output)
-        return self._fates(lambda records: records.late(self.pipeline, self.instance, ALL, output))
+        return self._fates(lambda left_out: left_out.late(self.pipeline, self.instance, ALL, output))
 
     def invalid(self) -> pd.DataFrame:
         """The records that are none, with the reason and the line as it came."""
-        return self._fates(lambda records: records.invalid(self.pipeline, self.instance, ALL))
+        return self._fates(lambda left_out: left_out.invalid(self.pipeline, self.instance, ALL))
 
     def remnant(self) -> pd.DataFrame:
         """The records from before the dedup horizon."""
-        return self._fates(lambda records: records.remnant(self.pipeline, self.instance, ALL))
+        return self._fates(lambda left_out: left_out.remnant(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate, batch and unit. None
@@ -85,8 +85,8 @@ class Opened:
 
     def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:
         from onlyonce import settings
-        from onlyonce.cli import trace
         from onlyonce.database.connect import Database
+        from onlyonce.records import trace
         from onlyonce.sources.parse.record_id import asked
 
         wanted = asked(self.pipeline, [str(value) for value in record_id])
@@ -95,9 +95,9 @@ class Opened:
         return _frame(report.tables.get(table, []))
 
     def _fates(self, of: Callable[[Any], tuple[int, list[dict[str, Any]]]]) -> pd.DataFrame:
-        from onlyonce.cli import records
+        from onlyonce.records import left_out
 
-        return _frame(of(records)[1])
+        return _frame(of(left_out)[1])
 
     @property
     def _suffix(self) -> str:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark import TaskContext
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, catalog_lookup, packed
@@ -27,6 +25,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, UnitId, compare
+from onlyonce.session.worker import attempt_name
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a record is before it is judged; each partition has one seed, which becomes its control row."""
@@ -180,12 +179,6 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     if run(work.database, write):
         catalog_lookup.remember(work.database, place, stored, filtered)
     passing("receive-unit-after-commit")
-
-
-def attempt_name() -> str:
-    """Which attempt of which task this is, for the log."""
-    context: Any = TaskContext.get()
-    return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import Connection
 
-from onlyonce.spark_options import with_retries
+from onlyonce.spark.options import with_retries
 
 
 class DriverHook(SparkSubmitHook):

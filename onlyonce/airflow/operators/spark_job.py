@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -34,11 +33,11 @@ from onlyonce.airflow.operators.jobs import Declarations
 from onlyonce.airflow.operators.outcome import outcome, refusals_are_final
 from onlyonce.airflow.operators.processes import end_drivers
 from onlyonce.settings import within
-from onlyonce.spark_defaults import spark_defaults
-from onlyonce.spark_master import refuse_master
-from onlyonce.spark_options import options, with_retries
+from onlyonce.spark.defaults import spark_defaults
+from onlyonce.spark.master import refuse_master
+from onlyonce.spark.options import options, with_retries
 
-PACKAGE = Path(settings.__file__).parent
+PACKAGE = settings.ROOT / "onlyonce"
 OURS = frozenset(
     {"self", "application_args", "name", "conf", "conn_id", "deploy_mode", "packages", "py_files", "env_vars"}
 )

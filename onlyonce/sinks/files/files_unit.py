@@ -27,7 +27,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.sinks.shards import Shard, Temporary, Written
 from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.files import formats
 from onlyonce.sinks.files.stores import Store

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from onlyonce.commitlog import lineages, units
 from onlyonce.database.connect import transaction
 from onlyonce.failpoints import passing
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import Batches
 from onlyonce.sinks.postgres.postgres_unit import Work

@@ -24,7 +24,7 @@ from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.postgres import postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted

@@ -3,7 +3,7 @@
 Late is the model's rule (`onlyonce.model.frontier`), asked once for each frontier: all rows of a batch carry
 the same one, so there are few. The comparison with the windows is on whole columns.
 
-Who calls it: `onlyonce.cli.look`, `onlyonce.cli.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
+Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
 Not promised: that a batch which is under way is left out. Its rows show here as soon as they are in `events`.
 """
 

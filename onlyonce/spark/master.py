@@ -2,7 +2,7 @@
 
 Mostly the driver runs where it is started (deploy mode client): its jars, its files and its secrets are there. In a cluster (deploy mode
 cluster) they have to come by an image, an archive or `--py-files`. Who calls it:
-`onlyonce.spark_options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for what can't work, before anything is started.
+`onlyonce.spark.options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for what can't work, before anything is started.
 """
 
 from __future__ import annotations

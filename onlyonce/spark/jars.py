@@ -2,7 +2,7 @@
 
 A checkout has them in a folder that `make env` fills, an image in the one that ONLYONCE_JARS names. Where there is neither, Spark itself
 fetches them once (`spark.jars.packages`), in the versions of the packages pyspark and delta-spark. Who calls it:
-`onlyonce.spark_options`. Errors: Refused where a folder is there and has no jar of Delta, and where there are no such packages.
+`onlyonce.spark.options`. Errors: Refused where a folder is there and has no jar of Delta, and where there are no such packages.
 """
 
 from __future__ import annotations

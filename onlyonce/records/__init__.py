@@ -1,0 +1,1 @@
+"""What became of each record: the rows of `events` and of the commit log, read without a JVM."""
