@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import Lineage
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate import plan
-from onlyonce.model.operate.steps import Made
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,17 @@ class Ran:
     hash: str
     parts: dict[str, Any] | None
     stateless: bool
+
+
+@dataclass(frozen=True)
+class Made:
+    """The windows of an output that readers see and one declaration has made. `parts` is None when it was not kept."""
+
+    hash: str
+    parts: dict[str, Any] | None
+    first: datetime
+    last: datetime
+    upto: datetime
 
 
 def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:

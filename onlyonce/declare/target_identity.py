@@ -22,11 +22,16 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import TABLES, Place
+from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
 
 ROOTS = {"delta": settings.tables_dir, "files": settings.files_dir}
 NAME_BYTES = 63
 """PostgreSQL cuts a longer name without a word."""
+
+
+def targets(pipeline: Pipeline, instance: str) -> list[str]:
+    """The places that the outputs of an instance write to as they are declared now."""
+    return [target(pipeline, output) + suffix_of(instance) for output in pipeline.outputs]
 
 
 def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:

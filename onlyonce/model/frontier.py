@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onlyonce.declare.windows import Micros, Session, Window
+from onlyonce.model.windows import Micros, Session, Window
 
 MILLI: Micros = 1000
 

@@ -19,9 +19,9 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.session import ending
@@ -73,7 +73,7 @@ def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
     """Raise Refused for the first output whose sink can't take its rows back."""
     for root in roots:
         for output in [root, *pipeline.made_from(root)]:
-            model.what_to_do(output)
+            what_to_do(output)
 
 
 def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:
@@ -137,7 +137,7 @@ def _recompute(
 
 def _of_sink(output: Output) -> dict[str, Any]:
     try:
-        does = model.what_to_do(output)
+        does = what_to_do(output)
     except Refused as error:
         does = f"refused: {error.hint}"
     return {

@@ -27,10 +27,10 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
 from onlyonce.outputs.replayed import Versions
 

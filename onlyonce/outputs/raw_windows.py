@@ -16,9 +16,9 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.outputs.backfills import Counts, Reach
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Micros, Session, micros
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.windows import Micros, Session, micros
 from onlyonce.outputs import results, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
 
@@ -68,7 +68,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     """The rows around a span such that each of its sessions is whole."""
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
-    low, high = model.rows_of(root, span)
+    low, high = model.rows_of(root.window, span)
     oldest, newest = _ends(kept.agg(*_extremes("oo_event_time", "oo_event_time")))
     while True:
         rows = between(kept, low, high)

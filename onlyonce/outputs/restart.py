@@ -14,8 +14,8 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
 from onlyonce.receive import events
 

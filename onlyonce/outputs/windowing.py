@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and

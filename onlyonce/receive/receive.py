@@ -16,10 +16,10 @@ from onlyonce.commitlog import batches
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import micros
 from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, merge_as_it_grows
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH

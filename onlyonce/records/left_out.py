@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Fixed, Session, Window, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.storage import event_rows
 
 Row = dict[str, Any]

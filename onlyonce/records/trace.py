@@ -20,10 +20,10 @@ from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Session, micros
 from onlyonce.records import left_out
 from onlyonce.sources.parse.record_id import Asked, RecordId
 

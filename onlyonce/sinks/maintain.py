@@ -33,10 +33,10 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, target, unknown
-from onlyonce.declare.windows import Session
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Session
 from onlyonce.storage import table_features
 
 log = structlog.get_logger()

@@ -29,7 +29,7 @@ from onlyonce.declare.pipeline import Pipeline, PubSub
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
-from onlyonce.model.sources.landing import Flow, Message, line
+from onlyonce.sources.landing import Flow, Message, line
 from onlyonce.sources.pubsub import Facts, Subscription, TooLarge
 from onlyonce.storage.durable import sync
 

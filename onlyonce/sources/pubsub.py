@@ -21,7 +21,7 @@ from typing import Any
 from onlyonce import environment
 from onlyonce.declare.sources import PubSub
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sources.landing import Message
+from onlyonce.sources.landing import Message
 
 ANSWER_SECONDS = 60.0
 """How long an acknowledgement, or a look at the subscription, may take."""

@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.outputs.backfill import what_to_do
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import results, windowing
 from onlyonce.receive import event_files
 from onlyonce.records import left_out

@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import do, do_rows
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import micros
 from onlyonce.model.batch import Batch, to_time
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import micros
 
 
 def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:

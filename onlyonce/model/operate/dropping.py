@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onlyonce.declare.pipeline import Pipeline, target
-
 Kind = Literal["data", "units", "delta", "postgres", "files"]
 TABLES = ("delta", "postgres", "files")
 
@@ -47,16 +45,11 @@ class Place:
         return self.text.split(":", 2 if self.kind in ("units", "postgres") else 1)[-1]
 
 
-def targets(pipeline: Pipeline, instance: str) -> list[str]:
-    """The places that the outputs of an instance write to as they are declared now."""
-    return [target(pipeline, output) + _suffix(instance) for output in pipeline.outputs]
-
-
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """The places that an instance's outputs have written to, by all declarations that they ran under."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
     ours = [text for text in found if Place(text).kind in TABLES]
-    return list(dict.fromkeys(text + _suffix(instance) for text in ours))
+    return list(dict.fromkeys(text + suffix_of(instance) for text in ours))
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:
@@ -72,6 +65,7 @@ def other_databases(instance: str, query: str | None, places: Iterable[str], kno
     return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
 
 
-def _suffix(instance: str) -> str:
+def suffix_of(instance: str) -> str:
+    """What a bounded run adds to the declared name of a target: @1; nothing for a stream."""
     _, at, number = instance.partition("@")
     return at + number

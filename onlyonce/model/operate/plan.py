@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from onlyonce.declare.fingerprint import PLACE, same_code
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.code import same_code
 
 Parts = Mapping[str, Any]
+PLACE = "file and position"
+"""What a fingerprint says of record_id where a record is its place."""
 
 
 class Need(StrEnum):

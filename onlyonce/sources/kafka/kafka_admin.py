@@ -19,7 +19,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sources.offsets import Seen
+from onlyonce.sources.kafka.offsets import Seen
 
 ANSWER_MS = "30000"
 """How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.kafka import Kafka
 from onlyonce.model import record_size
-from onlyonce.model.sources.offsets import Range
 from onlyonce.sources.kafka import kafka_admin
+from onlyonce.sources.kafka.offsets import Range
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
 

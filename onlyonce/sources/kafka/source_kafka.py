@@ -26,10 +26,10 @@ from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
-from onlyonce.model.sources.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin, kafka_reader
+from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
