@@ -54,9 +54,9 @@ UV = ROOT / ".venv" / ".uv" / "bin" / "uv"
 
 
 def make(folder: Path, *requirements: str) -> Path:
-    """The environment in `folder`; gives its Python. `requirements` name other versions of some packages than the lock.
+    """The environment in `folder`; gives its Python. `requirements` name another Airflow than the locked one, and what it needs instead.
 
-    With other versions the rest is what their own requirements allow; Spark stays the locked one, since the jars are of it.
+    All else is as locked: Airflow says what its parts need at least, and some of its versions don't start with what came later.
     """
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True)
@@ -68,9 +68,14 @@ def make(folder: Path, *requirements: str) -> Path:
         for line in (ROOT / "requirements.lock").read_text().splitlines()
         if re.match(r"[\w.-]+==", line)
     ]
-    of_jars = [line for line in locked if line.startswith(("pyspark", "delta-spark"))]
+    others = {re.split(r"[=<>]", requirement)[0] for requirement in requirements}
+    kept = [
+        line
+        for line in locked
+        if not (requirements and line.startswith("apache-airflow")) and line.split("==")[0] not in others
+    ]
     constraints = folder / "constraints.txt"
-    constraints.write_text("\n".join([*of_jars, *requirements] if requirements else locked))
+    constraints.write_text("\n".join([*kept, *requirements]))
     ours = f"onlyonce-pipelines[airflow,spark] @ file://{wheel}"
     install = [str(UV), "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints)]
     subprocess.run([*install, "apache-airflow", ours], check=True)

@@ -128,15 +128,18 @@ class SparkJobOperator(BaseOperator):
         follow(self.pipeline, context, before, told, self.log)
 
     def _hook(self, context: Any, master: str, mode: str = "client", **instead: Any) -> DriverHook:
-        """The provider's hook. Raises AirflowFailException for settings that can't work."""
+        words = self._words(context, master, mode) | instead
+        return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **words)
+
+    def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
+        """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
         conf = self._conf(context)
         with refusals_are_final(self.log):
             added = options(master, {**self._theirs(), **conf, "spark.submit.deployMode": mode})
-        given = {"env_vars": self.env_vars, **self.submit, **instead}
-        return DriverHook(
-            conn_id=self.conn_id, deploy_mode=self.deploy_mode, conf=conf | added, packages=self.packages, py_files=self.py_files,
-            name=f"onlyonce {self.pipeline}", application_args=self._arguments(context), **given,
-        )  # fmt: skip
+        return {
+            "env_vars": self.env_vars, "deploy_mode": self.deploy_mode, "conf": conf | added, "packages": self.packages,
+            "py_files": self.py_files, "name": f"onlyonce {self.pipeline}", **self.submit,
+        }  # fmt: skip
 
     def _theirs(self) -> dict[str, str]:
         """What spark-submit finds by itself, and what other words of the operator say: ours is added to it."""
