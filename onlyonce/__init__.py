@@ -2,7 +2,7 @@
 
 from onlyonce import Delta, Files, Fixed, Output, Pipeline
 
-and `onlyonce.open("flights")`, for a notebook (`onlyonce.notebook`), which is loaded when it is asked for.
+`onlyonce.open("flights")` is for a notebook. Its module, `onlyonce.notebook`, is loaded at the first call.
 """
 
 from importlib import import_module

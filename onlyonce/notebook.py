@@ -5,8 +5,8 @@
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
 A Delta table is read by delta-rs, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
-table `events` by pyarrow. All of what is asked for comes into memory. Errors: Refused for a name that is not there or what has no
-rows to read, Retryable while a database is away.
+table `events` by pyarrow. A result is loaded into memory as a whole. Errors: Refused for an unknown name, and for an
+output without rows that can be read; Retryable while a database is away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each query has run under: declarations in readable parts, kept once for each fingerprint.
+"""The declarations that each query has run under, in readable parts, kept once for each fingerprint.
 
-Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
-`onlyonce/model/operate/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. `onlyonce/model/operate/plan.py`
+decides what a difference means. Not promised: that a query can be compared which ran before the log kept this.
 """
 
 from __future__ import annotations

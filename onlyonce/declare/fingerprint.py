@@ -1,4 +1,4 @@
-"""A declaration in readable parts: text that the log keeps, and that two versions are compared by. Pure."""
+"""A declaration in readable parts. The log keeps them, and two versions of a declaration are compared by them. Pure."""
 
 from __future__ import annotations
 

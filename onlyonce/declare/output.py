@@ -1,4 +1,4 @@
-"""An output of a pipeline, as a user declares it. Pure data, checked when made; what outputs ask of each other `pipeline` checks."""
+"""An output of a pipeline, as a user declares it. Pure data, checked when it is made. `pipeline` checks the outputs against each other."""
 
 from __future__ import annotations
 

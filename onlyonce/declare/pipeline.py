@@ -1,7 +1,7 @@
-"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when made.
+"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when it is made.
 
-A file with declarations has a name PIPELINES, a sequence of `Pipeline`. Every option has its meaning
-beside it. An unknown option, or a value that can't work, raises Refused with the way out.
+A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options mean.
+An unknown option, or a value that can't work, raises Refused, which says what to do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which table or folder a target is, however it is spelled: the same text for the same place.
+"""The identity of a target: the same text for the same table or folder, however its path or name is written.
 
 | target                                        | its identity                                         |
 |-----------------------------------------------|------------------------------------------------------|
@@ -7,7 +7,8 @@
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
 | Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
 
-A database is known by what it says of itself at a run, whatever its address; where declarations are only read, by its address.
+At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
+by its address.
 
 Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
 Not promised: that two object stores with a bucket of the same name are told apart.

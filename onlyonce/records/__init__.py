@@ -1,1 +1,1 @@
-"""What became of each record: the rows of `events` and of the commit log, read without a JVM."""
+"""Tells what became of each record, from the rows of `events` and of the commit log. Without a JVM."""

@@ -1,9 +1,9 @@
-"""What became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
+"""Tells what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
-An invalid record has no id of its own, so it is found by its line: the one that gives the id columns these values.
+An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked for.
 
-Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: an
-answer in a moment; the ids of all of `events` are read. A re-delivery is counted and leaves no row.
+Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: a
+quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the package asks of the settings: where things are, and how it behaves. No other effects, no imports of the edges.
+"""The settings as the package reads them: where things are, and how it behaves.
 
 The list of all settings, with types and defaults, is `onlyonce.settings.configuration`; docs/reference/settings.md is made from it. Executors
-import this module and read none of it but `database_patience`: pydantic is imported when a setting is read. Each function raises
-Refused where a setting is wrong.
+import this module, and of its functions call only `database_patience`. pydantic is imported when the first setting is read. Each
+function raises Refused if a setting is wrong.
 """
 
 from __future__ import annotations

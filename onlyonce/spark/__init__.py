@@ -1,1 +1,1 @@
-"""How Spark is started: its master, jars and options, and what a team's own defaults say. Nothing here imports pyspark."""
+"""How Spark is started: the master, the jars, the options, and the team's own defaults. Nothing here imports pyspark."""

@@ -1,6 +1,6 @@
-"""What every Spark session of ours adds to a team's own settings, without importing Spark.
+"""The options that every Spark session of ours adds to the team's own settings.
 
-Most must be known before the JVM starts, so `spark-submit` gets them as --conf. Who calls it:
+The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
 `onlyonce.session.session` and the Airflow operator in `onlyonce.airflow.operators.spark_job`. Raises Refused when the jars are missing.
 """
 

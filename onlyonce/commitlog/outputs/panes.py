@@ -1,7 +1,7 @@
-"""The windows that an output has written before they close: what was written of each so far, and since when it is final.
+"""The windows that an output writes before they close: what was written of each so far, and since when it is final.
 
-Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written whole when they
-close are `batches.add_panes`.
+Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once, when they
+close, are noted by `batches.add_panes`.
 """
 
 from __future__ import annotations

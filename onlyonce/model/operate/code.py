@@ -1,4 +1,4 @@
-"""Whether two texts of a function are the same code. Pure."""
+"""Compares two texts of a function: they are the same code if only layout and comments differ. Pure."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What a dropped pipeline or output leaves beside the log, as places in text. Pure.
+"""The places outside the log where a pipeline or an output has data, written as text. Pure.
 
-| place                        | what is there                                           | of a drop            |
-|------------------------------|---------------------------------------------------------|----------------------|
-| data:shop                    | the folder <home>/data/shop, or a folder below it       | goes                 |
-| units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | go                   |
-| delta:shop/per_shop          | a Delta table below <home>/tables                       | left, or --tables    |
-| postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | left, or --tables    |
-| files:shop/counts            | a folder below <home>/files, or an object store's URL   | left, or --tables    |
+| place                        | what is there                                           | at a drop             |
+|------------------------------|---------------------------------------------------------|-----------------------|
+| data:shop                    | the folder <home>/data/shop, or a folder below it       | removed               |
+| units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | removed               |
+| delta:shop/per_shop          | a Delta table below <home>/tables                       | kept, unless --tables |
+| postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | kept, unless --tables |
+| files:shop/counts            | a folder below <home>/files, or an object store's URL   | kept, unless --tables |
 
-What was sent outside, to a webhook or BigQuery, is no place of ours.
+Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
 
-Who calls it: `onlyonce.operate.drop`, and a starting driver, which writes to none of these. Errors: none.
+Who calls it: `onlyonce.operate.drop`; a starting driver, which writes to no place that a drop has still to clear. Errors: none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which windows a backfill recomputes, which rows it reads for that, and when it must not. Pure.
+"""Decides which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
 
-A backfill of [from, to) recomputes the windows that *start* there, so that neighbouring intervals share none,
+A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
 whatever the windows' size. Times are whole microseconds since 1970, UTC.
 """
 
