@@ -1,7 +1,7 @@
-"""The unit of one receive task: the fate of each record, and one transaction.
+"""The unit of one receive task: it decides the fate of each record, in one transaction.
 
-It sees only the narrow columns that decide (24 bytes a record and not the record). All of a partition is judged before the
-first fate is given, and its unit is committed in between: a witness unit, since the rows themselves go to
+It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its unit
+committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to
 Delta (protocol step 3). Who calls it: `receive_task`.
 """
 

@@ -1,4 +1,4 @@
-"""What a broker says of a topic, asked by the client that is on Spark's class path. On the driver.
+"""Asks a broker about a topic, by the client that is on Spark's class path. Runs on the driver.
 
 The same client and the same options as Spark's own connector, so that TLS and passwords are given once.
 Errors: Refused for a topic or an option that is not there, Retryable while the brokers do not answer.

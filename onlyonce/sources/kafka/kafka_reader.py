@@ -1,7 +1,7 @@
-"""Ranges of a topic, read by Spark's own connector: a bounded read, the same at each attempt.
+"""Reads ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
 
-Who calls it: `source_kafka`. Errors: Refused for a secret that the environment has not; a range that went while it was
-read fails its task (`failOnDataLoss`), which `failures` translates.
+Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted during the read its
+task fails (`failOnDataLoss`), which `failures` translates.
 """
 
 from __future__ import annotations
