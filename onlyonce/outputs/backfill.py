@@ -1,7 +1,7 @@
-"""Entry point: recompute closed windows. What the DAG `<pipeline>_backfill` and `onlyonce backfill` do.
+"""Entry point: recompute closed windows. The DAG `<pipeline>_backfill` and `onlyonce backfill` run it.
 
-Each output with windows (or the one that is named) is computed anew from `events`, late rows folded in, by the same
-functions as in the stream, and takes the place of what is there as a new generation. The stream may go on meanwhile.
+Each output with windows, or the one that is named, is computed again from `events` by the same functions as in the stream, now with
+late rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
 """
 
 from __future__ import annotations

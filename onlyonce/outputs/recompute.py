@@ -1,6 +1,6 @@
-"""Recompute closed windows of an output from `events`, late rows folded in, and put them in place of the old ones.
+"""Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
 
-The same functions as the stream's (`results`, the sinks), over a bounded read of what the stream has read. The steps
+It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read. The steps
 are numbered as in jobs/PROTOCOL.md, 10.
 """
 

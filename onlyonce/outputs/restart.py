@@ -1,4 +1,4 @@
-"""What a new life of an output reads again and does not write again: windows and sessions that are final by the log.
+"""Finds the windows and sessions that are final by the log. A new life of an output reads their rows again, and must not write them again.
 
 Who calls it: `outputs`. No errors of its own.
 """
