@@ -1,4 +1,4 @@
-"""A topic of Kafka as a source: how it is declared. What is decided about its offsets is in `offsets`. Pure."""
+"""How a topic of Kafka is declared as a source. `onlyonce.sources.kafka.offsets` decides about its offsets. Pure."""
 
 from __future__ import annotations
 

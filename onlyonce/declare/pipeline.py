@@ -1,7 +1,7 @@
-"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when made.
+"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when it is made.
 
-A file with declarations has a name PIPELINES, a sequence of `Pipeline`. Every option has its meaning
-beside it. An unknown option, or a value that can't work, raises Refused with the way out.
+A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options mean.
+An unknown option, or a value that can't work, raises Refused, which says what to do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
-from onlyonce.declare.windows import Session
+from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Session
 
 __all__ = [
     "MODES",
@@ -46,7 +47,7 @@ __all__ = [
 
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
-MODES = ("exactly_once", "at_least_once")
+MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
 
 @declaration

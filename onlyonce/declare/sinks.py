@@ -1,4 +1,4 @@
-"""The sinks that an output can declare, and what each promises; those that are sent to are in `sent`. Pure data, checked when made."""
+"""The sinks that are tables and files, and what each promises. Sinks to which rows are sent are in `sent`. Pure data, checked when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record at which receive fails at each attempt: when it is looked for, and how it is found. Pure.
+"""A record at which every attempt of receive fails: decides when such a record is searched for, and how. Pure.
 
 Who calls it: `onlyonce.receive.poison`.
 """

@@ -1,9 +1,9 @@
-"""Which record a function of the user's fails at: the batch's records are halved until the function fails with one of them alone.
+"""Finds the record at which a user's function fails: it halves the batch's records until the function fails with one record alone.
 
-Only a batch that has failed is looked at, and for a bounded time: the look is worth less than the run's end. Records are halved by their ids, which
-are hashes, so some twenty looks find one of a million.
+Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their ids, which
+are hashes, so some twenty tries find one in a million.
 
-Who calls it: `outputs`, when a batch fails. Errors: none of its own; where no single record is at fault the error stays as it is.
+Who calls it: `outputs`, when a batch fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
 """
 
 from __future__ import annotations

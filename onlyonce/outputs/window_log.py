@@ -1,4 +1,4 @@
-"""What the log is told of an output's windows with each batch: the pairs that it met, and what is written of which window.
+"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, and what it has written of each window.
 
 Who calls it: `outputs`, at the end of a batch. No errors of its own.
 """

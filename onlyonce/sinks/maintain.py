@@ -1,15 +1,15 @@
-"""Entry point: compact the small files of closed windows in Delta tables, and remove what no reader needs any more. No Spark.
+"""Entry point: compact the small files of closed windows in Delta tables, and remove files that no reader needs any more. No Spark.
 
-Each batch that closes windows adds at least one file to a table. Here those of a date are put together once no window that starts
-on it can be written any more by the stream, so the two never meet; a backfill that comes between wins, and the date is left for the
-next time. Compaction changes no row: streams and readers of a version don't notice. Files that it has replaced stay for
-ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before is not at its end.
+Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream can write no
+window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date is left for the
+next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
+ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
-Only the tables of outputs with fixed or sliding windows: those without windows, and sessions, have no date that is closed for good; `events` and
-`files` are never touched, since streams of new outputs begin at old versions.
+Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date that is closed for good.
+`events` and `files` are never changed, since streams of new outputs begin at old versions.
 
 Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that a table is
-compacted while somebody else writes to its closed dates, or that has deletion vectors, column mapping, row tracking or in-commit
+compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or in-commit
 timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
 """
 
@@ -33,10 +33,10 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, target, unknown
-from onlyonce.declare.windows import Session
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Session
 from onlyonce.storage import table_features
 
 log = structlog.get_logger()

@@ -1,12 +1,12 @@
 """Appends to Delta tables in two steps: first the data files, then one entry in the log that names them.
 
-Tasks write the files into a folder of their attempt, which nobody reads; then the driver names them in one commit by
-delta-rs, under the transaction id. So does Flink's Delta connector. Spark's own writer, to learn whether a transaction
-id is there, computes the state of the whole table before each commit: three jobs, most of a small batch's time.
-What a killed attempt has written is named by no commit, and so is no row; a collection sweeps it (`onlyonce.storage.attempt_files`).
+Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one commit by
+delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes the state of the whole
+table before each commit, to see whether the transaction id is there: three jobs, most of a small batch's time.
+No commit names the files of a killed attempt, so they hold no rows. A collection removes them (`onlyonce.storage.attempt_files`).
 
 Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table whose features it
-knows. Errors: those of `delta.once`. Not promised: what the files are called.
+knows. Errors: those of `delta.once`. Not promised: the names of the files.
 """
 
 from __future__ import annotations

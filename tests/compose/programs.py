@@ -17,10 +17,10 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
-from onlyonce.configuration import VARIABLES
 from onlyonce.local import health
 from onlyonce.local.database import cluster, postgres
 from onlyonce.local.standalone import airflow, airflow_environment
+from onlyonce.settings.configuration import VARIABLES
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.

@@ -17,9 +17,9 @@ from onlyonce import settings
 from onlyonce.commitlog import batches
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed, Session
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed, Session
 from onlyonce.operate.sink_rows import in_delta
 from onlyonce.sinks import maintain
 from tests.contract.conftest import Log, plan_of

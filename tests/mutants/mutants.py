@@ -561,7 +561,7 @@ _ALL = (
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
     Mutant(
-        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/configuration.py",
+        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/settings/configuration.py",
         (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
         ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
