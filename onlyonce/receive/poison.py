@@ -22,7 +22,7 @@ import pyarrow as pa
 from onlyonce.commitlog import failures
 from onlyonce.context.query import Query
 from onlyonce.database.connect import run
-from onlyonce.model import poison
+from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
 from onlyonce.session.failures import known as is_known
@@ -87,7 +87,7 @@ def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> 
     def fails(first: int, stop: int) -> bool:
         return _fails(Chosen(refused, place(first), place(stop) if stop < len(order) else None), attempt)
 
-    at = poison.alone(len(order), fails)
+    at = halves.alone(len(order), fails)
     return None if at is None else place(at)
 
 

@@ -140,6 +140,11 @@ _ALL = (
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
     Mutant(
+        "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        ("tests/contract/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
@@ -421,9 +426,9 @@ _ALL = (
         ("tests/unit/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
     ),
     Mutant(
-        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
-        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
-        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/halves.py",
+        (("    return first if count and goes_on() and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
@@ -443,6 +448,12 @@ _ALL = (
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
         ),
         ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
+        (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
+        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
         spark=True,
     ),
     Mutant(
