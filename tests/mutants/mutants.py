@@ -145,6 +145,33 @@ _ALL = (
         ("tests/contract/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
     ),
     Mutant(
+        "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
+        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, _hash(packed))", "len(packed) // BYTES, None)")),
+        ("tests/contract/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
+    ),
+    Mutant(
+        "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
+        (
+            ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
+            (
+                '    do(connection, "failures", "refuse", refused=told, **names)\n',
+                '    do(connection, "failures", "refuse", refused=told, **names)\n    connection.exec_driver_sql("COMMIT; BEGIN")\n'
+                '    do(connection, "relive", "withdraw_units", **names)\n',
+            ),
+        ),
+        ("tests/contract/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",),
+    ),
+    Mutant(
+        "end-of-another-driver", "a driver's end is noted though another has begun since", "sql/driver_runs.sql",
+        ((" AND pipeline = :pipeline AND attempt = :attempt", " AND pipeline = :pipeline"),),
+        ("tests/contract/test_driver_runs.py::test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it",),
+    ),
+    Mutant(
+        "kept-as-it-is-written", "what a check has found is written in place", "onlyonce/check/kept.py",
+        (('file.with_name(f".{file.name}.{os.getpid()}")', "file"),),
+        ("tests/unit/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
