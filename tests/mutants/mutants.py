@@ -478,6 +478,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "refused-in-blocks-only", "a refused record is left out of blocks, and not of rows", "onlyonce/sources/chosen.py",
+        (("        if not self.refused:\n            return rows\n", "        if True:\n            return rows\n"),),
+        ("tests/spark/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",),
+        spark=True,
+    ),
+    Mutant(
         "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
         (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
         ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),

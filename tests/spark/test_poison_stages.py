@@ -58,8 +58,8 @@ def lines_of(spark: SparkSession, pipeline: Pipeline, folder: Path) -> Lines:
         rows = [(json.dumps({"at": AT}), None, 7, at, name) for at, name in enumerate(IDS)]
         return Lines([], spark.createDataFrame(rows, f"{LINE}, {parse.BESIDE}id string"))
     if pipeline.source.format == "parquet":
-        columns = [(None, None, 7, at, name, datetime.fromisoformat(AT)) for at, name in enumerate(IDS)]
-        return Lines([], spark.createDataFrame(columns, f"{LINE}, {PLAIN}"))
+        columns = [(None, None, 7, at, None, name, datetime.fromisoformat(AT)) for at, name in enumerate(IDS)]
+        return Lines([], spark.createDataFrame(columns, f"{LINE}, oo_rest string, {PLAIN}"))
     texts = [f"{name},{AT}" if pipeline.source.format == "csv" else json.dumps({"id": name, "at": AT}) for name in IDS]
     file = folder / "lines"
     file.write_text("".join(f"{text}\n" for text in texts))
