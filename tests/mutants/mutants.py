@@ -192,6 +192,16 @@ _ALL = (
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
+        "cut-text-unbounded", "the largest text of a file is told as its beginning", "onlyonce/storage/statistics.py",
+        (("(LAST if up else \"\")", "(\"\")"),),
+        ("tests/spark/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
+    ),
+    Mutant(
+        "generated-by-files", "a table with generated columns is written by files alone", "onlyonce/sinks/delta_append.py",
+        (("{*field.metadata} <= SAYS_NOTHING", "True"),),
+        ("tests/spark/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
+    ),
+    Mutant(
         "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
         ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
