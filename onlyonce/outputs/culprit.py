@@ -20,6 +20,7 @@ from onlyonce.commitlog import batches
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
+from onlyonce.model import halves
 from onlyonce.model.errors import FunctionFails
 from onlyonce.outputs import replayed
 from onlyonce.outputs.replayed import Versions
@@ -60,21 +61,19 @@ def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any
     ids = sorted(row.oo_high for row in rows.select("oo_high").distinct().limit(MOST + 1).collect())
     if len(ids) > MOST:
         return None
-    while len(ids) > 1:
-        if time.monotonic() > until:
-            return None
-        half = len(ids) // 2
-        ids = ids[:half] if fails(_between(rows, ids[:half])) else ids[half:]
-    alone = _between(rows, ids)
-    if not ids or not fails(alone):
+    at = halves.alone(
+        len(ids), lambda first, stop: fails(_between(rows, ids[first:stop])), goes_on=lambda: time.monotonic() < until
+    )
+    if at is None:
         return None
+    alone = _between(rows, ids[at : at + 1])
     texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != "oo_frontier"]
     found: dict[str, Any] = alone.select(*texts).limit(1).collect()[0].asDict()
     return found
 
 
 def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
-    return rows.filter(F.col("oo_high").between(ids[0], ids[-1])) if ids else rows
+    return rows.filter(F.col("oo_high").between(ids[0], ids[-1]))
 
 
 def _told(context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any]) -> FunctionFails:

@@ -140,6 +140,38 @@ _ALL = (
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
     Mutant(
+        "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        ("tests/contract/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
+    ),
+    Mutant(
+        "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
+        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, _hash(packed))", "len(packed) // BYTES, None)")),
+        ("tests/contract/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
+    ),
+    Mutant(
+        "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
+        (
+            ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
+            (
+                '    do(connection, "failures", "refuse", refused=told, **names)\n',
+                '    do(connection, "failures", "refuse", refused=told, **names)\n    connection.exec_driver_sql("COMMIT; BEGIN")\n'
+                '    do(connection, "relive", "withdraw_units", **names)\n',
+            ),
+        ),
+        ("tests/contract/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",),
+    ),
+    Mutant(
+        "end-of-another-driver", "a driver's end is noted though another has begun since", "sql/driver_runs.sql",
+        ((" AND pipeline = :pipeline AND attempt = :attempt", " AND pipeline = :pipeline"),),
+        ("tests/contract/test_driver_runs.py::test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it",),
+    ),
+    Mutant(
+        "kept-as-it-is-written", "what a check has found is written in place", "onlyonce/check/kept.py",
+        (('file.with_name(f".{file.name}.{os.getpid()}")', "file"),),
+        ("tests/unit/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
@@ -431,9 +463,9 @@ _ALL = (
         ("tests/unit/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
     ),
     Mutant(
-        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
-        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
-        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/halves.py",
+        (("    return first if count and goes_on() and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
@@ -453,6 +485,18 @@ _ALL = (
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
         ),
         ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "refused-in-blocks-only", "a refused record is left out of blocks, and not of rows", "onlyonce/sources/chosen.py",
+        (("        if not self.refused:\n            return rows\n", "        if True:\n            return rows\n"),),
+        ("tests/spark/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",),
+        spark=True,
+    ),
+    Mutant(
+        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
+        (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
+        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
         spark=True,
     ),
     Mutant(
