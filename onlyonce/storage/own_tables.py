@@ -92,14 +92,14 @@ def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
             )
             by = table.metadata().partition_columns
-            indexed = statistics.columns(table)
-            added = [_add(path, file, indexed) for file in files]
-            table.create_write_transaction(added, "append", table.schema(), by, commit_properties=properties)
+            actions = [added(path, file, table) for file in files]
+            table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
 
 
-def _add(table: Path, file: Path, indexed: Sequence[str]) -> AddAction:
-    place, stat = file.relative_to(table), file.stat()
+def added(path: Path, file: Path, table: DeltaTable, *, data_change: bool = True) -> AddAction:
+    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition."""
+    place, stat = file.relative_to(path), file.stat()
     values = (part.split("=", 1) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(parquet.read_metadata(file), indexed))
-    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), True, found)
+    found = json.dumps(statistics.of(parquet.read_metadata(file), statistics.columns(table)))
+    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), data_change, found)

@@ -249,6 +249,26 @@ _ALL = (
         ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
+        "compacted-is-news", "a compaction says that its files are new rows", "onlyonce/storage/rewriting.py",
+        (("own_tables.added(path, new, table, data_change=False)", "own_tables.added(path, new, table)"),),
+        ("tests/contract/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
+    ),
+    Mutant(
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        ("tests/contract/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
+    ),
+    Mutant(
+        "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
+        (("    for reader in readers:\n", "    for reader in ():\n"),),
+        ("tests/contract/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
+    ),
+    Mutant(
+        "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
+        (("        os.utime(path / file.path)", "        pass"),),
+        ("tests/contract/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
         ("tests/contract/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
