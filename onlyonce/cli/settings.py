@@ -12,7 +12,7 @@ PANEL = "The platform"
 
 PAGE = """# Settings
 
-Made by `onlyonce settings --markdown` from `onlyonce/configuration.py`; a test holds the two together.
+Made by `onlyonce settings --markdown` from `onlyonce/settings/configuration.py`; a test holds the two together.
 
 A setting is an environment variable or a line of a TOML file. The variable wins. The file is the one that `ONLYONCE_CONFIG`
 names, else `onlyonce.toml` in the working folder:
@@ -50,13 +50,19 @@ def settings(
     as_json: Json = False,
 ) -> None:
     """Every setting with its value, and where that comes from: the environment, a file, or the default. Secrets are masked."""
-    from onlyonce import configuration  # with it comes pydantic, which help and completion do without
+    from onlyonce.settings import configuration  # with it comes pydantic, which help and completion do without
 
     if markdown:
         typer.echo(page(), nl=False)
         return
     rows = [
-        {"setting": one.setting, "value": one.value, "from": one.origin, "variable": one.variable, "meaning": one.meaning}
+        {
+            "setting": one.setting,
+            "value": one.value,
+            "from": one.origin,
+            "variable": one.variable,
+            "meaning": one.meaning,
+        }
         for one in configuration.shown()
     ]
     give(rows, as_json)
@@ -64,7 +70,7 @@ def settings(
 
 def page() -> str:
     """docs/reference/settings.md."""
-    from onlyonce import configuration
+    from onlyonce.settings import configuration
 
     rows = [
         f"| `{name}` | `{variable}` | {configuration.allowed(name)} | {_code(configuration.default_of(name))} | {field.description} |"

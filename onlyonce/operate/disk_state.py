@@ -20,7 +20,7 @@ from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.finding import Finding, other_version
-from onlyonce.spark_options import JARS
+from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint
 
 Row = Mapping[str, Any]

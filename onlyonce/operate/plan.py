@@ -21,10 +21,10 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.operate import steps
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
-from onlyonce.model.operate.steps import Step
 from onlyonce.model.report import Report
+from onlyonce.operate import steps
+from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 

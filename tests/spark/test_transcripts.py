@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 
 from onlyonce import settings
-from onlyonce.cli import records
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
+from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
 from tests.transcripts.differences import differences
@@ -89,7 +89,7 @@ def played(platform: Platform, told: Story) -> list[str]:
             where = f"after step {len(so_far)}, {declared.name}"
             said += differences(where, expected, found(told, declared, platform))
         wanted = sum((step.invalid for step in so_far), Counter())
-        if wanted.total() != len(records.invalid(pipelines.pipeline(told), told.name, 100)[1]):
+        if wanted.total() != len(left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]):
             said.append(f"after step {len(so_far)}: another number of records is invalid")
         if said:
             return said
@@ -142,7 +142,7 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     for row in table.to_dict("records"):
         writes[row["key"], bounds(row), int(row["records"])] += 1
     late: Late = Counter()
-    for row in records.late(pipelines.pipeline(told), instance, 1000)[1]:
+    for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
             late[row["key"], micros_of(row["event_time"]), bounds(row)] += 1
     closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)
