@@ -64,7 +64,7 @@ test-all: env $(MADE)/broker $(MADE)/classes ## what `make test` leaves out: the
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-faults: env $(MADE)/broker $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
-	$(BIN)/pytest -q tests/contract/test_interleavings.py tests/fault/matrix -m "not slow"
+	$(BIN)/pytest -q tests/contract/commitlog/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
 test-matrix: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
@@ -72,7 +72,7 @@ test-matrix: env ## the longest ones, in parts (ONLYONCE_FAULT_MINUTES=30): each
 	$(BIN)/pytest -q -s -m slow tests/fault/lives tests/fault/test_every_spark_point.py
 
 VERSIONS ?= oldest newest
-test-versions: export TESTS := tests/dags tests/page tests/spark/test_spine.py
+test-versions: export TESTS := tests/dags tests/page tests/spark/run/test_spine.py
 test-versions: env ## DAGs, page and a sample of Spark with the oldest and the newest Airflow 3 and Spark 4 (docs/reference/versions.md)
 	@for name in $(VERSIONS); do UV=$(UV) sh tests/versions/run.sh $$name || exit 1; done
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.spark.test_backfill import FIRST, LAST, seen, wanted
+from tests.spark.outputs.test_backfill import FIRST, LAST, seen, wanted
 from tests.support import shop_oracle
 from tests.support.platform import JOB_TIMEOUT, Platform
 

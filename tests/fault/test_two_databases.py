@@ -1,6 +1,6 @@
 """A sink in another database than the log, a driver that is killed or stopped there, and a new life: each row once.
 
-Without Spark the same is asked in tests/contract/test_authorities.py, in all its cases.
+Without Spark the same is asked in tests/contract/commitlog/test_authorities.py, in all its cases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
 
 Two declarations are compared by their readable parts (`onlyonce/declare/fingerprint.py`), which the log keeps once for each fingerprint.
-`CONSEQUENCES` says what each change needs; `tests/spark/test_changes.py` tries each of them on Spark.
+`CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
 """
 
 from __future__ import annotations
