@@ -81,7 +81,8 @@ def test_a_line_that_is_not_plain_brings_its_batch_to_spark(
     assert platform.sql("SELECT sum(invalid) AS n FROM onlyonce.batches")["n"][0] == 1
 
 
-@pytest.mark.parametrize(("first", "again"), [pytest.param(NEVER, ALWAYS, marks=pytest.mark.whole), (ALWAYS, NEVER)])
+@pytest.mark.whole
+@pytest.mark.parametrize(("first", "again"), [(NEVER, ALWAYS), (ALWAYS, NEVER)])
 def test_a_replay_may_go_the_other_way(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, first: str, again: str
 ) -> None:
