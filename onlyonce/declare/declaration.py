@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
+from onlyonce.declare.several import as_tuple, is_several
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 
@@ -22,7 +23,7 @@ def declaration(cls: type[T]) -> type[T]:
     """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
-    several = [f.name for f in fields(made) if str(f.type).startswith("tuple[")]
+    several = [f.name for f in fields(made) if is_several(f.type)]
     plain: Callable[..., None] = made.__init__
 
     def checked(self: Any, **options: Any) -> None:
@@ -33,19 +34,12 @@ def declaration(cls: type[T]) -> type[T]:
         # Where it stands, for whoever tells of it later. No field: two that say the same are the same.
         object.__setattr__(self, AT, origin.of_caller(sys._getframe(1)))
         try:
-            plain(self, **{name: _tuple(value) if name in several else value for name, value in options.items()})
+            plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
         except TypeError as error:
             raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
-
-
-def _tuple(value: Any) -> Any:
-    """One name, or one output, where several may be given: a text is no row of letters."""
-    if value is None or isinstance(value, tuple):
-        return value
-    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def declared_at(made: Any) -> str:

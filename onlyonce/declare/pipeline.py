@@ -14,6 +14,7 @@ from onlyonce.declare.declaration import check_name, check_one_of, declaration, 
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.several import Several
 from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
@@ -78,9 +79,9 @@ class Pipeline:
     name: str
     source: Source
     schema: str
-    record_id: tuple[str, ...]
+    record_id: Several[str]
     event_time: str
-    outputs: tuple[Output, ...]
+    outputs: Several[Output]
     idle_after: timedelta | None = None
     max_ahead: timedelta = timedelta(days=1)
     partitions: int = 2

@@ -29,7 +29,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
-from onlyonce.operate import archive, staged_rows
+from onlyonce.operate import archive, staged_rows, under_way
 from onlyonce.sinks.files import sweep
 from onlyonce.storage import attempt_files
 
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> Report:
     warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
     kept = _retain(database, warnings)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
-    left = sum(attempt_files.sweep(instance, settings.keep_temporaries_hours(), warnings) for instance, _ in chosen)
+    left = sum(attempt_files.sweep(instance, _file_hours(database, instance), warnings) for instance, _ in chosen)
     swept = sweep.sweep(database, declared, settings.keep_temporaries_hours())
     warnings += swept.warnings
     temporaries = {"orphans of files": swept.facts["orphans"], "orphans removed": swept.facts["removed"]} | {
@@ -125,6 +125,11 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
             merging.compact(connection, instance, waste)
         passing("merge-after-compact")
     return merged, made
+
+
+def _file_hours(database: Database, instance: str) -> float:
+    """How long data files stay that are not in a table: what is under way may have begun to read it when they were."""
+    return max(settings.keep_temporaries_hours(), under_way.hours(database, instance))
 
 
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:

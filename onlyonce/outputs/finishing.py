@@ -33,6 +33,7 @@ from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
 from onlyonce.outputs.replayed import Versions
+from onlyonce.receive import past_rows
 
 ANY_LIFE = ""
 """Stands for a lineage that is none, where the windows of all lives are asked for."""
@@ -125,5 +126,4 @@ def _in_time(root: Output, kept: DataFrame) -> DataFrame:
 
 
 def _events(context: RunContext, version: int) -> DataFrame:
-    rows = context.spark.read.format("delta").option("versionAsOf", version).load(str(context.events))
-    return rows.filter("oo_kind = 'kept'")
+    return past_rows.as_of(context, version).filter("oo_kind = 'kept'")

@@ -20,6 +20,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
+from onlyonce.receive import past_rows
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
@@ -52,8 +53,7 @@ def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -
     """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
     assert root.window is not None
     before, now = (_closed(context, root, version) for version in (after, upto))
-    events = context.spark.read.format("delta").option("versionAsOf", upto).load(str(context.events))
-    kept = windowing.assign(events.filter("oo_kind = 'kept'"), root.window)
+    kept = windowing.assign(past_rows.as_of(context, upto).filter("oo_kind = 'kept'"), root.window)
     end = F.unix_micros("oo_window.end")
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:

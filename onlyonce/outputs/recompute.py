@@ -27,6 +27,7 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
 from onlyonce.outputs import recompute_sessions, results, staging, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
+from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
 
 
@@ -83,8 +84,7 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
-    events = context.spark.read.format("delta").option("versionAsOf", reach.consumed).load(str(context.events))
-    kept = events.filter("oo_kind = 'kept'")
+    kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
     if isinstance(root.window, Session):
         return recompute_sessions.computed(context, root, asked, span, reach, kept)
     rows = windowing.assign(between(kept, *model.rows_of(root.window, span)), root.window)  # type: ignore[arg-type]

@@ -55,10 +55,9 @@ class Lines:
 
 
 def prepare(
-    spark: SparkSession, pipeline: Pipeline, events: Path, version: int, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
+    spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
 ) -> Lines:  # fmt: skip
-    """The lines of some sets, less the records that are kept already; written to `out` if it is given."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(str(events))
+    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already; written to `out` if it is given."""
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))
         nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.outputs import results, windowing
-from onlyonce.receive import events
+from onlyonce.receive import events, past_rows
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,7 @@ class Versions:
 
 def kept(spark: SparkSession, pipeline: Pipeline, path: Path, received: Sequence[Any]) -> DataFrame:
     """The kept records of some receive batches (rows of the query `received`)."""
-    files = [str(file) for file in events.kept_files(path, list(received))]
-    schema = events.schema(pipeline)
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    return past_rows.kept(spark, path, events.schema(pipeline), list(received))
 
 
 def results_of(pipeline: Pipeline, root: Output, rows: DataFrame) -> dict[str, DataFrame]:

@@ -82,13 +82,13 @@ def read(
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
-    rows = _as_rows(spark, lines)
+    rows = as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
 
 
 def places(spark: SparkSession, lines: Lines) -> pa.Table:
     """Where the records of a batch are: oo_file and oo_position of each."""
-    return _as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
+    return as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
 
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
@@ -200,7 +200,8 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
             yield partial(_opened, block.fetched, schema)
 
 
-def _as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+    """All lines of a batch as rows like `lines.LINE`; of a source with columns the rows have those."""
     frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
     if lines.ranges:
         frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, schemas.of(LINE)))

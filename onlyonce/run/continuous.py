@@ -25,7 +25,7 @@ import structlog
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, compaction
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -179,10 +179,12 @@ def _await_receive(context: RunContext, query: Query, versions: replayed.Version
 def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
-    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for.
+    compacted = run(context.database, lambda conn: compaction.compacted(conn, context.instance))
+    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that are compacted each has
+    # ended, and Delta may have forgotten them.
     return not any(
         str(delta.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
-        for version in range(after + 1, upto + 1)
+        for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )
 

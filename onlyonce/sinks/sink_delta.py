@@ -27,7 +27,7 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_fit, delta_table
+from onlyonce.sinks import delta_append, delta_fit, delta_table
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 
@@ -87,7 +87,7 @@ class DeltaWriter:
         passing("delta-before-write")
         if self._sink.write == "append":
             by = [DATE] if DATE in dated.columns else []
-            delta.append(dated, self.path, commit, by, replayed=batch.replayed)
+            delta_append.append(dated, self.path, commit, by, replayed=batch.replayed)
         else:
             delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
         passing("delta-after-write")

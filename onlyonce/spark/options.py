@@ -90,6 +90,7 @@ def _of_local() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "onlyonce.session.worker_daemon",
     }
     return found | {"spark.driver.extraJavaOptions": USE_CLASSES} if CLASSES.exists() else found
 

@@ -26,7 +26,7 @@ RECENT = 20
 
 KEEP_ALL = {
     "delta.appendOnly": "true",
-    # Streams of new outputs and new lives start at an old version, so the log must reach back (experiments, B17).
+    # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes with a compaction.
     "delta.logRetentionDuration": "interval 3650 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
@@ -221,8 +221,8 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 
 def added(path: Path, version: int) -> list[Added]:
-    """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
-    files = [action["add"] for action in _entry(path, version) if "add" in action]
+    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
+    files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
 
 

@@ -131,7 +131,9 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    texts = [
+        path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")
+    ]
     of_others = re.findall(r'(?:variable|_of_airflow)\("(\w+)"\)', "\n".join(texts))
     return frozenset({*VARIABLES.values(), *of_others})
 

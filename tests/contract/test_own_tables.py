@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.receive import events
-from onlyonce.storage import attempt_files, own_tables
+from onlyonce.storage import attempt_files, own_tables, statistics
 from onlyonce.storage.delta import SKIPPING, Commit
 from tests.support.together import together
 
@@ -103,7 +103,7 @@ def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
     )
     parquet.write_table(rows, tmp_path / "file", row_group_size=2)
 
-    found = own_tables.statistics(parquet.read_metadata(tmp_path / "file"), ["n", "at", "empty", "unknown"])
+    found = statistics.of(parquet.read_metadata(tmp_path / "file"), ["n", "at", "empty", "unknown"])
 
     assert found == {
         "numRecords": 4,

@@ -284,7 +284,10 @@ def test_the_look_up_does_not_ask_for_chunks_that_cannot_hold_its_ids(log: Log, 
 
     def visible(partition: int, partitions: int) -> set[tuple[int, int]]:
         place = replace(work_of(log, driver, 5, partitions).place, partition=partition)
-        return {(key.batch_id, key.partition) for key, _ in run(log.database, lambda c: catalog.visible(c, place))}
+        return {
+            (chunk.key.batch_id, chunk.key.partition)
+            for chunk in run(log.database, lambda c: catalog.visible(c, place))
+        }
 
     assert visible(1, 2) == {(0, 1), (1, 1)}
     assert visible(2, 4) == {(0, 0), (1, 0)}

@@ -140,6 +140,38 @@ _ALL = (
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
     Mutant(
+        "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        ("tests/contract/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
+    ),
+    Mutant(
+        "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
+        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, _hash(packed))", "len(packed) // BYTES, None)")),
+        ("tests/contract/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
+    ),
+    Mutant(
+        "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
+        (
+            ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
+            (
+                '    do(connection, "failures", "refuse", refused=told, **names)\n',
+                '    do(connection, "failures", "refuse", refused=told, **names)\n    connection.exec_driver_sql("COMMIT; BEGIN")\n'
+                '    do(connection, "relive", "withdraw_units", **names)\n',
+            ),
+        ),
+        ("tests/contract/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",),
+    ),
+    Mutant(
+        "end-of-another-driver", "a driver's end is noted though another has begun since", "sql/driver_runs.sql",
+        ((" AND pipeline = :pipeline AND attempt = :attempt", " AND pipeline = :pipeline"),),
+        ("tests/contract/test_driver_runs.py::test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it",),
+    ),
+    Mutant(
+        "kept-as-it-is-written", "what a check has found is written in place", "onlyonce/check/kept.py",
+        (('file.with_name(f".{file.name}.{os.getpid()}")', "file"),),
+        ("tests/unit/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
@@ -158,6 +190,16 @@ _ALL = (
         "transaction-unsaid", "a commit to one of the platform's own tables does not say its transaction", "onlyonce/storage/own_tables.py",
         (("app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))]", "app_transactions=[]"),),
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
+    ),
+    Mutant(
+        "cut-text-unbounded", "the largest text of a file is told as its beginning", "onlyonce/storage/statistics.py",
+        (("(LAST if up else \"\")", "(\"\")"),),
+        ("tests/spark/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
+    ),
+    Mutant(
+        "bounded-by-files", "a table with a rule for a column's values is written by files alone", "onlyonce/sinks/delta_append.py",
+        (("{*field.metadata} <= SAYS_NOTHING", "True"),),
+        ("tests/spark/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
     ),
     Mutant(
         "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
@@ -205,6 +247,26 @@ _ALL = (
         "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
         (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
         ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "compacted-is-news", "a compaction says that its files are new rows", "onlyonce/storage/rewriting.py",
+        (("own_tables.added(path, new, table, data_change=False)", "own_tables.added(path, new, table)"),),
+        ("tests/contract/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
+    ),
+    Mutant(
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        ("tests/contract/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
+    ),
+    Mutant(
+        "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
+        (("    for reader in readers:\n", "    for reader in ():\n"),),
+        ("tests/contract/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
+    ),
+    Mutant(
+        "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
+        (("        os.utime(path / file.path)", "        pass"),),
+        ("tests/contract/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
@@ -421,9 +483,9 @@ _ALL = (
         ("tests/unit/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
     ),
     Mutant(
-        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
-        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
-        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/halves.py",
+        (("    return first if count and goes_on() and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
@@ -443,6 +505,18 @@ _ALL = (
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
         ),
         ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "refused-in-blocks-only", "a refused record is left out of blocks, and not of rows", "onlyonce/sources/chosen.py",
+        (("        if not self.refused:\n            return rows\n", "        if True:\n            return rows\n"),),
+        ("tests/spark/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",),
+        spark=True,
+    ),
+    Mutant(
+        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
+        (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
+        ("tests/spark/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
         spark=True,
     ),
     Mutant(

@@ -48,7 +48,9 @@ def jobs_of(plans: Plans) -> int:
     return len(plans.of("shop/receive/1", "MapInArrow")) // 2
 
 
-@pytest.mark.parametrize("declared", [ONE_OUTPUT, LOOSE, BY_PLACE])
+@pytest.mark.parametrize(
+    "declared", [ONE_OUTPUT, *(pytest.param(name, marks=pytest.mark.whole) for name in (LOOSE, BY_PLACE))]
+)
 def test_events_and_units_are_the_same_whoever_took_the_batch_in(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, declared: str
 ) -> None:
@@ -79,7 +81,7 @@ def test_a_line_that_is_not_plain_brings_its_batch_to_spark(
     assert platform.sql("SELECT sum(invalid) AS n FROM onlyonce.batches")["n"][0] == 1
 
 
-@pytest.mark.parametrize(("first", "again"), [(NEVER, ALWAYS), (ALWAYS, NEVER)])
+@pytest.mark.parametrize(("first", "again"), [pytest.param(NEVER, ALWAYS, marks=pytest.mark.whole), (ALWAYS, NEVER)])
 def test_a_replay_may_go_the_other_way(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, first: str, again: str
 ) -> None:

@@ -24,8 +24,8 @@ from tests.transcripts.differences import differences
 from tests.transcripts.story import FOLDER, Declared, Late, Outcome, Step, Story, Written
 
 pytestmark = pytest.mark.spark
-QUICK = ("summer_time",)
-"""Of `make test`; the others are told by `make test-faults`, and all of them on the model by `make check`."""
+WHOLE = ("summer_time",)
+"""Of `make test-all`; the others are told by `make test-faults`, and all of them on the model by `make check`."""
 
 TOLD = story.all_in(FOLDER)
 WRONG = story.read(FOLDER / "wrong" / "late_counted.yaml")
@@ -52,7 +52,11 @@ def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "told", [pytest.param(told, id=told.name, marks=[] if told.name in QUICK else pytest.mark.slow) for told in TOLD]
+    "told",
+    [
+        pytest.param(told, id=told.name, marks=pytest.mark.whole if told.name in WHOLE else pytest.mark.slow)
+        for told in TOLD
+    ],
 )
 def test_spark_tells_the_same_story(platform: Platform, told: Story) -> None:
     """After each run each table holds all that its output should have written, what is late is exactly what should be,

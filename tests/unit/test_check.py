@@ -11,7 +11,7 @@ from onlyonce.model import function_errors, origin
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.session.failures import translate
 
-OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))  # type: ignore[arg-type]
+OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
 GOOD = (
     "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
     "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL COMMENT 'x, y'",

@@ -1,27 +1,8 @@
-"""How a record at which receive fails is found, and what is said of it."""
+"""When a record at which receive fails is looked for, and what is said of it."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-
-from onlyonce.model.poison import alone, cause_of, is_due, told
-
-
-@example(set(), 1)
-@given(st.sets(st.integers(0, 40)), st.integers(0, 41))
-def test_the_first_record_that_fails_by_itself_is_found_and_else_none(bad: set[int], count: int) -> None:
-    """By halves, whatever others fail too."""
-    found = alone(count, lambda first, stop: any(first <= at < stop for at in bad))
-
-    assert found == min((at for at in bad if at < count), default=None)
-
-
-@pytest.mark.parametrize("count", [2, 3, 100])
-def test_of_records_that_fail_only_together_none_is_blamed(count: int) -> None:
-    """Too much at once is no record's fault."""
-    assert alone(count, lambda first, stop: stop - first >= count) is None
+from onlyonce.model.poison import cause_of, is_due, told
 
 
 def test_one_cause_is_the_same_whatever_numbers_its_attempts_have() -> None:

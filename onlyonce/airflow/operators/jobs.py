@@ -104,4 +104,4 @@ class CollectOperator(JobOperator):
 class MaintainOperator(JobOperator):
     """Compact the small files of closed windows in Delta tables, and remove what no reader needs."""
 
-    module = "sinks.maintain"
+    module = "operate.maintain"

@@ -113,6 +113,10 @@ class Topic:
             return Ranges(self, spark, [], NO_BATCH, datetime.now(UTC))
         return Ranges(self, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
+    def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
+        """The same of one batch by its number, of those that are registered."""
+        return self.listed(spark, registry.batch(spark, self.table, batch_no))
+
     def waiting(self, spark: SparkSession) -> list[Range]:
         """What a run would register now; writes nothing."""
         entries = _entries(self.table) if delta.exists(self.table) else None
@@ -196,6 +200,10 @@ class Ranges:
             )
 
         return Lines([], frame), must
+
+    def names(self) -> dict[int, str]:
+        """Each partition as 'topic/number', by what stands for it in the place of a record."""
+        return {record_id.of_file(one.place): one.place for one in self.ranges}
 
     def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
         # A place below zero is that of no message.

@@ -10,7 +10,7 @@ The expressions are made once for a declaration and not for each batch: there ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, reduce
 from operator import add
@@ -83,11 +83,21 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
     """
+    return _records(lines, _asked(pipeline), pipeline, system_time)
+
+
+def by_place(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """The same, where each record has its place as its id, whatever else identifies it. `outputs.record_place` asks."""
+    return _records(lines, replace(_asked(pipeline), record_id=()), pipeline, system_time)
+
+
+def _asked(pipeline: Pipeline) -> _Asked:
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
-    asked = _Asked(
-        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside
-    )  # fmt: skip
+    return _Asked(pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside)
+
+
+def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     if asked.in_columns:
         flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())
