@@ -1,4 +1,4 @@
-"""The command `settings`: every setting, its value, and where that comes from; and the page of the reference that lists them."""
+"""The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of settings."""
 
 from __future__ import annotations
 
