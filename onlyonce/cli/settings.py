@@ -1,4 +1,4 @@
-"""The command `settings`: every setting, its value, and where that comes from; and the page of the reference that lists them."""
+"""The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of settings."""
 
 from __future__ import annotations
 
@@ -56,13 +56,7 @@ def settings(
         typer.echo(page(), nl=False)
         return
     rows = [
-        {
-            "setting": one.setting,
-            "value": one.value,
-            "from": one.origin,
-            "variable": one.variable,
-            "meaning": one.meaning,
-        }
+        {"setting": one.setting, "value": one.value, "from": one.origin, "variable": one.variable, "meaning": one.meaning}
         for one in configuration.shown()
     ]
     give(rows, as_json)

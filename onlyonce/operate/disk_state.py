@@ -1,6 +1,6 @@
-"""What lies on disk beside the log, for `onlyonce doctor`: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
+"""What `onlyonce doctor` reads from the disk: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is told as such. It changes nothing.
+Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is reported. It changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
 
-Reads the log, no data and no Spark; the declared functions are imported for their source. With `apply` it does what
-is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again, and
-a plan made afterwards says what is left.
+It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply` it does what
+is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again; a new
+plan then says what is left.
 """
 
 from __future__ import annotations

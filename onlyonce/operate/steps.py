@@ -1,7 +1,7 @@
-"""What is to be done about a changed declaration, step by step: new lives, a run, backfills. Pure.
+"""The steps that a changed declaration needs: new lives, a run, backfills. Pure.
 
-The windows that need a backfill are told by the log: those that readers see and an older declaration has made. So a
-plan that was carried out half way says what is left, and one that was carried out says nothing.
+The log tells which windows need a backfill: those that readers see and that an older declaration has made. So the
+plan of a half finished change has what is left, and the plan of a finished one is empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one SparkSession builder."""
+"""Builds the SparkSession, for the whole package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Work for Spark's Python workers, as functions over Arrow batches.
+"""Runs work in Spark's Python workers, as functions over Arrow batches.
 
 Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work. Not promised: how many
-workers there are, and which of them does what.
+workers there are, and which one does which part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The provider's hook, as we use it: by its public ways only."""
+"""The hook of Airflow's Spark provider, used by its public methods only."""
 
 from __future__ import annotations
 

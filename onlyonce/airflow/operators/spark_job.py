@@ -1,8 +1,8 @@
 """The operator that runs a pipeline's Spark job, by the hook of Airflow's Spark provider.
 
-What the provider's own operator takes goes on to that hook as it is: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`,
-`env_vars`, and any other word of `SparkSubmitHook`. Added are the settings that the JVM needs before it starts, the secrets, the
-meaning of the driver's exit code, and the end of the driver with its task.
+All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`,
+`env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs before it starts, and the
+secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
 """
 
 from __future__ import annotations

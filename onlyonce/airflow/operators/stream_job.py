@@ -1,4 +1,4 @@
-"""The operator of a pipeline's stream: a drain, or the supervision of a long run, by the Param `mode`."""
+"""The operator of a pipeline's stream. The Param `mode` says whether it drains the pipeline or supervises a long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that came too late for an output: the first of them, from the table `events`, as `onlyonce late` finds them."""
+"""The first records that came too late for an output. They are read from the table `events`, as `onlyonce late` does."""
 
 from __future__ import annotations
 
