@@ -56,13 +56,7 @@ def settings(
         typer.echo(page(), nl=False)
         return
     rows = [
-        {
-            "setting": one.setting,
-            "value": one.value,
-            "from": one.origin,
-            "variable": one.variable,
-            "meaning": one.meaning,
-        }
+        {"setting": one.setting, "value": one.value, "from": one.origin, "variable": one.variable, "meaning": one.meaning}
         for one in configuration.shown()
     ]
     give(rows, as_json)

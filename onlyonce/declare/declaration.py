@@ -52,7 +52,8 @@ def unknown(kind: str, name: str, known: list[str]) -> Refused:
     """The refusal of a name that is not there, with the nearest that is."""
     close = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
-    return Refused(f"no {kind} {name!r}", hint=f"{guess}There is: {', '.join(known) or 'none'}")
+    there = ", ".join(known) or "none"
+    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}There is: {there}")
 
 
 def check_name(kind: str, name: str) -> None:

@@ -48,9 +48,7 @@ def passwords() -> dict[str, str]:
 
 def _of_airflow(name: str) -> str:
     if (value := environment.variable(name)) is None:
-        raise Refused(
-            f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does"
-        )
+        raise Refused(f"{name} is not set", data="nothing was read or written", hint="set it as docker-compose.yml does")
     return value
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-OURS = str(Path(__file__).resolve().parents[1]) + "/"
+# As Python has imported it: a frame's file is no path that links were followed in.
+OURS = str(Path(__file__).absolute().parents[1]) + "/"
 _LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
 _NEVER = (OURS, "<")
 _PYTHON = str(sysconfig.get_path("stdlib")) + "/"

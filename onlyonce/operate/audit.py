@@ -61,9 +61,7 @@ def main(argv: list[str]) -> Report:
     return report
 
 
-def examine(
-    grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None
-) -> Report:
+def examine(grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None) -> Report:
     """The report, with each finding among its warnings. Called by `main` and by `onlyonce audit`; `watch` is told how far it is."""
     database = Database(settings.database_url())
     seen, summary, near = run(

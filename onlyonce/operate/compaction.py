@@ -1,9 +1,9 @@
-"""`events` is compacted, and the log of that table kept short. No Spark. Protocol step 19.
+"""The platform's own tables are compacted, and their logs kept short. No Spark. Protocol step 19.
 
-Each batch of receive adds a few small files to `events` and an entry to the log of the table. Here the files of commits that nobody reads one by one any more
-become large ones, in order of event time, and what the log has for such commits goes. No row changes, and no stream over the table notices
-(`storage/rewriting`). That commits up to a version are compacted is noted in PostgreSQL first: from then on whoever starts at the beginning takes the table as it
-is, and whoever wants rows of those commits looks for them by their batch (`receive/past_rows`).
+Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log of each table. Here the files of commits that
+nobody reads one by one any more become large ones, in order of time, and what a log has for such commits goes. No row changes, and no stream over the table notices
+(`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL first: from then on whoever starts at the beginning takes the table as
+it is, and whoever wants rows of those commits looks for them by their batch (`receive/past_rows`).
 
 Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where a table can't be read or written. Not promised: that all is compacted. A query that stands still
 holds what it has not read, and the report names it.
@@ -12,11 +12,11 @@ holds what it has not read, and the report names it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from sqlalchemy import Connection
 
@@ -32,40 +32,72 @@ from onlyonce.run import lineage
 from onlyonce.storage import delta, rewriting
 from onlyonce.storage.rewriting import File
 
-ORDER = ("oo_event_time", "oo_system_time")
-"""What a file is ordered by. Control rows have no event time."""
+EVENTS = ("oo_event_time", "oo_system_time")
+"""What files of `events` are ordered by. Control rows have no event time."""
+REGISTRY = ("batch_no",)
+REGISTRIES = ("files", "ranges")
 LOG_HOURS = 24.0
-"""How long an entry of the table's log stays at least: longer than anybody takes to read a version that he has found."""
+"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found."""
+
+Row = dict[str, Any]
 
 
-def compact(database: Database, instance: str, *, dry_run: bool) -> dict[str, Any] | None:
-    """Compact the table of a pipeline; gives what was done, or with `dry_run` would be. None where there is no table."""
-    path = settings.data_dir(instance) / "events"
-    if not delta.exists(path):
-        return None
-    table = DeltaTable(str(path))
-    upto, held_by = run(database, lambda conn: _upto(conn, instance))
-    groups = list(_groups(path, table, upto))
+@dataclass(frozen=True)
+class Table:
+    """A table, up to which version its commits may be compacted, and the query that holds the next ones."""
+
+    path: Path
+    order: tuple[str, ...]
+    upto: int
+    held_by: str | None = None
+
+
+def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
+    """Compact the tables of a pipeline; gives what was done, or with `dry_run` would be."""
+    tables = [table for table in _tables(database, instance) if delta.exists(table.path)]
+    return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
+
+
+def _tables(database: Database, instance: str) -> Iterator[Table]:
+    home = settings.data_dir(instance)
+    upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
+    yield Table(home / "events", EVENTS, upto, held_by)
+    taken_in = run(database, lambda conn: _registry_upto(conn, instance))
+    for name in REGISTRIES:
+        yield Table(home / name, REGISTRY, taken_in, "receive")
+
+
+def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
+    table = DeltaTable(str(of.path))
+    groups = list(_groups(table, of))
     before, done, shortened = len(table.file_uris()), 0, 0
     if not dry_run:
-        run(database, lambda conn: compaction.raise_to(conn, instance, upto))
-        passing("compact-after-note")
-        done = sum(_rewrite(path, instance, group) for group in groups)
+        if of.order is EVENTS:
+            run(database, lambda conn: compaction.raise_to(conn, instance, of.upto))
+            passing("compact-after-note")
+        done = sum(_rewrite(of, instance, group) for group in groups)
         if done:
-            DeltaTable(str(path)).create_checkpoint()
+            DeltaTable(str(of.path)).create_checkpoint()
         passing("compact-after-checkpoint")
-        oldest = under_way.hours(database, instance)
-        shortened = rewriting.shorten_log(
-            path, min([upto, *under_way.first_batches(database, instance)]), max(LOG_HOURS, oldest)
-        )
+        upto = min([of.upto, *(under_way.first_batches(database, instance) if of.order is EVENTS else ())])
+        shortened = rewriting.shorten_log(of.path, upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
     return {
-        "pipeline": instance, "up to version": upto, "held by": held_by, "new files": done if not dry_run else len(groups),
-        "files before": before, "files after": len(DeltaTable(str(path)).file_uris()), "log files": shortened,
+        "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
+        "new files": len(groups) if dry_run else done, "files before": before,
+        "files after": len(DeltaTable(str(of.path)).file_uris()), "log files": shortened,
     }  # fmt: skip
 
 
-def _upto(connection: Connection, instance: str) -> tuple[int, str | None]:
+def _registry_upto(connection: Connection, instance: str) -> int:
+    """Of a registry Spark reads file by file, and receive may read its last batch again. A new life goes on at its end."""
+    found = [one for one in compaction.queries(connection, instance) if one.query == "receive"]
+    if not found or found[0].source_from is None:
+        return -1
+    return int(found[0].source_from["reservoirVersion"]) - 1
+
+
+def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
     readers = [
         _reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
     ]
@@ -79,20 +111,21 @@ def _reader(connection: Connection, instance: str, one: Any) -> Reader:
     )
 
 
-def _groups(path: Path, table: DeltaTable, upto: int) -> Iterator[list[File]]:
-    """The files that are put together: of one kind of rows each, in order of time."""
-    newer = {file.path for version in range(upto + 1, table.version() + 1) for file in delta.added(path, version)}
-    old = [file for file in rewriting.files(table, ORDER) if path / file.path not in newer and file.rows is not None]
+def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
+    """The files that are put together: of one partition each, in order of time."""
+    versions = range(of.upto + 1, table.version() + 1)
+    newer = {file.path for version in versions for file in delta.added(of.path, version)}
+    old = [
+        file for file in rewriting.files(table, of.order) if of.path / file.path not in newer and file.rows is not None
+    ]
     # By the last of their times: of a batch with a late record the first says little.
     old.sort(key=lambda file: (sorted(file.partition.items()), file.largest is not None, file.largest))
     for _, some in groupby(old, key=lambda file: file.partition):
         yield from compacting.together(list(some))
 
 
-def _rewrite(path: Path, instance: str, group: list[File]) -> bool:
-    number = DeltaTable(str(path)).version()
-    return rewriting.rewrite(path, group, f"{instance}/receive/0/compaction", number, _in_order)
-
-
-def _in_order(rows: pa.Table) -> pa.Table:
-    return rows.sort_by([(name, "ascending") for name in ORDER])
+def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
+    number = DeltaTable(str(of.path)).version()
+    app_id = f"{instance}/receive/0/compaction"
+    order = [(name, "ascending") for name in of.order]
+    return rewriting.rewrite(of.path, group, app_id, number, lambda rows: rows.sort_by(order))

@@ -1,4 +1,4 @@
-"""Entry point: compact what is closed, in `events` and in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
+"""Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
 
 Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that all is done now; what
 another writer holds is left for the next time, with a warning.
@@ -37,34 +37,33 @@ def main(argv: list[str]) -> Report:
     chosen = {name: pipeline for name, pipeline in sorted(declared.items()) if asked.pipeline in (None, name)}
     started = datetime.now(UTC)
     warnings: list[str] = []
-    events: list[Row] = []
+    own: list[Row] = []
     outputs: list[Row] = []
     for name, pipeline in chosen.items():
-        done = _events(database, name, warnings, dry_run=asked.dry_run)
-        events += [done] if done else []
+        own += _own(database, name, warnings, dry_run=asked.dry_run)
         for output in pipeline.outputs:
             found = maintain.maintain_output(database, pipeline, output, dry_run=asked.dry_run)
             if isinstance(found, str):
                 warnings.append(f"{name}/{output.name}: {found}")
             elif found:
                 outputs.append({"pipeline": name, "output": output.name} | found)
-    facts = {part: sum(row[part] for row in events + outputs) for part in ("files before", "files after")}
+    facts = {part: sum(row[part] for row in own + outputs) for part in ("files before", "files after")}
     facts |= {
         "removed": sum(row["removed"] for row in outputs),
-        "log files removed": sum(row["log files"] for row in events),
+        "log files removed": sum(row["log files"] for row in own),
     }
     word = "would be maintained" if asked.dry_run else "maintained"
-    what = f"maintain: {len(events) + len(outputs)} table(s) {word}"
-    tables = {"events": events, "tables": outputs}
+    what = f"maintain: {len(own) + len(outputs)} table(s) {word}"
+    tables = {"own tables": own, "tables": outputs}
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 
-def _events(database: Database, name: str, warnings: list[str], *, dry_run: bool) -> Row | None:
+def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -> list[Row]:
     try:
         return compaction.compact(database, name, dry_run=dry_run)
     except (DeltaError, OSError, pa.ArrowException) as error:
-        warnings.append(f"{name}/events: left for the next time: {str(error).splitlines()[0]}")
-        return None
+        warnings.append(f"{name}: its own tables are left for the next time: {str(error).splitlines()[0]}")
+        return []
 
 
 def cli() -> None:

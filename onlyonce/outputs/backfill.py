@@ -122,7 +122,9 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str) -> R
     return run(database, read)
 
 
-def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:
+def _recompute(
+    database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
+) -> None:
     from onlyonce.context.run_context import RunContext
     from onlyonce.outputs import recompute as backfill
     from onlyonce.session import session

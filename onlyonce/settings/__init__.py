@@ -119,17 +119,13 @@ class AirflowLogin:
 def airflow_login() -> AirflowLogin:
     """The Airflow that pause, resume and stop speak to, and who asks it."""
     given = _current()
-    password, token = (
-        secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token)
-    )
+    password, token = (secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token))
     return AirflowLogin(given.airflow_url or "", given.airflow_user or "", password, token)
 
 
 def _needed(name: str, given: SecretStr | None) -> str:
     if given is None:
-        raise Refused(
-            f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is"
-        )
+        raise Refused(f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is")
     return given.get_secret_value()
 
 

@@ -28,6 +28,8 @@ KEEP_ALL = {
     "delta.appendOnly": "true",
     # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes with a compaction.
     "delta.logRetentionDuration": "interval 3650 days",
+    # Each checkpoint names all files that were removed since. Nobody needs it: what a compaction has replaced is swept by our own rule.
+    "delta.deletedFileRetentionDuration": "interval 1 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
 

@@ -23,16 +23,19 @@ ROW = ["oo_kind", "oo_high", "oo_low", "oo_lineage", "oo_batch", "oo_event_time"
 SHOPS = ["window_start", "shop", "sales", "cents"]
 
 
-def compact_and_forget(events: Path) -> dict[str, Any]:
-    """Compact, and take away at once all that a version of the table before has and this one not."""
-    [done] = maintain.main(["shop"]).tables["events"]
-    assert done["new files"]
+def compact_and_forget(data: Path, *names: str) -> dict[str, Any]:
+    """Compact these tables, and take away at once all that a version before has and the last one not. Gives what was done to the first."""
+    done = {row["table"]: row for row in maintain.main(["shop"]).tables["own tables"]}
     warnings: list[str] = []
     assert attempt_files.sweep("shop", 0, warnings)
     assert not warnings
-    DeltaTable(str(events), version=done["up to version"]).create_checkpoint()
-    assert rewriting.shorten_log(events, done["up to version"], 0)
-    return dict(done)
+    for name in names:
+        upto = done[name]["up to version"]
+        assert done[name]["new files"]
+        DeltaTable(str(data / name), version=upto).create_checkpoint()
+        assert rewriting.shorten_log(data / name, upto, 0)
+        assert not (data / name / "_delta_log" / f"{0:020}.json").exists()
+    return dict(done[names[0]])
 
 
 def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each_row_once(
@@ -44,14 +47,13 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
     for number, records in enumerate(files[:13]):
         platform.put("shop", f"{number:02}.jsonl", records)
     platform.run("shop")
-    events = settings.data_dir("shop") / "events"
+    data = settings.data_dir("shop")
     before = multiset(platform.events(), *ROW)
 
-    done = compact_and_forget(events)
+    done = compact_and_forget(data, "events")
 
     assert before == multiset(platform.events(), *ROW)
     assert done["files after"] < done["files before"] / 2
-    assert not (events / "_delta_log" / f"{0:020}.json").exists()
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/after_compaction.py"))
     for number, records in enumerate(files[13:], 13):
         platform.put("shop", f"{number:02}.jsonl", records)
@@ -62,15 +64,17 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
     for name in ("per_shop", "per_shop_later"):
         assert multiset(in_time, *SHOPS) == multiset(platform.table(f"shop/{name}"), *SHOPS)
     assert multiset(records, "id") == multiset(each) == multiset(platform.sql("SELECT id FROM results.each_later"))
-    compact_and_forget(events)
+    compact_and_forget(data, "events", "files")
+    platform.put("shop", "again.jsonl", [*files[0], *files[15]])
     platform.run("shop")
+    assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each_later"))
     first, last = records["window_start"].min(), records["window_start"].max()
     platform.backfill("shop", "--from", first.isoformat(), "--to", last.isoformat())
     inner = shop_oracle.per_shop(records[records["window_start"] < last])
     there = platform.table("shop/per_shop")
     assert multiset(inner, *SHOPS) == multiset(there[there["window_start"] < last], *SHOPS)
     assert audit.main(["--data"]).warnings == []
-    assert DeltaTable(str(events)).transaction_version("shop/receive/1/events") is not None
+    assert DeltaTable(str(data / "events")).transaction_version("shop/receive/1/events") is not None
 
 
 def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_was(
@@ -90,7 +94,7 @@ def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_
         armed.setattr(outputs, "passing", killed)
         with pytest.raises(FailPoint):
             platform.run("shop")
-    [done] = maintain.main(["shop"]).tables["events"]
+    [done, _] = maintain.main(["shop"]).tables["own tables"]
     assert done["new files"]
     for number, records in enumerate(files[3:], 3):
         platform.put("shop", f"{number:02}.jsonl", records)

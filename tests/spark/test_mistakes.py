@@ -250,3 +250,26 @@ def test_a_wrong_password_is_refused_at_once(
     assert "does not let onlyonce_writer in: password authentication failed" in what
     assert "ONLYONCE_DATABASE_URL" in hint
     assert "not-it" not in result.stderr
+
+
+def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(
+    platform: Platform, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The line that names the variable; and so is a variable that is not set."""
+    sink = 'Delta(write="upsert", keys=("shop", "window_start"))'
+    file, _ = write(tmp_path / "mine", sink, 'Postgres(table="results.mine", connection="MINE_DATABASE")')
+    platform.put("shop", "a.jsonl", [{"id": "1", "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": 1}])
+
+    unset = run(file)
+    right = platform.environment["ONLYONCE_DATABASE_URL"]
+    monkeypatch.setenv("MINE_DATABASE", re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right))
+    wrong = run(file)
+
+    for result, problem in ((unset, "MINE_DATABASE of a Postgres sink is not set"), (wrong, "password authentication")):
+        assert result.exit_code == 64, result.stderr
+        what, data, _ = told(result)
+        assert what.startswith(f"{file}:11: ")
+        assert problem in what
+        assert data == "  data: nothing was read or written"
+    assert "not-it" not in wrong.stderr
+    assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))

@@ -131,9 +131,7 @@ class AirflowApi:
         if not self._logged_in:
             self._log_in()
         response = self._send(method, f"/api/v2/{path}", **arguments)
-        if (
-            response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token
-        ):  # the session's token has run out
+        if response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token:  # the session's token has run out
             self._log_in()
             response = self._send(method, f"/api/v2/{path}", **arguments)
         return _checked(response).json()
