@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-faults test-matrix test-versions bench bench-all clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -53,8 +53,13 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 
 # Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, as Airflow's
 # tests take longest.
-test: check $(MADE)/broker $(MADE)/classes ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
-	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" -n 3 --no-loadscope-reorder --durations=20
+BESIDE := -n 3 --no-loadscope-reorder --durations=20
+
+test: check $(MADE)/broker $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
+
+test-all: env $(MADE)/broker $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-faults: env $(MADE)/broker $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json

@@ -1,6 +1,6 @@
-"""Which ids are in the catalog already. Vectorised; runs in Spark's Python workers.
+"""Finds which ids the catalog has already. Vectorised; runs in Spark's Python workers.
 
-A chunk's filter is asked first: its "no" spares the look-up, its "maybe" is settled by the ids (SYSTEMS.md, 2).
+The filter of a chunk is asked first. If it says no, the id is not in the chunk. If it says maybe, the ids themselves are read.
 
 Who calls it: `receive_unit`. Errors: Retryable while the database is away, InvariantBroken for a chunk that
 is gone. Not promised: that a worker remembers anything; an empty cache only costs time.

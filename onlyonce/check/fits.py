@@ -1,7 +1,7 @@
-"""Whether the rows of a function fit the sink that they go to: its keys, and the columns of the table that is there. Pure.
+"""Checks that the rows of a function fit their sink: its keys, and the columns of an existing table. Pure.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself looks at when it is made ready,
-such as numbers to add up; a run tells that.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself checks at the start of a run,
+such as that values can be added up.
 """
 
 from __future__ import annotations

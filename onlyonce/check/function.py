@@ -1,7 +1,7 @@
-"""What the functions of a query give, asked by calling them on frames without rows: as a backfill does, and as a stream does.
+"""Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does, once as a stream does.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: what only rows bring, and what a function does beside
-building its plan: a check is a call of it, like the one at the start of each run.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: to find errors that only rows cause. A check
+really calls the function, as the start of each run does; side effects happen.
 """
 
 from __future__ import annotations

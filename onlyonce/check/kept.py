@@ -1,10 +1,10 @@
-"""What a check found of an unchanged declaration and function, kept: a run pays for a check once.
+"""Keeps what has passed a check, so that an unchanged declaration with unchanged functions is checked only once.
 
-One file for each pipeline, <home>/checks/<pipeline>.json. Its key is all that a check looks at: the declaration, the text of each module of the
-user's that the functions come from or lie beside, and the versions of Spark and of this package. Only what has passed is kept.
+Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration, the text of the user's
+modules that the functions come from or are beside, and the versions of Spark and of this package. Only what has passed is kept.
 
-Who calls it: `onlyonce.check.look`. Not promised: that a function which reads a file or the environment is checked again when those change; then a
-run tells it, as it did before. No Spark.
+Who calls it: `onlyonce.check.look`. Not promised: a new check when a file or variable changes that a function reads; then the
+run itself fails. No Spark.
 """
 
 from __future__ import annotations

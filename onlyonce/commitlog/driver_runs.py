@@ -1,7 +1,7 @@
-"""The drivers of Airflow's runs in the log: which pipeline a run of a DAG has driven, and how its last driver ended.
+"""The drivers of Airflow's runs: which pipeline a run of a DAG has driven, and how its last driver ended.
 
-Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows one in a cluster. Not promised: an end, where a
-driver was killed.
+Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not promised: that a
+killed driver has an end in the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which Pub/Sub subscription is whose, and which landed messages may be delivered again. PROTOCOL.md, 17.
+"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again. PROTOCOL.md, 17.
 
-A message is noted here before its file is landed, and goes when its acknowledgement is known. While it is here the
-collection floor stays where it was landed, so the id of its first delivery is there when the next one comes.
+A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there the
+collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered again.
 
 Who calls it: `onlyonce.sources.land`; the collection reads what is noted (`sql/collect.sql`, held).
 """

@@ -1,7 +1,7 @@
-"""The sources that are read in ranges: files that grow, and a reader of the user's own. Pure data, checked when made.
+"""The sources that are read in ranges: files that grow, and a reader of the user's own. Pure data, checked when it is made.
 
-Nothing has to be complete when it is found. A run fixes once how far it reads ([begin, end) of each file or part) and
-stores that before it reads; a replay reads the same.
+A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end) of each file or
+part. A replay reads the same ranges.
 """
 
 from __future__ import annotations

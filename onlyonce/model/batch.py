@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onlyonce.declare.pipeline import MODES
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.frontier import Frontier
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EXACTLY_ONCE, AT_LEAST_ONCE = MODES
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 BY_POSITION = "by_position"
 """The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 

@@ -1,10 +1,10 @@
-"""A record at which each attempt at a batch fails: found by halves of the batch, and refused from then on. PROTOCOL.md, 3a.
+"""Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on. PROTOCOL.md, 3a.
 
-No record is known that does so, since what parsers stumble over is `invalid` by their own word. One that nobody thought of
-would stop its pipeline for good: each run would fail at the same batch.
+No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its pipeline for
+good: each run would fail at the same batch.
 
-Only what is no error of ours counts as a cause: the database, a broker, a file that vanished and a driver that took over have
-errors of their own. And only a record that fails by itself, read and written into a folder that nobody reads, is refused.
+Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer driver have
+errors of their own. A record is refused only if it fails alone, when it is read and written into a folder that nobody reads.
 
 Who calls it: `receive`. Errors: those of the batch. Not promised: anything for a record that ends the whole process.
 """

@@ -1,6 +1,6 @@
-"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `<pipeline>_stream` and `onlyonce run` do.
+"""Entry point: drain a pipeline, run it bounded, or run it without end. The DAG `<pipeline>_stream` and `onlyonce run` run it.
 
-The report is read from the log after the fact.
+The report is read from the log afterwards.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Spark's Python daemon with the libraries of our tasks read before it makes a worker: each worker is a fork of it, and begins with them.
+"""Spark's Python daemon, which here imports the libraries of our tasks before it forks a worker. Each worker is a fork, so it has them.
 
-Without it each new worker reads them again, a second of a processor: after the cold start of a session, and after each task that
-failed or was cancelled, whose worker Spark ends.
+Without it each new worker imports them again, which takes a second of a processor. Spark makes new workers after the cold start of a
+session, and after each task that failed or was cancelled.
 
-Who calls it: Spark, where `onlyonce.spark_options` names it; that is on one machine, where the executors' Python is the driver's own.
-Errors: none of its own; a library that is missing is told by the task that needs it. Not promised: what a user's function imports.
+Who calls it: Spark, if `onlyonce.spark.options` names it: on one machine, where the executors' Python is the driver's own.
+Errors: none of its own; a missing library is reported by the task that needs it. Not promised: libraries that a user's function imports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a source has that its registry does not know yet, in groups of one batch each; and what lies before its start.
+"""Finds what a source has and its registry does not know yet, in groups of one batch each; and what lies before the source's start.
 
-No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused for a start that was never decided,
+No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused if the start was never decided,
 and those of `custom`.
 """
 

@@ -1,12 +1,12 @@
 """Appends to Delta tables in two steps: first the data files, then one entry in the log that names them.
 
-Tasks write the files into a folder of their attempt, which nobody reads; then the driver names them in one commit by
-delta-rs, under the transaction id. So does Flink's Delta connector. Spark's own writer, to learn whether a transaction
-id is there, computes the state of the whole table before each commit: three jobs, most of a small batch's time.
-What a killed attempt has written is named by no commit, and so is no row; a collection sweeps it (`onlyonce.storage.attempt_files`).
+Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one commit by
+delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes the state of the whole
+table before each commit, to see whether the transaction id is there: three jobs, most of a small batch's time.
+No commit names the files of a killed attempt, so they hold no rows. A collection removes them (`onlyonce.storage.attempt_files`).
 
 Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table whose features it
-knows. Errors: those of `delta.once`. Not promised: what the files are called.
+knows. Errors: those of `delta.once`. Not promised: the names of the files.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
             )
             by = table.metadata().partition_columns
-            indexed = statistics.columns(table)
-            added = [_add(path, file, indexed) for file in files]
-            table.create_write_transaction(added, "append", table.schema(), by, commit_properties=properties)
+            actions = [added(path, file, table) for file in files]
+            table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
 
 
-def _add(table: Path, file: Path, indexed: Sequence[str]) -> AddAction:
-    place, stat = file.relative_to(table), file.stat()
+def added(path: Path, file: Path, table: DeltaTable, *, data_change: bool = True) -> AddAction:
+    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition."""
+    place, stat = file.relative_to(path), file.stat()
     values = (part.split("=", 1) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(parquet.read_metadata(file), indexed))
-    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), True, found)
+    found = json.dumps(statistics.of(parquet.read_metadata(file), statistics.columns(table)))
+    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), data_change, found)

@@ -110,7 +110,9 @@ def test_lag_over_the_bound_is_told_by_stage(shop: Shop, told: list[Message]) ->
 def test_duplicates_near_the_horizon_are_told(shop: Shop, told: list[Message]) -> None:
     """With what to lengthen."""
     quiet(shop)
-    shop.log.rows("UPDATE onlyonce_private.units SET near_horizon = 3, duplicate = 3 WHERE unique_id = 'shop/receive/1/0/events/0'")
+    shop.log.rows(
+        "UPDATE onlyonce_private.units SET near_horizon = 3, duplicate = 3 WHERE unique_id = 'shop/receive/1/0/events/0'"
+    )
     shop.log.rows("UPDATE onlyonce_private.batches SET duplicate = 3, read = read + 3 WHERE lineage = 'shop/receive/1'")
 
     alerts.main([])

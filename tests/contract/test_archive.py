@@ -233,7 +233,7 @@ def test_no_run_registers_itself_between_the_look_and_the_moves(shop: Shop, monk
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("point", ["archive-before-move", "archive-after-second-name", "archive-after-move"])
 def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: int, tmp_path: Path) -> None:
     """Each file has its content in one of the two places, or under both names; the next collection ends it."""

@@ -21,7 +21,7 @@ from tests.contract.conformance_sinks import (
 )
 from tests.contract.conftest import Log
 
-SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToWebhook, ToLedger]
+SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToLedger]
 VARIANTS: list[Callable[..., UnderTest]] = [
     PostgresUpsert, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
 ]  # fmt: skip
@@ -30,7 +30,13 @@ VARIANTS: list[Callable[..., UnderTest]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize(
-    "sink", [*SINKS, *(pytest.param(sink, marks=pytest.mark.slow) for sink in VARIANTS)], ids=lambda sink: sink.__name__
+    "sink",
+    [
+        *SINKS,
+        pytest.param(ToWebhook, marks=pytest.mark.whole),
+        *(pytest.param(sink, marks=pytest.mark.slow) for sink in VARIANTS),
+    ],
+    ids=lambda sink: sink.__name__,
 )
 def test_a_sink_does_what_it_promises(sink: Callable[..., UnderTest], case: Case, shared: Log, tmp_path: Path) -> None:
     """Every sink, in every mode that it has, in every case, by the guarantee that it declares."""

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
 from onlyonce.sinks.postgres import postgres_sums
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log

@@ -81,6 +81,7 @@ def test_a_kill_that_shows_is_found_and_nothing_is_played_after_it(
     assert "it was a kill that shows" in report.warnings[0]
 
 
+@pytest.mark.whole
 def test_rows_that_differ_without_a_kill_are_told_apart_from_a_kill_that_shows(
     sales: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_rows_that_differ_without_a_kill_are_told_apart_from_a_kill_that_shows(
     assert (held, without.facts["all held"]) == (["batch-after-commit:1 held"], True)
 
 
+@pytest.mark.whole
 def test_a_run_that_stops_after_a_kill_does_not_hold_and_its_words_are_told(
     sales: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

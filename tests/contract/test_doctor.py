@@ -283,7 +283,7 @@ def test_a_changed_declaration_that_stops_runs_is_found(
     resting(shop)
     file = tmp_path / "changed.py"
     file.write_text(
-        "import dataclasses\nfrom datetime import timedelta\nfrom onlyonce.declare.windows import Fixed\n"
+        "import dataclasses\nfrom datetime import timedelta\nfrom onlyonce.model.windows import Fixed\n"
         "from tests.support.shop import SHOP\n"
         "first, *rest = SHOP.outputs\nwider = dataclasses.replace(first, window=Fixed(timedelta(minutes=5)))\n"
         "PIPELINES = [dataclasses.replace(SHOP, outputs=(wider, *rest))]\n"

@@ -139,8 +139,15 @@ def test_freshness_is_the_tide_of_what_the_stage_has_committed(stages: Stages) -
     stages.output("quick", upto=2)
     lag = stages.lag()
 
-    assert {stage: row["max_event_time"] for stage, row in lag.items()} == {"receive": late, "quick": late, "slow": early}
-    assert lag["receive"]["max_event_time"] == stages.log.rows("SELECT max(tide_after) FROM onlyonce_private.batches")[0][0]
+    assert {stage: row["max_event_time"] for stage, row in lag.items()} == {
+        "receive": late,
+        "quick": late,
+        "slow": early,
+    }
+    assert (
+        lag["receive"]["max_event_time"]
+        == stages.log.rows("SELECT max(tide_after) FROM onlyonce_private.batches")[0][0]
+    )
     assert 3 * 86_400 <= lag["slow"]["freshness_seconds"] < 3 * 86_400 + 3600
 
 

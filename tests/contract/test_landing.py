@@ -22,8 +22,8 @@ from onlyonce.database.connect import run
 from onlyonce.local.feed import deliver, publish
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
-from onlyonce.model.sources.landing import NO_OBJECT, Flow, Message
 from onlyonce.sources import land, pubsub
+from onlyonce.sources.landing import NO_OBJECT, Flow, Message
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.landers import Landers

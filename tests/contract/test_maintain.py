@@ -17,9 +17,10 @@ from onlyonce import settings
 from onlyonce.commitlog import batches
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed, Session
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed, Session
+from onlyonce.operate import maintain as operate
 from onlyonce.operate.sink_rows import in_delta
 from onlyonce.sinks import maintain
 from tests.contract.conftest import Log, plan_of
@@ -221,7 +222,7 @@ def test_what_a_team_has_switched_on_is_told_with_the_way_out_and_the_table_left
     protocol |= {"readerFeatures": reader} if reader else {}
     (path / "_delta_log" / f"{6:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
 
-    report = maintain.main(["shop"])
+    report = operate.main(["shop"])
 
     [told] = [warning for warning in report.warnings if "per_shop" in warning]
     assert name in told.splitlines()[0]

@@ -13,8 +13,8 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import panes
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.batch import Outcome
+from onlyonce.model.windows import Fixed
 from onlyonce.run import lineage
 from tests.contract.conftest import Log, plan_of
 from tests.contract.test_backfills import DAY, HOUR, receive

@@ -17,10 +17,10 @@ from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Output, Pipeline
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.windows import Fixed
 from onlyonce.operate import plan
 from tests.contract.conftest import Log, plan_of
 from tests.support import shop

@@ -19,9 +19,9 @@ from onlyonce.commitlog.outputs.backfills import Request
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Superseded
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.windows import Fixed
 from onlyonce.outputs import backfill
 from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log

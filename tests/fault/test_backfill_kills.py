@@ -47,6 +47,7 @@ def test_a_killed_backfill_shows_each_sink_old_or_new_and_the_next_one_ends_it(
     assert states == ["replaced"] * (len(POINTS) - 1) + ["committed"] * 2
 
 
+@pytest.mark.whole
 def test_a_backfill_and_the_stream_do_not_starve_each_other(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:

@@ -45,6 +45,7 @@ def rows(platform: Platform, url: str) -> Counter[Any]:
     return multiset(platform.sql("SELECT id, cents FROM results.plain", url))
 
 
+@pytest.mark.whole
 def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
     apart: tuple[Platform, str], spark: object
 ) -> None:

@@ -197,7 +197,7 @@ _ALL = (
         ("tests/spark/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
     ),
     Mutant(
-        "generated-by-files", "a table with generated columns is written by files alone", "onlyonce/sinks/delta_append.py",
+        "bounded-by-files", "a table with a rule for a column's values is written by files alone", "onlyonce/sinks/delta_append.py",
         (("{*field.metadata} <= SAYS_NOTHING", "True"),),
         ("tests/spark/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
     ),
@@ -247,6 +247,26 @@ _ALL = (
         "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
         (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
         ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "compacted-is-news", "a compaction says that its files are new rows", "onlyonce/storage/rewriting.py",
+        (("own_tables.added(path, new, table, data_change=False)", "own_tables.added(path, new, table)"),),
+        ("tests/contract/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
+    ),
+    Mutant(
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        ("tests/contract/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
+    ),
+    Mutant(
+        "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
+        (("    for reader in readers:\n", "    for reader in ():\n"),),
+        ("tests/contract/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
+    ),
+    Mutant(
+        "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
+        (("        os.utime(path / file.path)", "        pass"),),
+        ("tests/contract/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
@@ -605,7 +625,7 @@ _ALL = (
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
     Mutant(
-        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/configuration.py",
+        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/settings/configuration.py",
         (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
         ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),

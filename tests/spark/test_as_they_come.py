@@ -57,6 +57,7 @@ def disagreements() -> list[str]:
     return audit_data.examine(Database(settings.database_url()), declarations.load(), lambda _: None)[0]
 
 
+@pytest.mark.whole
 def test_rows_written_as_they_come_are_all_there_through_a_new_life(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

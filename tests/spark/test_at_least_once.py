@@ -66,6 +66,7 @@ def test_each_delivery_is_kept_and_a_bounded_run_is_exactly_once(loose: Platform
     ]  # fmt: skip
 
 
+@pytest.mark.whole
 def test_a_pipeline_may_switch_to_exactly_once_and_back(loose: Platform, spark: object) -> None:
     """What was kept at least once is a duplicate afterwards, by the ids that are made from `events`; then back, where
     re-deliveries are kept again. Open windows go on over both switches."""

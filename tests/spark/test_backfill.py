@@ -87,6 +87,7 @@ def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(platfor
     assert platform.sql("SELECT * FROM onlyonce.backfills").empty
 
 
+@pytest.mark.whole
 def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) -> None:
     """A window that the stream may still change is refused, as a matter of time, and nothing is written."""
     platform.put("shop", "sales-0000.jsonl", FILES[0])

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.batch import EPOCH, to_micros, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark

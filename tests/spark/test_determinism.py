@@ -59,7 +59,10 @@ def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: o
 
 @pytest.mark.parametrize(
     ("point", "sink", "written"),
-    [("delta-unit-after-commit", "delta", 0), ("postgres-unit-after-commit", "postgres", 1)],
+    [
+        pytest.param("delta-unit-after-commit", "delta", 0, marks=pytest.mark.whole),
+        ("postgres-unit-after-commit", "postgres", 1),
+    ],
 )
 def test_without_it_a_replay_is_stopped_and_told_the_option(
     restless: Platform, spark: object, point: str, sink: str, written: int

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.cli import trace as tracing
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
+from onlyonce.records import trace as tracing
 from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs

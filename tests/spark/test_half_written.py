@@ -28,6 +28,7 @@ def killed(platform: Platform, query: str, point: str, nth: int) -> None:
     lineage.new(f"shop/{query}", yes=True)
 
 
+@pytest.mark.whole
 def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(platform: Platform, spark: object) -> None:
     """One unit of two of an increment; an append to Delta with one unit of two of its chain; a witness whose rows never came."""
     files = shop_oracle.sales(420, 6)

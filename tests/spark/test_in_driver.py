@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from onlyonce import settings
+from onlyonce.storage import delta
 from tests.fault.test_replay import forget_last_commit
 from tests.spark.test_plans import Plans
 from tests.support import shop_oracle
@@ -48,7 +50,9 @@ def jobs_of(plans: Plans) -> int:
     return len(plans.of("shop/receive/1", "MapInArrow")) // 2
 
 
-@pytest.mark.parametrize("declared", [ONE_OUTPUT, LOOSE, BY_PLACE])
+@pytest.mark.parametrize(
+    "declared", [ONE_OUTPUT, *(pytest.param(name, marks=pytest.mark.whole) for name in (LOOSE, BY_PLACE))]
+)
 def test_events_and_units_are_the_same_whoever_took_the_batch_in(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, declared: str
 ) -> None:
@@ -63,6 +67,10 @@ def test_events_and_units_are_the_same_whoever_took_the_batch_in(
 
     assert found[0] == found[1]
     assert found[0][2].total() == 4
+    events = settings.data_dir("shop") / "events"
+    for version in range(delta.latest(events) + 1):  # of what the driver has taken in
+        kinds = [file.partition["oo_kind"] for file in delta.added(events, version)]
+        assert len(kinds) == len(set(kinds))
 
 
 def test_a_line_that_is_not_plain_brings_its_batch_to_spark(
@@ -79,6 +87,7 @@ def test_a_line_that_is_not_plain_brings_its_batch_to_spark(
     assert platform.sql("SELECT sum(invalid) AS n FROM onlyonce.batches")["n"][0] == 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("first", "again"), [(NEVER, ALWAYS), (ALWAYS, NEVER)])
 def test_a_replay_may_go_the_other_way(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, first: str, again: str

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from onlyonce import failpoints, settings
-from onlyonce.cli import trace as tracing
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused
+from onlyonce.records import trace as tracing
 from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.broker import Broker

@@ -54,10 +54,10 @@ def old(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "damage"),
     [
-        ("receive", lost),
+        pytest.param("receive", lost, marks=pytest.mark.whole),
         ("receive", old),
         ("per_shop", lost),
-        ("per_shop", damaged),
+        pytest.param("per_shop", damaged, marks=pytest.mark.whole),
         pytest.param("per_shop", swapped, marks=pytest.mark.slow),
     ],
     ids=lambda v: getattr(v, "__name__", v),
@@ -84,6 +84,7 @@ def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_g
     check(platform, files)
 
 
+@pytest.mark.whole
 def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice(
     new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform
     check(platform, files)
 
 
+@pytest.mark.whole
 def test_a_first_offset_that_was_half_written_does_not_stop_the_next_run(platform: Platform, spark: object) -> None:
     """A kill between Spark's file under another name and its own left the folder not empty, and Spark refused to begin."""
     files = shop_oracle.sales(120, 2)

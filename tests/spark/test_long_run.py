@@ -185,6 +185,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     check(quiet, 2)
 
 
+@pytest.mark.whole
 def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     check(quiet, 2)
 
 
+@pytest.mark.whole
 def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
     quiet: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +319,7 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
     check(platform, 2)
 
 
+@pytest.mark.whole
 def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_them(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
@@ -346,6 +349,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     check(platform, 2)
 
 
+@pytest.mark.whole
 def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three files that wait, each a batch, one is taken in: it is whole, the next has not begun, and the next run goes
     on with it, to the same results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import count
@@ -131,15 +132,22 @@ def test_a_mistake_is_told_at_its_line_before_data_is_touched(
     assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))
 
 
+EACH = (
+    '        name="per_shop", transform="FUNCTIONS:per_shop",\n        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start")),',
+    '        name="each", transform="FUNCTIONS:each", sink=Delta(),',
+)
+SALES = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 7} for n in range(10)]
+"""The one of id 7 can't be divided by."""
+
+
 @pytest.mark.slow
 def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_that_shows_it(
     platform: Platform, spark: Any, tmp_path: Path
 ) -> None:
-    """A Python function that divides by zero, on one of many: its line, its id. `replay` shows the same, and writes nothing; then the rows of the mended one."""
-    old = '        name="per_shop", transform="FUNCTIONS:per_shop",\n        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start")),'
-    file, module = write(tmp_path / "mine", old, '        name="each", transform="FUNCTIONS:each", sink=Delta(),')
-    sales = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 7} for n in range(50)]
-    platform.put("shop", "a.jsonl", sales)
+    """A Python function that divides by zero, on one of many: its line, its id, its place. `replay` shows the same, and writes nothing; then the rows of
+    the mended one."""
+    file, module = write(tmp_path / "mine", *EACH)
+    path = platform.put("shop", "a.jsonl", SALES)
 
     result = run(file)
 
@@ -148,9 +156,10 @@ def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_t
     assert what.startswith(f"{file.parent}/{module}.py:6: a function of yours fails on its rows: ZeroDivisionError"), (
         what
     )
-    assert "with the record id=7 alone, of batch shop/receive/1/0" in what
+    byte = path.read_bytes().index(b'{"id":"7"')
+    assert f"with the record id=7 alone, of batch shop/receive/1/0, read at {path}, byte {byte}" in what
     assert "nothing of this batch was written" in data
-    assert "onlyonce trace shop 7" in hint
+    assert "onlyonce trace shop 7 tells" in hint
     assert "onlyonce replay shop 0 --output each" in hint
     shown = runner.invoke(app, ["replay", "shop", "0", "--output", "each", "--pipelines", str(file)])
     assert shown.exit_code == 64
@@ -161,8 +170,38 @@ def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_t
     file.write_text(file.read_text().replace(module, f"{module}_b"))
     shown = runner.invoke(app, ["replay", "shop", "0", "--limit", "100", "--json", "--pipelines", str(file)])
     assert shown.exit_code == 0, shown.stderr
-    assert len(re.findall('"rest":', shown.stdout)) == 50
+    assert len(re.findall('"rest":', shown.stdout)) == len(SALES)
     assert platform.table("shop/each").empty
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_topic", [False, True], ids=["file", "topic"])
+def test_a_record_known_by_its_place_is_told_by_it_and_found_by_the_command(
+    platform: Platform, spark: Any, request: pytest.FixtureRequest, tmp_path: Path, of_topic: bool
+) -> None:
+    """File and byte, or partition and offset: `trace` finds by them the one record that the function fails at."""
+    file, _ = write(tmp_path / "mine", *EACH)
+    text = file.read_text().replace('record_id="id"', "record_id=()")
+    if of_topic:
+        broker = request.getfixturevalue("broker")
+        topic = broker.topic()
+        broker.produce(topic, *[json.dumps(sale) for sale in SALES])
+        text = text.replace("Files()", f'Kafka(topic="{topic}", servers="{broker.servers}")')
+        where, asked = f"{topic}/0, offset 7", f"{topic}/0 7"
+    else:
+        path = platform.put("shop", "a.jsonl", SALES)
+        byte = path.read_bytes().index(b'{"id":"7"')
+        where, asked = f"{path}, byte {byte}", f"{path} {byte}"
+    file.write_text(text)
+
+    what, _, hint = told(run(file))
+
+    assert f"read at {where}" in what
+    assert f"onlyonce trace shop {asked} tells" in hint
+    found = runner.invoke(app, ["trace", "shop", *asked.split(), "--json", "--pipelines", str(file)])
+    assert found.exit_code == 0, found.stderr
+    [fate] = json.loads(found.stdout)["tables"]["fates"]
+    assert (fate["fate"], fate["batch"]) == ("kept", "shop/receive/1/0")
 
 
 def test_a_check_of_what_is_unchanged_asks_no_spark(platform: Platform, spark: Any, tmp_path: Path) -> None:
@@ -211,3 +250,26 @@ def test_a_wrong_password_is_refused_at_once(
     assert "does not let onlyonce_writer in: password authentication failed" in what
     assert "ONLYONCE_DATABASE_URL" in hint
     assert "not-it" not in result.stderr
+
+
+def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(
+    platform: Platform, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The line that names the variable; and so is a variable that is not set."""
+    sink = 'Delta(write="upsert", keys=("shop", "window_start"))'
+    file, _ = write(tmp_path / "mine", sink, 'Postgres(table="results.mine", connection="MINE_DATABASE")')
+    platform.put("shop", "a.jsonl", [{"id": "1", "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": 1}])
+
+    unset = run(file)
+    right = platform.environment["ONLYONCE_DATABASE_URL"]
+    monkeypatch.setenv("MINE_DATABASE", re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right))
+    wrong = run(file)
+
+    for result, problem in ((unset, "MINE_DATABASE of a Postgres sink is not set"), (wrong, "password authentication")):
+        assert result.exit_code == 64, result.stderr
+        what, data, _ = told(result)
+        assert what.startswith(f"{file}:11: ")
+        assert problem in what
+        assert data == "  data: nothing was read or written"
+    assert "not-it" not in wrong.stderr
+    assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))

@@ -57,6 +57,7 @@ def test_a_home_that_was_moved_asks_and_then_goes_on(
     assert after - before == 1
 
 
+@pytest.mark.whole
 def test_what_was_registered_before_a_move_is_read_after_it(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_exactly_once_takes_one_pass_and_one_exchange_at_most(
         assert 0 < crossed < most, f"{output}: {crossed} rows cross the exchange"
 
 
+@pytest.mark.whole
 def test_only_lines_that_are_not_plain_are_exchanged(new_platform: Callable[..., Platform], spark: Any) -> None:
     """Once, with one row more for each partition, between the parser and the task that judges."""
     platform, plans = new_platform("tests/support/lean_shop.py"), Plans(spark)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
-from onlyonce.cli import trace as tracing
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused
+from onlyonce.records import trace as tracing
 from onlyonce.sources.parse.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_placed_shop import check

@@ -107,15 +107,13 @@ def test_a_column_that_is_not_given_any_more_stays_and_is_null(table: Table) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "schema", ["id string, cents int", "id string, cents double", "id string, weight double, cents int"]
-)
-def test_a_changed_type_is_refused_by_the_columns_name_and_changes_nothing(table: Table, schema: str) -> None:
+def test_a_changed_type_is_refused_by_the_columns_name_and_changes_nothing(table: Table) -> None:
     """Also a narrower type, and where another column is new: rows and columns are as they were, and the old schema goes on."""
-    with pytest.raises(Refused, match="column cents is") as refused:
-        table.write(schema)
-    assert "another name" in refused.value.hint
-    assert table.rows() == [{"id": "a", "cents": 1}]
+    for schema in ("id string, cents int", "id string, cents double", "id string, weight double, cents int"):
+        with pytest.raises(Refused, match="column cents is") as refused:
+            table.write(schema)
+        assert "another name" in refused.value.hint
+        assert table.rows() == [{"id": "a", "cents": 1}]
     table.write("id string, cents long", ("b", 2))
     assert table.rows() == [{"id": "a", "cents": 1}, {"id": "b", "cents": 2}]
 

@@ -91,19 +91,11 @@ def test_every_kind_equals_the_batch_and_a_replay_adds_nothing(
     assert sessions(records) == found(platform.table("shop/session"))
     assert platform.sql("SELECT * FROM onlyonce.late").empty
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
+    check_units_elsewhere(platform, other)
 
 
-def test_units_of_another_authority_are_in_the_log(
-    new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check_units_elsewhere(platform: Platform, other: str) -> None:
     """The log names the database in which a unit committed, and has the same units as that database."""
-    other = server.url("writer", server.new_database())
-    monkeypatch.setenv("TEST_OTHER_DATABASE", other)
-    platform = new_platform("tests/support/kinds.py")
-    platform.put("shop", "a.jsonl", shop_oracle.sales(60, 1)[0])
-
-    platform.run("shop", "--close")
-
     there = platform.sql("SELECT unique_id, rows, content_hash FROM onlyonce_private.units", url=other)
     logged = platform.sql(
         "SELECT unique_id, rows, content_hash, authority FROM onlyonce.commits WHERE sink = 'elsewhere'"
@@ -127,6 +119,7 @@ def late_kinds(
     return new_platform("tests/support/late_kinds.py")
 
 
+@pytest.mark.whole
 def test_every_kind_of_window_is_the_batch_over_all_rows_once_backfilled(late_kinds: Platform) -> None:
     """Late rows split sessions, miss windows, arrive in several batches; a backfill folds all of them in. Where the
     declaration says so each run does by itself; a sink that says 'skip' stays as the stream left it."""

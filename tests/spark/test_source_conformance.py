@@ -81,9 +81,14 @@ RARELY = ["json", "csv", "growing", "parquet by columns", "avro", "growing by co
 """Those that are run in the long tests only."""
 
 
+WHOLE = ["SameIds", "FewerAtOnce"]
+"""And in `make test-all`."""
+
+
 def some(names: Iterable[str]) -> list[Any]:
     """Each as a parameter."""
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in RARELY else []) for name in names]
+    marks = dict.fromkeys(RARELY, pytest.mark.slow) | dict.fromkeys(WHOLE, pytest.mark.whole)
+    return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 
 
 NAMES = [

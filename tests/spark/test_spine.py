@@ -45,6 +45,7 @@ def test_rerun_changes_nothing(platform: Platform, spark: object) -> None:
     check(platform, files)
 
 
+@pytest.mark.whole
 def test_runs_one_after_the_other_equal_one_run(platform: Platform, spark: object) -> None:
     """Files that come between runs are folded in as if they had been there, with the same cut into batches."""
     files = shop_oracle.sales(400, 4)
@@ -67,6 +68,7 @@ def test_bounded_run_equals_batch_over_everything(platform: Platform, spark: obj
     check(platform, files, suffix="@1", late=False)
 
 
+@pytest.mark.whole
 def test_redelivered_records_are_kept_once(platform: Platform, spark: object) -> None:
     """Half of all records delivered again, in the same and in later batches (the other tests: a tenth), leave no
     trace but their count."""

@@ -15,17 +15,17 @@ from typing import Any, ClassVar
 import pytest
 
 from onlyonce import settings
-from onlyonce.cli import records
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
+from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
 from tests.transcripts.differences import differences
 from tests.transcripts.story import FOLDER, Declared, Late, Outcome, Step, Story, Written
 
 pytestmark = pytest.mark.spark
-QUICK = ("summer_time",)
-"""Of `make test`; the others are told by `make test-faults`, and all of them on the model by `make check`."""
+WHOLE = ("summer_time",)
+"""Of `make test-all`; the others are told by `make test-faults`, and all of them on the model by `make check`."""
 
 TOLD = story.all_in(FOLDER)
 WRONG = story.read(FOLDER / "wrong" / "late_counted.yaml")
@@ -52,7 +52,11 @@ def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "told", [pytest.param(told, id=told.name, marks=[] if told.name in QUICK else pytest.mark.slow) for told in TOLD]
+    "told",
+    [
+        pytest.param(told, id=told.name, marks=pytest.mark.whole if told.name in WHOLE else pytest.mark.slow)
+        for told in TOLD
+    ],
 )
 def test_spark_tells_the_same_story(platform: Platform, told: Story) -> None:
     """After each run each table holds all that its output should have written, what is late is exactly what should be,
@@ -85,7 +89,7 @@ def played(platform: Platform, told: Story) -> list[str]:
             where = f"after step {len(so_far)}, {declared.name}"
             said += differences(where, expected, found(told, declared, platform))
         wanted = sum((step.invalid for step in so_far), Counter())
-        if wanted.total() != len(records.invalid(pipelines.pipeline(told), told.name, 100)[1]):
+        if wanted.total() != len(left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]):
             said.append(f"after step {len(so_far)}: another number of records is invalid")
         if said:
             return said
@@ -138,7 +142,7 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     for row in table.to_dict("records"):
         writes[row["key"], bounds(row), int(row["records"])] += 1
     late: Late = Counter()
-    for row in records.late(pipelines.pipeline(told), instance, 1000)[1]:
+    for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
             late[row["key"], micros_of(row["event_time"]), bounds(row)] += 1
     closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)

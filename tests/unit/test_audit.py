@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.declare.windows import Sliding
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Sliding
 from onlyonce.operate import audit
 from onlyonce.operate.audit import Evidence
 

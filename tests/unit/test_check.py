@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from onlyonce.check import fits
@@ -11,7 +15,7 @@ from onlyonce.model import function_errors, origin
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.session.failures import translate
 
-OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))  # type: ignore[arg-type]
+OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
 GOOD = (
     "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
     "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL COMMENT 'x, y'",
@@ -70,6 +74,14 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     assert str(translate(RuntimeError(raised))).startswith(
         "/team/mine.py:3: a function of yours fails on its rows: ValueError: no"
     )
+
+
+def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
+    """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
+    (tmp_path / "onlyonce").symlink_to(Path(origin.OURS))
+    asked = "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, origin.is_users(loading.__file__))"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "onlyonce" / "model" / "origin.py"), "False"]
 
 
 def test_a_missing_column_is_named_with_the_nearest() -> None:

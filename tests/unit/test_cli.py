@@ -380,7 +380,9 @@ def test_a_pipe_is_never_narrow() -> None:
 
 def test_each_option_of_a_job_is_declared_once() -> None:
     """In `onlyonce.asked`: what the command line takes, the job reads, and no other module makes a parser."""
-    parsers = {path.name for path in (Path(tables.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()}
+    parsers = {
+        path.name for path in (Path(tables.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()
+    }
     commands = {command.name: command for command in get_command(app).commands.values()}  # type: ignore[attr-defined]
     lacking = [
         (job, option.flag)
@@ -398,8 +400,16 @@ def test_each_option_of_a_job_is_declared_once() -> None:
     [
         ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
         ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
-        ("release", {"pipeline": "a", "invalid": True, "batch": 0, "reason": "-1"}, ["a", "--invalid", "--batch", "0", "--reason=-1"]),
-        ("drop", {"name": "a@1", "pipelines": [Path("/x.py"), Path("/y.py")]}, ["a@1", "--pipelines", "/x.py", "--pipelines", "/y.py"]),
+        (
+            "release",
+            {"pipeline": "a", "invalid": True, "batch": 0, "reason": "-1"},
+            ["a", "--invalid", "--batch", "0", "--reason=-1"],
+        ),
+        (
+            "drop",
+            {"name": "a@1", "pipelines": [Path("/x.py"), Path("/y.py")]},
+            ["a@1", "--pipelines", "/x.py", "--pipelines", "/y.py"],
+        ),
     ],
 )
 def test_a_job_reads_what_the_command_line_was_given(job: str, given: dict[str, Any], words: list[str]) -> None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from onlyonce.cli import records
 from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, is_late
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.records import left_out
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -43,7 +43,7 @@ def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
     ] + [(-1, known) for known in FRONTIERS]  # fmt: skip
     found = {
         (at, int(ends[at]))
-        for _, ends, positions in records.late_pairs(_events(rows), output)
+        for _, ends, positions in left_out.late_pairs(_events(rows), output)
         for at in positions.tolist()
     }
 

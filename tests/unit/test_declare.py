@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, split_ddl, target, unknown
-from onlyonce.declare.windows import Fixed, Session, Sliding
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed, Session, Sliding
 
 HOUR = Fixed(timedelta(hours=1))
 # Without types, so that wrong options can be given.

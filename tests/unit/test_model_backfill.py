@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Delta, Output, Postgres
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs import backfill
-from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans, what_to_do
+from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.outputs.backfill import chosen, moment
 
 MINUTE = micros(timedelta(minutes=1))
@@ -54,7 +55,7 @@ def test_the_rows_that_are_read_are_all_that_the_windows_hold(
 ) -> None:
     """A record is read if one of its windows starts in the span; of fixed windows no other record is."""
     span = Span(start, start + length)
-    low, high = rows_of(output(window), span)
+    low, high = rows_of(window, span)
 
     wanted = any(span.holds(begin) for begin, _ in window.assign(time))
     assert low <= time < high or not wanted
@@ -66,7 +67,7 @@ def test_only_closed_windows_are_recomputed(window: Fixed | Sliding, start: int,
     """What is left of a span holds each closed window of it, and no open one."""
     span = Span(start, start + length)
     try:
-        part = closed_part(output(window), span, closed, open_rows=False)
+        part = closed_part("counts", window, span, closed, open_rows=False)
     except Retryable:
         part = Span(start, start)
 
@@ -78,14 +79,14 @@ def test_only_closed_windows_are_recomputed(window: Fixed | Sliding, start: int,
 
 def test_open_windows_with_rows_are_refused_whole() -> None:
     """Half of what was asked for would look like all of it; without rows there is nothing to recompute."""
-    fixed = output(Fixed(timedelta(minutes=1)))
+    fixed = Fixed(timedelta(minutes=1))
     span = Span(0, 10 * MINUTE)
 
     with pytest.raises(backfill.OpenWindows, match="are still open: closed are those that end by"):
-        closed_part(fixed, span, 5 * MINUTE, open_rows=True)
-    assert closed_part(fixed, span, 5 * MINUTE, open_rows=False) == Span(0, 5 * MINUTE)
+        closed_part("counts", fixed, span, 5 * MINUTE, open_rows=True)
+    assert closed_part("counts", fixed, span, 5 * MINUTE, open_rows=False) == Span(0, 5 * MINUTE)
     with pytest.raises(backfill.OpenWindows, match="none is closed yet"):
-        closed_part(fixed, span, None, open_rows=False)
+        closed_part("counts", fixed, span, None, open_rows=False)
 
 
 def test_a_span_is_widened_to_what_reaches_into_it_and_to_what_reaches_into_that() -> None:
@@ -176,6 +177,6 @@ def test_an_output_is_done_with_the_one_it_is_made_from() -> None:
 
 def test_a_session_is_judged_by_its_start() -> None:
     """Its end is known only when it is computed."""
-    sessions = output(Session(timedelta(seconds=20)))
-    assert closed_part(sessions, Span(0, 100), 100, open_rows=False) == Span(0, 100)
-    assert closed_part(sessions, Span(0, 100), 60, open_rows=False) == Span(0, 60)
+    sessions = Session(timedelta(seconds=20))
+    assert closed_part("counts", sessions, Span(0, 100), 100, open_rows=False) == Span(0, 100)
+    assert closed_part("counts", sessions, Span(0, 100), 60, open_rows=False) == Span(0, 60)

@@ -161,7 +161,7 @@ def test_ten_thousand_small_chunks_become_as_few_as_their_ids_need() -> None:
 
 
 @given(st.lists(st.integers(1, 3_000), min_size=1, max_size=50))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level(
     cycle: list[int],
 ) -> None:

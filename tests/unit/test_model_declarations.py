@@ -17,8 +17,8 @@ import pytest
 from onlyonce import settings
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
 
 HEAD = "from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline\n"
 SHOP = """

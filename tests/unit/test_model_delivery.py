@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onlyonce.declare.loading import fingerprint
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused
-from onlyonce.model.outputs.backfill import what_to_do
 from onlyonce.model.sinks.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state
+from onlyonce.model.windows import Fixed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOOK = Webhook(url="https://example.org/mail")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.frontier import MILLI, Frontier, closed_until, is_late
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
 
 QUICK = settings(max_examples=50, deadline=None)
 SECOND = 1_000_000

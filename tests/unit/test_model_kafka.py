@@ -18,8 +18,8 @@ from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import Need, changes
-from onlyonce.model.sources.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources import sources
+from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources.parse.record_id import asked, of_file, of_place
 from tests.support.shop import SHOP
 

@@ -16,7 +16,7 @@ from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
 from onlyonce.declare.sources import LARGEST_MESSAGE
 from onlyonce.local.feed.publish import paced
 from onlyonce.model.errors import Refused
-from onlyonce.model.sources.landing import NO_OBJECT, Flow, Message, line
+from onlyonce.sources.landing import NO_OBJECT, Flow, Message, line
 
 NAME = "projects/p/subscriptions/s"
 BY_ID = PubSub(subscription=NAME)

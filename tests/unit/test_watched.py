@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
-from onlyonce.cli.watched import RECEIVE, WINDOWS, Step, step_of
+from onlyonce import logs
+from onlyonce.cli.watched import RECEIVE, WINDOWS, Step, quiet, step_of
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,23 @@ def test_without_a_terminal_the_log_lines_are_what_is_shown(tmp_path: Path) -> N
     ]  # fmt: skip
     assert "Spark speaks" in done.stderr
     assert not (tmp_path / "logs").exists()
+
+
+def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It goes to a file of the home, also where there is no terminal."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.delenv("ONLYONCE_SPARK_LOG", raising=False)
+    logs.configure(job="check")
+
+    with quiet("checks") as say:
+        say("starts Spark")
+        os.write(2, b"Spark speaks\n")
+        structlog.get_logger().warning("not checked", output="all", what="no luck")
+
+    shown = capfd.readouterr().err
+    assert "Spark speaks" not in shown
+    assert shown.splitlines()[:2] == ["starts Spark", "! not checked: all, no luck"]
+    [file] = (tmp_path / "logs").iterdir()
+    assert "Spark speaks" in file.read_text()

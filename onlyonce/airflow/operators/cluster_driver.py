@@ -1,4 +1,4 @@
-"""The end of a driver in a cluster is what the commit log says, not what the process that submitted it does."""
+"""Follows a driver in a cluster. The commit log tells how it ended, not the process that has submitted it."""
 
 from __future__ import annotations
 

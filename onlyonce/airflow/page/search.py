@@ -1,7 +1,7 @@
-"""What became of something: a unit, a batch, a run, or a record. Behind the one function `find`.
+"""Finds what became of a unit, a batch, a run, or a record. The only public function is `find`.
 
-A record is sought in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
-the columns asked for of the whole table, so a table that is too large is not searched from a web page.
+A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
+these columns of the whole table, so a table that is too large is not searched from a web page.
 """
 
 from __future__ import annotations

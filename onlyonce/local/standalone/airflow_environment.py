@@ -14,9 +14,10 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 
-from onlyonce import configuration, settings
+from onlyonce import settings
 from onlyonce.environment import inherited, variable
 from onlyonce.local import secret_files
+from onlyonce.settings import configuration
 
 USER = "admin"
 

@@ -1,7 +1,7 @@
 """A long run: one driver that takes in what comes until it is asked to stop. Pure.
 
-The log has one row for each pipeline, the last long run of it, and a clock of its own: how long a heartbeat is ago is
-told by the database, so machines need not agree on the time.
+The log has one row for the last long run of each pipeline. The age of its heartbeat is told by the database's clock, so the clocks
+of the machines need not agree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compacted topic of unit names: made, checked, and read back to its end. Called by `onlyonce.sinks.outbox.kafka`."""
+"""Makes and checks the compacted topic of unit names, and reads it to its end. Called by `onlyonce.sinks.outbox.kafka`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a Postgres sink: made, given the columns that are new, refused where it does not fit the output."""
+"""Makes the table of a Postgres sink, adds new columns to it, and refuses a table that does not fit the output."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Avro files: their records some at a time; and what of a file would take a reader more memory, or a deeper stack, than it has.
+"""Reads the records of Avro files, some at a time, and refuses files that would need more memory or a deeper stack than a reader has.
 
-fastavro takes a block apart whole, and follows types as deep as they go, past the end of its stack: five thousand records
-inside each other, in five kilobytes, end the process. So the types are looked at before a record is, and the blocks are
-unpacked once, in bounds, when a file is registered.
+fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand records
+inside each other, in a file of five kilobytes, end the process. So the types are checked before any record is read, and the
+blocks are unpacked once, within bounds, when a file is registered.
 
 Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a damaged byte.
 """

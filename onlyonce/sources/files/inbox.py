@@ -1,6 +1,6 @@
-"""Entry point: where a pipeline's inbox was, and is; and a person's word on whether its files were moved there.
+"""Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files were moved there.
 
-Nothing but that word is written. Errors: Refused. No Spark.
+Only that answer is written. Errors: Refused. No Spark.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The rows of late, invalid and remnant records, from the Delta table `events`, without a JVM.
+"""The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
 
-Late is the model's rule (`onlyonce.model.frontier`), asked once for each frontier: all rows of a batch carry
-the same one, so there are few. The comparison with the windows is on whole columns.
+The model's rule says what is late (`onlyonce.model.frontier`). It is asked once for each frontier; all rows of a batch carry
+the same one, so there are few. Whole columns are compared with the windows at once.
 
-Who calls it: `onlyonce.cli.look`, `onlyonce.cli.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
-Not promised: that a batch which is under way is left out. Its rows show here as soon as they are in `events`.
+Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
+Not promised: that only committed batches are shown. Rows are shown as soon as they are in `events`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Fixed, Session, Window, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.storage import event_rows
 
 Row = dict[str, Any]

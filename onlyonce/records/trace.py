@@ -1,9 +1,9 @@
-"""What became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
+"""Tells what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
-An invalid record has no id of its own, so it is found by its line: the one that gives the id columns these values.
+An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked for.
 
-Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: an
-answer in a moment; the ids of all of `events` are read. A re-delivery is counted and leaves no row.
+Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: a
+quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.cli import records
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.report import Report
+from onlyonce.model.windows import Session, micros
+from onlyonce.records import left_out
 from onlyonce.sources.parse.record_id import Asked, RecordId
 
 Row = dict[str, Any]
@@ -105,14 +105,14 @@ def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
     where = pc.scalar(False)
     for one in ids:
         where |= (pc.field("oo_high") == one.high) & (pc.field("oo_low") == one.low)
-    where &= ~records.of_kind("control")
-    return [row for part in records.parts(instance, where, PLATFORM) for row in part.to_pylist()]
+    where &= ~left_out.of_kind("control")
+    return [row for part in left_out.parts(instance, where, PLATFORM) for row in part.to_pylist()]
 
 
 def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
     """The invalid lines that give each id column its value, as text: most are no JSON that could be read."""
     found: list[Row] = []
-    for part in records.parts(instance, records.of_kind("invalid"), PLATFORM) if values else []:
+    for part in left_out.parts(instance, left_out.of_kind("invalid"), PLATFORM) if values else []:
         holds = pc.is_valid(part.column("oo_raw"))
         for column, value in values.items():
             pattern = rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)'

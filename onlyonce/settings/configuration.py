@@ -1,10 +1,10 @@
-"""The list of all settings, with type, default and meaning; and how a value of each is found.
+"""The list of all settings, with type, default and meaning. It also finds the value of each.
 
-The environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file: the one that ONLYONCE_CONFIG names, else
-`onlyonce.toml` in the working folder. An empty variable counts as not set. A path in the file is meant from the file's folder.
+An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which ONLYONCE_CONFIG names,
+or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in the file starts at the file's folder.
 Who calls it: `onlyonce.settings`, which the rest of the package asks, and the command `onlyonce settings`. Executors import neither
 this module nor pydantic: what they need of the settings travels to them.
-Errors: Refused for a value that is not allowed, a name that is no setting, and a file that is missing or no TOML.
+Errors: Refused for a value that is not allowed, for an unknown name, and for a file that is missing or is not TOML.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every Spark session of ours adds to a team's own settings, without importing Spark.
+"""The options that every Spark session of ours adds to the team's own settings.
 
-Most must be known before the JVM starts, so `spark-submit` gets them as --conf. Who calls it:
+The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
 `onlyonce.session.session` and the Airflow operator in `onlyonce.airflow.operators.spark_job`. Raises Refused when the jars are missing.
 """
 
@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from onlyonce import settings, spark_jars
+from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.spark_master import driver_host, refuse_master
+from onlyonce.spark import jars
+from onlyonce.spark.master import driver_host, refuse_master
 
 JARS = settings.jars() or Path(sys.prefix) / "jars"
 CLASSES = JARS / "spark.jsa"
@@ -98,7 +99,7 @@ def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
     named = (theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
     if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
         return {}
-    return spark_jars.of_session(JARS)
+    return jars.of_session(JARS)
 
 
 def _said() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""A Pub/Sub message as a line of a landed file, and how many messages the next pull may ask for. Pure.
+"""Turns a Pub/Sub message into a line of a landed file, and decides how many messages the next pull may ask for. Pure.
 
-A payload that is a JSON object becomes that object with the record's id added: receive then parses it like a line of any
-file. Any other payload becomes a line that is no JSON, with all that the message held, so receive makes it `invalid`.
+If the payload is a JSON object, the line is that object with the record's id added, and receive parses it like a line of any
+file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
 """
 
 from __future__ import annotations

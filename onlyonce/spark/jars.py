@@ -1,8 +1,8 @@
-"""Where Spark gets the jars of Delta and Kafka from: a folder, or by their coordinates. Decided here alone; no Spark is imported.
+"""Decides where Spark gets the jars of Delta and Kafka from: from a folder, or by their coordinates.
 
-A checkout has them in a folder that `make env` fills, an image in the one that ONLYONCE_JARS names. Where there is neither, Spark itself
-fetches them once (`spark.jars.packages`), in the versions of the packages pyspark and delta-spark. Who calls it:
-`onlyonce.spark_options`. Errors: Refused where a folder is there and has no jar of Delta, and where there are no such packages.
+A checkout has a folder that `make env` fills. An image has the folder that ONLYONCE_JARS names. Without a folder Spark itself
+fetches them once (`spark.jars.packages`), in the versions of the installed packages pyspark and delta-spark. Who calls it:
+`onlyonce.spark.options`. Errors: Refused for a folder that has no jar of Delta, and where those packages are not installed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the package asks of the settings: where things are, and how it behaves. No other effects, no imports of the edges.
+"""The settings as the package reads them: where things are, and how it behaves.
 
-The list of all settings, with types and defaults, is `onlyonce.configuration`; docs/reference/settings.md is made from it. Executors
-import this module and read none of it but `database_patience`: pydantic is imported when a setting is read. Each function raises
-Refused where a setting is wrong.
+The list of all settings, with types and defaults, is `onlyonce.settings.configuration`; docs/reference/settings.md is made from it. Executors
+import this module, and of its functions call only `database_patience`. pydantic is imported when the first setting is read. Each
+function raises Refused if a setting is wrong.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from onlyonce.model.folders import check_folder
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from onlyonce.configuration import Configuration
+    from onlyonce.settings.configuration import Configuration
 
 __all__ = ["ROOT", "within"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def _current() -> Configuration:
-    from onlyonce import configuration  # with it comes pydantic, which executors do without
+    from onlyonce.settings import configuration  # with it comes pydantic, which executors do without
 
     return configuration.current()
 

@@ -1,4 +1,4 @@
-"""What a team's own Spark is set up with: `spark-defaults.conf`, where spark-submit finds it. Ours is added to it.
+"""Reads the team's own `spark-defaults.conf`, from where spark-submit reads it. Our options are added to it.
 
 Who calls it: the Airflow operators and `onlyonce.session.session`. Errors: OSError for a file that can't be read.
 """

@@ -1,6 +1,6 @@
-"""What is decided about the offsets of a topic. Pure.
+"""Decides which ranges of offsets of a topic are read. Pure.
 
-What the broker says (`Seen`) and what the registry remembers (`Known`) come in as values; ranges of offsets come out.
+It is given what the broker says (`Seen`) and what the registry remembers (`Known`), and returns ranges of offsets.
 """
 
 from __future__ import annotations

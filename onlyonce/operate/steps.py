@@ -1,20 +1,21 @@
-"""What is to be done about a changed declaration, step by step: new lives, a run, backfills. Pure.
+"""The steps that a changed declaration needs: new lives, a run, backfills. Pure.
 
-The windows that need a backfill are told by the log: those that readers see and an older declaration has made. So a
-plan that was carried out half way says what is left, and one that was carried out says nothing.
+The log tells which windows need a backfill: those that readers see and that an older declaration has made. So the
+plan of a half finished change has what is left, and the plan of a finished one is empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
+from onlyonce.commitlog.declared import Made
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Fixed, Micros, Session, Window, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.operate.plan import Change, Need, Parts, changes
+from onlyonce.model.windows import Fixed, Micros, Session, Window, micros
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,6 @@ class Step:
     command: str
     arguments: tuple[str, ...]
     start: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Made:
-    """The windows of an output that readers see and one declaration has made. `parts` is None when it was not kept."""
-
-    hash: str
-    parts: dict[str, Any] | None
-    first: datetime
-    last: datetime
-    upto: datetime
 
 
 def new_life(

@@ -1,8 +1,8 @@
-"""Which masters of Spark are taken, and by which address their executors reach the driver. No Spark is imported.
+"""Decides which masters of Spark are accepted, and the address by which executors reach the driver.
 
-Mostly the driver runs where it is started (deploy mode client): its jars, its files and its secrets are there. In a cluster (deploy mode
-cluster) they have to come by an image, an archive or `--py-files`. Who calls it:
-`onlyonce.spark_options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for what can't work, before anything is started.
+In deploy mode client the driver runs where it is started, so its jars, files and secrets are there. In deploy mode cluster they must
+come in an image, in an archive, or by `--py-files`. Who calls it:
+`onlyonce.spark.options`, `onlyonce.airflow.operators.spark_job`. Errors: Refused for a master that can't work, before anything is started.
 """
 
 from __future__ import annotations
