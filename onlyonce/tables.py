@@ -1,4 +1,4 @@
-"""Reports, rows and errors, shown: rich tables for people, JSON for scripts.
+"""Shows reports, rows and errors: as tables for people, as JSON for scripts.
 
 Who calls it: `onlyonce.cli`, `onlyonce.operate.audit` and the demo. It reads nothing and decides nothing; no errors.
 Not promised: the exact look. Scripts take `--json`.
@@ -25,6 +25,7 @@ Row = dict[str, Any]
 _WIDTH_IN_A_PIPE = 240
 # The raw content of an invalid record may be a line without end; JSON has all of it.
 _LONGEST_CELL = 300
+_LONGEST_WORD = 10
 # Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rows"))
 
@@ -55,7 +56,10 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
         values = [row[name] for row in rows]
-        table.add_column(Text(name), justify="right" if _are_numbers(values) else "left", overflow="fold")
+        # A terminal is narrow: a short word is never cut in two.
+        least = min(len(name), _LONGEST_WORD)
+        kind: Any = "right" if _are_numbers(values) else "left"
+        table.add_column(Text(name), justify=kind, overflow="fold", min_width=least)
     for row in rows:
         table.add_row(*[Text(_cell(name, row[name]), style=_style(row[name])) for name in names])
     out.print(table)

@@ -39,7 +39,6 @@ FIRST = {
         "settings",
         "views",
         "errors",
-        "exit-codes",
     ],
     "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],
 }

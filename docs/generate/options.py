@@ -15,6 +15,7 @@ from griffe import Extension
 
 import onlyonce
 
+SEVERAL = re.compile(r"Several\[(\w+)\]")
 OPTION = re.compile(r"^(?P<names>[a-z_]+(?:, [a-z_]+)*)(?:  +(?P<text>\S.*))?$")
 
 
@@ -52,6 +53,7 @@ class OptionTables(Extension):
 
 def _row(declared: Any, attribute: Any, name: str, text: str) -> str:
     kind = str(attribute.annotation) if attribute is not None and attribute.annotation else ""
+    kind = SEVERAL.sub(r"\1 | tuple[\1, ...]", kind)
     default = _default(declared, name)
     shown = f"`{name}`" + (f" = `{default}`" if default else "") + (f"<br>{kind}" if kind else "")
     return f"| {_cell(shown)} | {_cell(text)} |"

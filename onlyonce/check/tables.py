@@ -1,6 +1,6 @@
-"""The columns of the tables that outputs write to, as they are now. Read only; no JVM.
+"""Reads the columns of the tables that outputs write to. Without a JVM.
 
-Who calls it: `onlyonce.check.look`. Errors: DatabaseAway where a sink's database does not answer. Not promised: that the table stays so.
+Who calls it: `onlyonce.check.look`. Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table stays as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pyspark.sql.types import StructType
 from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, Postgres, target
+from onlyonce.model.errors import Refused
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 
 Types = tuple[dict[str, str], dict[str, str], str]
@@ -41,9 +43,11 @@ def _simple(schema: StructType) -> dict[str, str]:
 
 def _postgres(output: Output, sink: Postgres, schema: StructType) -> Types | None:
     try:
-        url = authorities.url_of(sink.connection)
+        table = SinkTable(Database(authorities.url_of(sink.connection)), output, sink, "")
+        there = table.there()
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
-    table = SinkTable(Database(url), output, sink, "")
-    there = table.there()
+    except Refused as error:  # a variable that is not set, a password that is wrong
+        at = declared_at(sink) if sink.connection else ""
+        raise Refused(f"{at}{error.what}", data=error.data, hint=error.hint) from error
     return (table.wanted(schema), there, sink.table) if there else None

@@ -1,4 +1,4 @@
-"""The commands that look at a user's own code: check, replay."""
+"""The commands that try a user's own code: check, replay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onlyonce import settings
+from onlyonce import logs, settings
 from onlyonce.cli.shell import (
     InstanceName,
     Json,
@@ -14,9 +14,9 @@ from onlyonce.cli.shell import (
     PipelineFiles,
     declared,
     give,
-    progress,
     there,
 )
+from onlyonce.cli.watched import quiet
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.report import Report
@@ -55,7 +55,8 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
     """Check pipelines; gives those for which Spark was asked. Raises Refused for the first that is wrong."""
     from onlyonce.check import look  # with it come Spark's modules and the database's driver
 
-    with progress("checks declarations and functions") as say:
+    logs.configure(job="check")
+    with quiet("checks declarations and functions") as say:
 
         def session() -> Any:
             from onlyonce.session import session as sessions
@@ -82,6 +83,7 @@ def replay(
     there(settings.database_url)
     from onlyonce.check import replay as job  # with it comes Spark
 
-    with progress("runs the functions over the batch"):
+    logs.configure(job="replay")
+    with quiet("runs the functions over the batch"):
         report = job.replay(known, pipeline, batch, output, limit, master)
     give(report, as_json)

@@ -1,13 +1,14 @@
-"""Work that takes long, as a person at a terminal sees it: bars in the place of log lines, which go to a file.
+"""Shows long work at a terminal: progress bars instead of log lines, which go to a file.
 
-The bars follow the log lines of the work itself, so nothing is counted twice and no batch waits for them. Where there is no
-terminal, all is as it was: the log lines are what is shown.
+The bars follow the log lines of the work itself, so nothing is counted twice and no batch waits for them. Without a
+terminal the log lines are shown.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from onlyonce import logs, settings, tables
+from onlyonce.cli.shell import progress
 
 RECEIVE = "taken in"
 WINDOWS = "windows written"
@@ -62,8 +65,49 @@ def watched(name: str) -> Iterator[None]:
         yield
         return
     file = settings.home() / "logs" / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
-    with _to_file(file) as screen, _bars(screen) as show, logs.heard_by(show):
-        yield
+    with _to_file(file) as screen:
+        screen.print(f"log: {file}", style="dim", markup=False, soft_wrap=True)
+        with _bars(screen) as show, logs.heard_by(show):
+            yield
+
+
+@contextmanager
+def quiet(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error while Spark is asked something, and what changes it. What Spark says as it starts goes to a file: it is nobody's first
+    ten lines. ONLYONCE_SPARK_LOG lets it through where there is no terminal."""
+    terminal = tables.console(stderr=True).is_terminal
+    if not terminal and settings.spark().spark_log is not None:
+        with progress(text) as say:
+            yield say
+        return
+    with _to_file(_spark_log()) as screen, logs.heard_by(lambda event: _warn(screen, event)):
+        if terminal:
+            with _spinner(screen) as line:
+                task = line.add_task(escape(text), total=None)
+                yield lambda now: line.update(task, description=escape(now))
+        else:
+            yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
+
+
+def _spinner(screen: Console) -> Progress:
+    # A status of rich's would take standard error back from the file.
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=screen, transient=True, redirect_stderr=False, redirect_stdout=False)
+
+
+def _warn(screen: Console, event: Mapping[str, Any]) -> None:
+    if event.get("level") == "warning":
+        rest = ", ".join(f"{event[name]}" for name in ("output", "what") if name in event)
+        screen.print(f"! {event['event']}: {rest}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _spark_log() -> Path:
+    folder = settings.home() / "logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a check needs no home
+        folder = Path(tempfile.gettempdir())
+    return folder / f"spark-{datetime.now(UTC):%Y%m%d}.log"
 
 
 @contextmanager
@@ -74,7 +118,6 @@ def _to_file(path: Path) -> Iterator[Console]:
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:
         console = Console(file=screen, highlight=False)
-        console.print(f"log: {path}", style="dim", markup=False, soft_wrap=True)
         os.dup2(file.fileno(), 2)
         try:
             yield console
@@ -114,6 +157,7 @@ def _bars(screen: Console) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 
 def _told(done: float, total: float | None, seconds: float | None) -> str:
-    rate = f", {done / seconds:,.0f} a second" if seconds and done else ""
+    speed = done / seconds if seconds else 0.0
+    rate = f", {speed:,.{0 if speed >= 10 else 1}f} a second" if speed >= 0.05 else ""
     left = f", {total - done:,.0f} left" if total is not None and total > done else ""
     return f"{done:,.0f}{rate}{left}"

@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 @asking("run")
 def run(given: Any, words: list[str], as_json: bool) -> None:
-    """Take in what is there and write what is due, exactly once: what the DAG stream_PIPELINE does.
+    """Take in what is there and write what is due, exactly once: what the DAG PIPELINE_stream does.
 
     Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
     """
@@ -46,7 +46,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("deliver")
 def deliver(given: Any, words: list[str], as_json: bool) -> None:
-    """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG stream_PIPELINE does."""
+    """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG PIPELINE_stream does."""
     there(settings.database_url)
 
     # With it comes the database's driver, which help and completion do without.
@@ -70,7 +70,7 @@ def land(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("backfill")
 def backfill(given: Any, words: list[str], as_json: bool) -> None:
-    """Recompute closed windows, late rows folded in, and put them in place of the old: what the DAG backfill_PIPELINE does."""
+    """Recompute closed windows, late rows folded in, and put them in place of the old: what the DAG PIPELINE_backfill does."""
     declared(given.pipeline, given.pipelines)  # a wrong name is refused before anything starts
     there(settings.database_url)
 

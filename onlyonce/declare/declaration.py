@@ -1,4 +1,4 @@
-"""What every declaration has: an unknown option or value is refused with the nearest that is known."""
+"""What every declaration does: it refuses an unknown option or value, and names the most similar one that is known."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
+from onlyonce.declare.several import as_tuple, is_several
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 
@@ -22,7 +23,7 @@ def declaration(cls: type[T]) -> type[T]:
     """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
-    several = [f.name for f in fields(made) if str(f.type).startswith("tuple[")]
+    several = [f.name for f in fields(made) if is_several(f.type)]
     plain: Callable[..., None] = made.__init__
 
     def checked(self: Any, **options: Any) -> None:
@@ -33,19 +34,12 @@ def declaration(cls: type[T]) -> type[T]:
         # Where it stands, for whoever tells of it later. No field: two that say the same are the same.
         object.__setattr__(self, AT, origin.of_caller(sys._getframe(1)))
         try:
-            plain(self, **{name: _tuple(value) if name in several else value for name, value in options.items()})
+            plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
         except TypeError as error:
             raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
-
-
-def _tuple(value: Any) -> Any:
-    """One name, or one output, where several may be given: a text is no row of letters."""
-    if value is None or isinstance(value, tuple):
-        return value
-    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def declared_at(made: Any) -> str:
@@ -58,7 +52,8 @@ def unknown(kind: str, name: str, known: list[str]) -> Refused:
     """The refusal of a name that is not there, with the nearest that is."""
     close = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
-    return Refused(f"no {kind} {name!r}", hint=f"{guess}There is: {', '.join(known) or 'none'}")
+    there = ", ".join(known) or "none"
+    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}There is: {there}")
 
 
 def check_name(kind: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A topic of Kafka as a source: how it is declared. What is decided about its offsets is in `offsets`. Pure."""
+"""How a topic of Kafka is declared as a source. `onlyonce.sources.kafka.offsets` decides about its offsets. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from onlyonce.declare.declaration import check_one_of, declaration
+from onlyonce.declare.several import NONE, Several
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 
@@ -52,7 +53,7 @@ class Kafka:
     start: Literal["earliest", "latest"] | datetime = field(default="earliest", repr=False)
     max_offsets_a_batch: int = field(default=1_000_000, repr=False)
     key: str | None = None
-    headers: tuple[str, ...] = ()
+    headers: Several[str] = NONE
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     on_loss: Literal["stop", "skip"] = field(default="stop", repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -120,7 +121,7 @@ class Kafka:
         for name in self.beside:
             if typed.get(name) != "string":
                 raise Refused(
-                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is no declared column of type string",
+                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
                     hint=f"add `{name} string` to the schema",
                 )
         if len(set(self.beside)) < len(self.beside):

@@ -1,4 +1,4 @@
-"""Loads the files with declarations, finds the transforms that they name, and fingerprints both."""
+"""Loads the files with declarations, finds the transforms that they name, and makes the fingerprints of both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     for path in files or settings.pipeline_files():
         for pipeline in _pipelines_of(path):
             if pipeline.name in found:
-                raise Refused(f"{path}: a second pipeline is named {pipeline.name!r}", hint="rename one of them")
+                raise Refused(
+                    f"{declared_at(pipeline) or f'{path}: '}a second pipeline is named {pipeline.name!r}",
+                    data=NOTHING_DONE,
+                    hint="rename one of them",
+                )
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
     return found
@@ -104,11 +108,14 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
     if path is None:
         raise Refused(
             f"no file with declarations at {named}",
+            data=NOTHING_DONE,
             hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported",
         )
     found = getattr(_import(path), "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
-        raise Refused(f"{path}: has no list PIPELINES of Pipeline", hint="PIPELINES = [Pipeline(name=…, …)]")
+        raise Refused(
+            f"{path}: has no list PIPELINES of Pipeline", data=NOTHING_DONE, hint="PIPELINES = [Pipeline(name=…, …)]"
+        )
     return list(found)
 
 

@@ -1,6 +1,6 @@
-"""The sinks behind the outbox, and what each promises. Pure data, checked when made.
+"""The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
 
-Their rows are committed first, as stable input, and sent by `onlyonce deliver` (jobs/PROTOCOL.md, 15).
+Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver` (jobs/PROTOCOL.md, 15).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Literal
 
 from onlyonce.declare.declaration import declaration
+from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 
 
@@ -34,8 +35,8 @@ class Webhook:
     url: str | None = field(default=None, repr=False)
     connection: str | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)
-    keys: tuple[str, ...] = ()
-    order_by: tuple[str, ...] = ()
+    keys: Several[str] = NONE
+    order_by: Several[str] = NONE
     # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
     remembers: timedelta = field(default=timedelta(0), repr=False)
     attempts: int = field(default=12, repr=False)
@@ -45,7 +46,7 @@ class Webhook:
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.connection is None):
-            raise Refused("Webhook: it needs one place", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
+            raise Refused("Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
         if self.url is not None and not self.url.startswith(("https://", "http://")):
             raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
         if self.order_by and not self.keys:
@@ -115,8 +116,8 @@ class KafkaSink:
 
     topic: str
     connection: str
-    keys: tuple[str, ...] = ()
-    headers: tuple[str, ...] = ()
+    keys: Several[str] = NONE
+    headers: Several[str] = NONE
     # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
     units_topic: str | None = field(default=None, repr=False)
     prefix: str = field(default="onlyonce", repr=False)
@@ -159,11 +160,11 @@ class CustomSink:
 
     target_class: str
     where: str = ""
-    keys: tuple[str, ...] = ()
+    keys: Several[str] = NONE
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
-            raise Refused(f"CustomSink: target_class {self.target_class!r} is no 'module:Class'")
+            raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
 
     @property
     def write(self) -> Literal["own"]:

@@ -1,4 +1,4 @@
-"""The sinks that an output can declare, and what each promises; those that are sent to are in `sent`. Pure data, checked when made."""
+"""The sinks that are tables and files, and what each promises. Sinks to which rows are sent are in `sent`. Pure data, checked when it is made."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.sent import Sent
+from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
 from onlyonce.model.sinks import shards as model
@@ -25,7 +26,7 @@ class Delta:
 
     path: str | None = None
     write: Literal["append", "upsert"] = "append"
-    keys: tuple[str, ...] = ()
+    keys: Several[str] = NONE
 
     def __post_init__(self) -> None:
         _check_write("Delta", self.write, self.keys, ("append", "upsert"))
@@ -50,7 +51,7 @@ class Postgres:
 
     table: str
     write: Literal["append", "upsert", "increment"] = "append"
-    keys: tuple[str, ...] = ()
+    keys: Several[str] = NONE
     connection: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,9 +84,9 @@ class FileSink:
     """
 
     path: str | None = None
-    format: str = "jsonl"
+    format: Literal["jsonl", "csv", "text", "parquet", "avro"] | str = "jsonl"
     shards: int = 10
-    keys: tuple[str, ...] = ()
+    keys: Several[str] = NONE
     naming: str = model.NAMING
     prefix: str | None = None
     extension: str | None = None
@@ -93,7 +94,7 @@ class FileSink:
 
     def __post_init__(self) -> None:
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
-            raise Refused(f"FileSink: format {self.format!r} is no 'module:function'")
+            raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
         if ":" not in self.format:
             check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
         elif self.extension is None:

@@ -1,7 +1,7 @@
-"""Where in the user's own code an error comes from: `file:line`, or None where only other people's code is in it. Pure.
+"""Finds the line of the user's own code that an error comes from: `file:line`, or None if no line of the traceback is the user's. Pure.
 
-Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the line of an expression that is written over
-several lines, where Python and Spark may tell the first or the last of them.
+Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the exact line of an expression that is
+written over several lines; Python and Spark may name its first or its last one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-OURS = str(Path(__file__).resolve().parents[1]) + "/"
+# As Python has imported it: a frame's file is no path that links were followed in.
+OURS = str(Path(__file__).absolute().parents[1]) + "/"
 _LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
 _NEVER = (OURS, "<")
 _PYTHON = str(sysconfig.get_path("stdlib")) + "/"

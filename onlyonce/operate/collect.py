@@ -1,12 +1,13 @@
-"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `onlyonce_collect` and `onlyonce collect` do.
+"""Entry point: remove ids that are older than the dedup horizon, and other data that was kept long enough. No Spark. The DAG `onlyonce_collect`
+and `onlyonce collect` run it.
 
-For each pipeline and bounded run: raise its floor (`onlyonce.model.operate.collecting` decides, without a clock), drop the
-buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
-that is asked for, and sweep orphans of sharded files (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
-and run again.
+For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock), drops the
+buckets below it, and merges the small chunks of the others. Then it removes what was kept long enough, archives input if
+that is asked for, and sweeps temporary files of sharded sinks (jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside
+itself, and may be killed at any point and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
-every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
+every bucket is dropped at once. While somebody reads the catalog for long they stay, with a warning, until the next time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which record a function of the user's fails at: the batch's records are halved until the function fails with one of them alone.
+"""Finds the record at which a user's function fails: it halves the batch's records until the function fails with one record alone.
 
-Only a batch that has failed is looked at, and for a bounded time: the look is worth less than the run's end. Records are halved by their ids, which
-are hashes, so some twenty looks find one of a million.
+Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their ids, which
+are hashes, so some twenty tries find one in a million.
 
-Who calls it: `outputs`, when a batch fails. Errors: none of its own; where no single record is at fault the error stays as it is.
+Who calls it: `outputs`, when a batch fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from onlyonce.commitlog import batches
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.errors import FunctionFails
-from onlyonce.outputs import replayed
+from onlyonce.model import halves
+from onlyonce.model.errors import FunctionFails, Refused
+from onlyonce.outputs import record_place, replayed
+from onlyonce.outputs.record_place import Place
 from onlyonce.outputs.replayed import Versions
 from onlyonce.session.failures import translate
 from onlyonce.session.names import quoted
+from onlyonce.sources.parse import record_id
 
 LONGEST = 120.0
 """In seconds, how long the look may take."""
@@ -51,7 +54,7 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
         record = _found(rows, fails)
     finally:
         rows.unpersist()
-    return error if record is None else _told(context, root, error, record)
+    return error if record is None else _told(context, root, error, record, record_place.of(context, record))
 
 
 def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any] | None:
@@ -60,32 +63,45 @@ def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any
     ids = sorted(row.oo_high for row in rows.select("oo_high").distinct().limit(MOST + 1).collect())
     if len(ids) > MOST:
         return None
-    while len(ids) > 1:
-        if time.monotonic() > until:
-            return None
-        half = len(ids) // 2
-        ids = ids[:half] if fails(_between(rows, ids[:half])) else ids[half:]
-    alone = _between(rows, ids)
-    if not ids or not fails(alone):
+    at = halves.alone(
+        len(ids), lambda first, stop: fails(_between(rows, ids[first:stop])), goes_on=lambda: time.monotonic() < until
+    )
+    if at is None:
         return None
+    alone = _between(rows, ids[at : at + 1])
     texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != "oo_frontier"]
     found: dict[str, Any] = alone.select(*texts).limit(1).collect()[0].asDict()
     return found
 
 
 def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
-    return rows.filter(F.col("oo_high").between(ids[0], ids[-1])) if ids else rows
+    return rows.filter(F.col("oo_high").between(ids[0], ids[-1]))
 
 
-def _told(context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any]) -> FunctionFails:
+def _told(
+    context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any], place: Place | None
+) -> FunctionFails:
     pipeline, batch = context.pipeline, f"{record['oo_lineage']}/{record['oo_batch']}"
     shown = pipeline.record_id or pipeline.columns()
     values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
+    at = f", read at {place}" if place else ""
     again = f"onlyonce replay {context.instance} {record['oo_batch']} --output {root.name}"
-    trace = shlex.join(["onlyonce", "trace", context.instance, *(str(record[name]) for name in pipeline.record_id)])
-    look = f"{trace} tells where it came from; " if pipeline.record_id else ""
     return FunctionFails(
-        f"{error.what}; so it does with the record {values} alone, of batch {batch}",
+        f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
-        hint=f"{error.hint}. {look}{again} runs the function over its batch and writes nothing",
+        hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function over its batch "
+        "and writes nothing",
     )
+
+
+def _trace(context: RunContext, record: dict[str, Any], place: Place | None) -> str:
+    """The command that shows a record."""
+    values = [str(record[name]) for name in context.pipeline.record_id]
+    if context.pipeline.by_position and place:
+        values = [place.name, str(place.position)]
+    try:
+        record_id.asked(context.pipeline, values)
+    except Refused:  # its columns have texts that only Spark knows, or its place is not known
+        values = [str(record_id.RecordId(int(record["oo_high"]), int(record["oo_low"])))]
+    dashes = ["--"] if any(value.startswith("-") for value in values) else []
+    return shlex.join(["onlyonce", "trace", context.instance, *dashes, *values])

@@ -1,8 +1,8 @@
-"""Entry point: take rows of `invalid` or `remnant` in again after a correction, exactly once.
+"""Entry point: take invalid or remnant rows in again after a correction, exactly once.
 
-Their lines go into the inbox as a new file; the next run reads it like any other, so they are input anew and counted
-as such. A set of rows (one batch, one reason) is released at most once; what is kept already is left out; what is still
-invalid becomes invalid again, in its new batch, and may be released again from there.
+Their lines become a new file in the inbox. The next run reads and counts it like any other file. A set of rows (one batch, one
+reason) is released at most once. A record that is kept already is left out. A record that is still invalid becomes invalid again,
+in its new batch, and may be released again from there.
 """
 
 from __future__ import annotations

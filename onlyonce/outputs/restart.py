@@ -1,4 +1,4 @@
-"""What a new life of an output reads again and does not write again: windows and sessions that are final by the log.
+"""Finds the windows and sessions that are final by the log. A new life of an output reads their rows again, and must not write them again.
 
 Who calls it: `outputs`. No errors of its own.
 """
@@ -14,8 +14,8 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
 from onlyonce.receive import events, past_rows
 

@@ -1,8 +1,8 @@
-"""The data files of `events` that one task writes: by Arrow, one for each kind of record that the task has.
+"""Writes the data files of `events` of one task, by Arrow: one file for each kind of record that the task has.
 
-The rows are on disk under a name of the attempt's own before anybody is told of it; they are in the table when the driver's
-commit names them (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
-What a killed attempt has left is taken away by `onlyonce.storage.attempt_files`.
+Each attempt writes under names of its own, and tells of a file once it is on disk. The rows are in the table when the driver's
+commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
+`onlyonce.storage.attempt_files` removes what a killed attempt has left.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The table `events`: every record that receive has judged, but for duplicates, and the control rows.
+"""The table `events`: every record that receive has judged, except duplicates; and the control rows.
 
-From here on input is stable. Append-only, one Delta commit for each receive batch or close, partitioned
+What is in this table never changes. It is append-only, one Delta commit for each receive batch or close, partitioned
 by `oo_kind` (kept, invalid, remnant, control).
 """
 

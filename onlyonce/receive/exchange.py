@@ -1,8 +1,8 @@
-"""What has arrived, on its way to its task: from lines to records in the partitions of the batch.
+"""Turns the lines of a batch into records, and brings each record to the task of its partition.
 
-A task that reads lines makes blocks of the plain ones (`plain_records`), for the partition of each; those wait in files, and the driver is told
-where (`block_files`). Lines that are left are rows, which Spark's parser reads (`parse`) and one exchange brings to their partition. Mostly
-none is left: then nothing is exchanged at all.
+A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in files, and the driver is
+told where (`block_files`). The lines that are left are rows: Spark's parser reads them (`parse`), and one exchange brings them to their
+partition. Mostly no line is left, and then nothing is exchanged.
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
 records are given to.
@@ -82,13 +82,13 @@ def read(
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """All lines by Spark's parser: the columns of `parse.records`, and CODE."""
-    rows = _as_rows(spark, lines)
+    rows = as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
 
 
 def places(spark: SparkSession, lines: Lines) -> pa.Table:
     """Where the records of a batch are: oo_file and oo_position of each."""
-    return _as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
+    return as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
 
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
@@ -200,7 +200,8 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
             yield partial(_opened, block.fetched, schema)
 
 
-def _as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
+    """All lines of a batch as rows like `lines.LINE`; of a source with columns the rows have those."""
     frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
     if lines.ranges:
         frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, schemas.of(LINE)))

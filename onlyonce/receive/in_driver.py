@@ -1,12 +1,12 @@
-"""A small batch, taken in by the driver itself: what the tasks would do, one after the other, without a Spark job.
+"""Takes in a small batch in the driver: it does the tasks' work, one partition after another, without a Spark job.
 
-A Spark job takes a part of a second before its first task works, so a batch of ten records would be little else. The functions are the
-tasks' own and their units too, so nobody can tell from the log, or from the rows of `events`, which way a batch went, and a replay
-may go the other. Their files become one of each kind of rows.
+A Spark job needs a part of a second before its first task works, which is most of the time of a batch of ten records. The functions and units
+are those of the tasks. So the log and the rows of `events` are the same either way, and a replay may go the other way. The files of the
+partitions become one of each kind of rows.
 
-Who calls it: `receive`. Errors: those of the task, but for OSError: that is a warning here, and Spark's tasks, which try again, have the
-last word. Not promised: that a batch goes this way. One with a line that is not plain, with what could not be
-read, or with messages of a topic is Spark's, however small.
+Who calls it: `receive`. Errors: those of the task, except OSError: after a warning, Spark's tasks do the batch, since they try again.
+Not promised: that a small batch is taken in here. A batch with a line that is not plain, with something that could not be
+read, or with messages of a topic is always Spark's.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The queries of a long run: each is started once and stays up, receive and the outputs beside each other. Protocol step 13.
 
-Receive and an output may be at work at the same time, so three things that a drain has by its order are kept here:
-- a batch of an output begins when the log says that the versions of `events` which it reads are ended;
-- a close falls between two batches of receive (`receive.close`);
-- late rows are folded in between two batches of their output, by its own thread.
+Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that order:
+- a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
+- a close happens between two batches of receive (`receive.close`);
+- late rows are folded in between two batches of their output, by the output's own thread.
 
-An output that can't go on stops no other: it stands still until it is tried again, and the run's row names it (`down`).
+An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it (`down`).
 
-Who calls it: `onlyonce.run.stream`. Errors: the first that receive, the look for what is new, or the last output that was up has
-ended with; the others then end before their next batch. At a stop, that of an output which stands still. Not promised: that
-a query which hangs is found; `turns` no longer grow then.
+Who calls it: `onlyonce.run.stream`. Errors: the first error of receive, of the search for new input, or of the last output that was up;
+the other queries then end before their next batch. At a stop: the error of an output that stands still. Not promised: that
+a query which hangs is noticed; `turns` then stops growing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _raise(failures: list[BaseException]) -> None:
 
 def _take_in(context: RunContext) -> None:
     receive.take_in(context)
-    raise Retryable("the query of receive ended without a word", hint="run the same command again")
+    raise Retryable("the query of receive ended without an error message", hint="run the same command again")
 
 
 def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> None:
@@ -111,7 +111,7 @@ def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> No
     while True:
         try:
             _stay(context, root, folding)
-            raise Retryable("a query of the long run ended without a word", hint="run the same command again")
+            raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
         except (Stopped, Superseded):
             raise
         except Exception as error:

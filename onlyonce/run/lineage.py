@@ -1,7 +1,7 @@
-"""Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
+"""Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the way out.
 
 Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
-window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run
+window, and leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next run
 makes the checkpoint.
 """
 

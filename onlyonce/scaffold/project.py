@@ -18,8 +18,8 @@ from string import Template
 from onlyonce.declare.declaration import check_name
 from onlyonce.declare.pipeline import Files, Output, Pipeline
 from onlyonce.declare.sinks import Postgres
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
 from onlyonce.scaffold import guess
 from onlyonce.scaffold.sample import NOT_READ, Sample, read
 
@@ -101,7 +101,20 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
         "record_id": _tuple(record.columns), "id_reason": record.reason,
         "event_time": time.columns[0], "time_reason": time.reason,
+        **_of_test(sample, record.columns, time.columns[0]),
     }  # fmt: skip
+
+
+def _of_test(sample: Sample, record_id: tuple[str, ...], event_time: str) -> dict[str, str]:
+    """A record as the project's test makes it, of a number and a time, and what becomes of four of which two are the same."""
+    values = dict.fromkeys((*record_id, event_time), "time")
+    for name in record_id:
+        if sample.columns[name] != "timestamp":
+            values[name] = "str(number)" if sample.columns[name] == "string" else "number"
+    row = ", ".join(f'"{name}": {value}' for name, value in values.items())
+    if not record_id:
+        return {"row": row, "counts": "twice: a record is its place", "per_window": "[3, 1]", "fates": "(4, 0)"}
+    return {"row": row, "counts": "once", "per_window": "[2, 1]", "fates": "(3, 1)"}
 
 
 def _tuple(columns: tuple[str, ...]) -> str:

@@ -1,11 +1,10 @@
-"""From an error that Spark hands over to one of ours: the cause is often several layers down, as text."""
+"""Translates an error of Spark into one of ours. The cause is often several layers down, as text."""
 
 from __future__ import annotations
 
 import re
 
 from onlyonce.model import errors, function_errors, origin
-from onlyonce.settings import ROOT
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
 OTHER_DRIVER = (
@@ -108,9 +107,7 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
 def _of_code(text: str) -> errors.FunctionFails | None:
     found = _OF_CODE.search(text) if any(mark in text for mark in _OF_WORKER) else None
     frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
-    if not found or (
-        frames and frames[-1].startswith(str(ROOT / "onlyonce"))
-    ):  # ours is a bug, and no fault of the function's
+    if not found or (frames and frames[-1].startswith(origin.OURS)):  # ours is a bug, and no fault of the function's
         return None
     return function_errors.fails(origin.in_text(text[: found.start()]), f"{found[1]}: {found[2]}")
 

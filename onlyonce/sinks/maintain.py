@@ -1,15 +1,15 @@
 """Compact the small files of closed windows in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
 
-Each batch that closes windows adds at least one file to a table. Here those of a date are put together once no window that starts
-on it can be written any more by the stream, so the two never meet; a backfill that comes between wins, and the date is left for the
-next time. Compaction changes no row: streams and readers of a version don't notice. Files that it has replaced stay for
-ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before is not at its end.
+Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream can write no
+window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date is left for the
+next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
+ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
-Only the tables of outputs with fixed or sliding windows: those without windows, and sessions, have no date that is closed for good. `events` has rules of
-its own (`onlyonce.operate.compaction`).
+Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date that is closed for good.
+`events` has rules of its own (`onlyonce.operate.compaction`).
 
 Who calls it: `onlyonce.operate.maintain`. Errors: DeltaError where others wrote. Not promised: that a table is
-compacted while somebody else writes to its closed dates, or that has deletion vectors, column mapping, row tracking or in-commit
+compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or in-commit
 timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
 """
 
@@ -29,9 +29,9 @@ from onlyonce import settings
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, target
-from onlyonce.declare.windows import Session
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
+from onlyonce.model.windows import Session
 from onlyonce.storage import table_features
 
 DATE = "window_date"
@@ -39,7 +39,9 @@ FEW = 2
 """A date with fewer files than this is left alone."""
 
 
-def maintain_output(database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool) -> dict[str, Any] | str | None:
+def maintain_output(
+    database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
+) -> dict[str, Any] | str | None:
     """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
     path = table_of(pipeline, output)
     if path is None:

@@ -1,7 +1,7 @@
-"""The registry of a source: an append-only Delta table in which the driver notes what is new, cut into batches once.
+"""The registry of a source: an append-only Delta table in which the driver notes new input. The input is cut into batches here, once.
 
-Receive streams that table, one of its data files (one batch) at a time, and reads what it names. So a replay, a second
-driver and a new life read the same. Who calls it: `source_files`, `source_kafka`.
+Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay, a second
+driver and a new life read the same input. Who calls it: `source_files`, `source_kafka`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.model.errors import InvariantBroken
@@ -55,6 +56,11 @@ def after(table: Path, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
     later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
     return pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=columns, filters=later))
+
+
+def batch(spark: SparkSession, table: Path, batch_no: int) -> DataFrame:
+    """The entries of one batch by its number, as the stream gives them."""
+    return spark.read.format("delta").load(str(table)).filter(F.col("batch_no") == batch_no)
 
 
 def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:

@@ -1,7 +1,7 @@
-"""What receive asks of a source, and the source of a pipeline.
+"""The interface between receive and a source, and the choice of a pipeline's source.
 
-Any source is a registry (`registry`): new input is noted there, cut into batches once, and a batch of it is read as often
-as need be, each time the same.
+Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any number of
+times, and gives the same input each time.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ class Cut(Protocol):
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         """Its lines; and, given how many records have a fate, how many must."""
 
+    def names(self) -> dict[int, str]:
+        """By what stands for a file or partition in the place of a record (oo_file): what people call it."""
+
 
 class Source(Protocol):
     """Where the records of an instance come from."""
@@ -66,6 +69,9 @@ class Source(Protocol):
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
         """What a batch of that stream names."""
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Cut:
+        """The same of one batch by its number, of those that are registered."""
 
 
 def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None) -> Source:
@@ -100,6 +106,9 @@ class _Files:
     def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
         return _Listed(self.pipeline, spark, source_files.listed(batch, self.inbox.moved))
 
+    def batch(self, spark: SparkSession, batch_no: int) -> Cut:
+        return self.listed(spark, registry.batch(spark, self.inbox.table, batch_no))
+
 
 @dataclass(frozen=True)
 class _Listed:
@@ -128,3 +137,6 @@ class _Listed:
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         lines, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
         return lines, lambda _: read
+
+    def names(self) -> dict[int, str]:
+        return {source_files.key(file): file.place for file in self.found.files}

@@ -1,7 +1,7 @@
-"""Commits to Delta that can be repeated, and the look afterwards that they are what was meant. Protocol step 4.
+"""Commits to Delta that can be repeated, and the check afterwards that the right one is there. Protocol step 4.
 
-Delta keeps only the highest txnVersion of a txnAppId and skips a write at or below it without a word. So
-each write is followed by a comparison of what is there (the commit's userMetadata) with what was meant.
+Delta keeps only the highest txnVersion of a txnAppId, and silently skips a write at or below it. So after each write the commit that
+is there (its userMetadata) is compared with the one that was meant.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def once(path: Path, commit: Commit, write: Callable[[], None], *, replayed: boo
         raise InvariantBroken(
             f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
             f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
-            data="Delta skipped the write without a word; the rows of this unit are not in the table as meant",
+            data="Delta silently skipped the write; the rows of this unit are not in the table as meant",
             hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
         )
     return there[0]

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^(<!-- not run: .+ -->\n)?```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 class Person:
@@ -27,7 +27,9 @@ class Person:
 
     def follow(self, page: Path) -> None:
         """Do what each block says. Every command must succeed."""
-        for language, place, text in BLOCK.findall(page.read_text()):
+        for mark, language, place, text in BLOCK.findall(page.read_text()):
+            if mark:
+                continue
             if place:
                 (self.folder / place).write_text(text)
             for command in text.splitlines() if language == "sh" else []:

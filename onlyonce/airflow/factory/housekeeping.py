@@ -1,4 +1,4 @@
-"""The DAGs for all pipelines: what is looked at, sent, renamed, compacted and let go by the clock. No Spark."""
+"""The scheduled DAGs for all pipelines: audit, collect, deliver, finalize, maintain. No Spark."""
 
 from __future__ import annotations
 

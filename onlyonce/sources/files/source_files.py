@@ -1,9 +1,9 @@
-"""The inbox of files, by a registry of our own.
+"""The inbox of files, read by a registry of our own.
 
-Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
-on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
-table `files`; receive streams that table, one of its data files a batch, and reads the files named there.
-The cut into batches is made here, once: by sorted name, `max_files_a_batch` at a time.
+Spark's file source does not notice a file that is replaced under its name, has no positions, and fails or loses rows
+when a file vanishes. So the driver lists the inbox and appends new files to the Delta
+table `files`. Receive streams that table, one of its data files a batch, and reads the files that it names.
+The batches are cut here, once: by sorted name, `max_files_a_batch` at a time.
 """
 
 from __future__ import annotations
@@ -180,16 +180,21 @@ def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
     return spark.createDataFrame(rows, schemas.of(LINE))
 
 
+def key(file: InputFile) -> int:
+    """What stands for a file in the places of its records (oo_file)."""
+    return record_id.of_file(file.identity or file.path)
+
+
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     source = pipeline.source
-    key, skipped, most = record_id.of_file(file.identity or file.path), int(source.header), source.max_record_bytes
+    known, skipped, most = key(file), int(source.header), source.max_record_bytes
     path = regular_file.place(file.place, links=source.links)
     if file.identity:
         path = growing.located(file, links=source.links)[0]
     if packed(file.path):
-        return line_reader.packed(path, key, skipped, most)
+        return line_reader.packed(path, known, skipped, most)
     if file.identity:
         return line_reader.Range(
-            path, key, file.begins, file.ends, file.ends, inode=inode(file.identity), most=most
+            path, known, file.begins, file.ends, file.ends, inode=inode(file.identity), most=most
         )  # fmt: skip
-    return line_reader.Range(path, key, 0, file.size, file.size, skipped=skipped, most=most)
+    return line_reader.Range(path, known, 0, file.size, file.size, skipped=skipped, most=most)

@@ -1,16 +1,16 @@
-"""From a line to a record: declared columns, event time, id, or the reason why it is invalid.
+"""Turns a line into a record: declared columns, event time and id, or the reason why it is invalid.
 
-One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. Plain lines,
-as nearly all are, don't come here where the types allow it (`plain_records`); where they do come (`onlyonce/model/sources/plain_json.py`) they are
-spared the looks for what is wrong with any other.
+One pass. If a line has fields that the declaration does not know, the whole line is kept in `oo_unknown` beside its record. Nearly all
+lines are plain. Where the declared types allow it `plain_records` reads those, and they don't come here; otherwise
+(`onlyonce/model/sources/plain_json.py`) the checks for unusual lines are skipped for them.
 
-Each look is made once for a declaration, not for each batch: an expression is some calls into the JVM, and there are a thousand.
+The expressions are made once for a declaration and not for each batch: there are a thousand, and each takes some calls into the JVM.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, reduce
 from operator import add
@@ -83,11 +83,21 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
     """
+    return _records(lines, _asked(pipeline), pipeline, system_time)
+
+
+def by_place(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    """The same, where each record has its place as its id, whatever else identifies it. `outputs.record_place` asks."""
+    return _records(lines, replace(_asked(pipeline), record_id=()), pipeline, system_time)
+
+
+def _asked(pipeline: Pipeline) -> _Asked:
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
-    asked = _Asked(
-        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside
-    )  # fmt: skip
+    return _Asked(pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside)
+
+
+def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     if asked.in_columns:
         flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())

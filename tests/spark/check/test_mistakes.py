@@ -1,0 +1,275 @@
+"""Ten mistakes that users make: each is told in three lines, at the user's own line, before data is touched where that can be known."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from onlyonce import settings
+from onlyonce.check import look
+from onlyonce.cli import app
+from onlyonce.declare import loading
+from onlyonce.model.errors import FunctionFails
+from tests.support.platform import Platform
+
+pytestmark = pytest.mark.spark
+
+FUNCTION = """from pyspark.sql import functions as F
+
+
+@F.udf("long")
+def share(cents):
+    return 100 // cents
+
+
+def per_shop(sales):
+    return sales.groupBy("oo_window", "shop").agg(
+        F.sum("cents").alias("cents")
+    )
+
+
+def each(sales):
+    return sales.select("id", share("cents").alias("share"))
+"""
+DECLARATION = """from datetime import timedelta
+from onlyonce import Delta, Files, Fixed, Kafka, Output, Pipeline, Postgres
+
+PIPELINES = [Pipeline(
+    name="shop", source=Files(),
+    schema="id string, shop string, at timestamp, cents long",
+    record_id="id", event_time="at",
+    outputs=Output(
+        name="per_shop", transform="FUNCTIONS:per_shop",
+        window=Fixed(timedelta(minutes=1)),
+        sink=Delta(write="upsert", keys=("shop", "window_start")),
+    ),
+)]
+"""
+NUMBERS = count()
+runner = CliRunner()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is written instead of what, in the declaration or the function, and what is told: place, problem, way out."""
+
+    old: str
+    new: str
+    place: str
+    what: str
+    hint: str
+
+
+D, T = "mine.py", "functions"
+MISTAKES: dict[str, Mistake] = {
+    "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? There is: "),
+    "wrong type": Mistake("cents long", "cents itn", f"{D}:4", "type 'itn', which Spark does not have", "did you mean 'int'?"),
+    "missing window": Mistake(
+        '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",
+        f"{T}:10", "asks for the column 'oo_window'", "There is"),
+    "non-deterministic function": Mistake(
+        'sales.groupBy', 'sales.filter(F.rand() > 0.5).groupBy', f"{T}:9", "is not deterministic", "stable_input=True"),
+    "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is no column", "did you mean 'shop'?"),
+    "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
+    "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
+    "import error": Mistake("import functions", "import functionz", f"{T}:1", "cannot import name 'functionz'", "module"),
+    "wrong function": Mistake("FUNCTIONS:per_shop", "FUNCTIONS:per_shp", f"{D}:8", "'per_shp'", "did you mean"),
+    "a type that the table has not": Mistake("", "", f"{D}:8", "gives column cents as bigint, but in ", "its old type or another name"),
+}  # fmt: skip
+
+
+def write(folder: Path, old: str = "", new: str = "") -> tuple[Path, str]:
+    """A declaration and its functions, changed; gives the file and the name of the functions' module."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module = f"functions_{next(NUMBERS)}"
+    assert old in DECLARATION + FUNCTION
+    (folder / f"{module}.py").write_text(FUNCTION.replace(old, new) if old else FUNCTION)
+    file = folder / "mine.py"
+    file.write_text((DECLARATION.replace(old, new) if old else DECLARATION).replace("FUNCTIONS", module))
+    return file, module
+
+
+def told(result: Any) -> list[str]:
+    """The three lines of an error, which come first: what is before them are remarks on how the work goes."""
+    lines = result.stderr.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("  data: ")) - 1
+    assert not any("Traceback" in line or line.startswith("\tat ") for line in lines), result.stderr
+    return list(lines[first : first + 3])
+
+
+def run(file: Path) -> Any:
+    return runner.invoke(app, ["run", "shop", "--master", "local[2]", "--pipelines", str(file)])
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_at_its_line_before_data_is_touched(
+    platform: Platform, spark: Any, tmp_path: Path, name: str
+) -> None:
+    """By `run`, with exit code 64: nothing is registered, and the file in the inbox is as it was."""
+    mistake = MISTAKES[name]
+    file, module = write(tmp_path / "mine", mistake.old, mistake.new)
+    platform.put("shop", "a.jsonl", [{"id": "1", "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": 1}])
+    if not mistake.old:
+        table = settings.tables_dir() / "shop" / "per_shop"
+        spark.createDataFrame([], "shop string, cents int").write.format("delta").save(str(table))
+
+    result = run(file)
+
+    assert result.exit_code == 64, result.stderr
+    what, data, hint = told(result)
+    assert what.startswith(f"{file.parent}/{mistake.place.replace(T, f'{module}.py')}:"), what
+    assert mistake.what in what
+    assert data.startswith("  data: nothing")
+    assert hint.startswith("  next: ")
+    assert mistake.hint in hint
+    assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))
+
+
+EACH = (
+    '        name="per_shop", transform="FUNCTIONS:per_shop",\n        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start")),',
+    '        name="each", transform="FUNCTIONS:each", sink=Delta(),',
+)
+SALES = [{"id": str(n), "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": n - 7} for n in range(10)]
+"""The one of id 7 can't be divided by."""
+
+
+@pytest.mark.slow
+def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_that_shows_it(
+    platform: Platform, spark: Any, tmp_path: Path
+) -> None:
+    """A Python function that divides by zero, on one of many: its line, its id, its place. `replay` shows the same, and writes nothing; then the rows of
+    the mended one."""
+    file, module = write(tmp_path / "mine", *EACH)
+    path = platform.put("shop", "a.jsonl", SALES)
+
+    result = run(file)
+
+    assert result.exit_code == FunctionFails.exit_code == 64, result.stderr
+    what, data, hint = told(result)
+    assert what.startswith(f"{file.parent}/{module}.py:6: a function of yours fails on its rows: ZeroDivisionError"), (
+        what
+    )
+    byte = path.read_bytes().index(b'{"id":"7"')
+    assert f"with the record id=7 alone, of batch shop/receive/1/0, read at {path}, byte {byte}" in what
+    assert "nothing of this batch was written" in data
+    assert "onlyonce trace shop 7 tells" in hint
+    assert "onlyonce replay shop 0 --output each" in hint
+    shown = runner.invoke(app, ["replay", "shop", "0", "--output", "each", "--pipelines", str(file)])
+    assert shown.exit_code == 64
+    assert f"{module}.py:6" in shown.stderr
+    mended = file.parent / f"{module}.py"
+    mended.write_text(mended.read_text().replace("100 // cents", "100 - cents").replace("share", "rest"))
+    mended.rename(file.parent / f"{module}_b.py")
+    file.write_text(file.read_text().replace(module, f"{module}_b"))
+    shown = runner.invoke(app, ["replay", "shop", "0", "--limit", "100", "--json", "--pipelines", str(file)])
+    assert shown.exit_code == 0, shown.stderr
+    assert len(re.findall('"rest":', shown.stdout)) == len(SALES)
+    assert platform.table("shop/each").empty
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_topic", [False, True], ids=["file", "topic"])
+def test_a_record_known_by_its_place_is_told_by_it_and_found_by_the_command(
+    platform: Platform, spark: Any, request: pytest.FixtureRequest, tmp_path: Path, of_topic: bool
+) -> None:
+    """File and byte, or partition and offset: `trace` finds by them the one record that the function fails at."""
+    file, _ = write(tmp_path / "mine", *EACH)
+    text = file.read_text().replace('record_id="id"', "record_id=()")
+    if of_topic:
+        broker = request.getfixturevalue("broker")
+        topic = broker.topic()
+        broker.produce(topic, *[json.dumps(sale) for sale in SALES])
+        text = text.replace("Files()", f'Kafka(topic="{topic}", servers="{broker.servers}")')
+        where, asked = f"{topic}/0, offset 7", f"{topic}/0 7"
+    else:
+        path = platform.put("shop", "a.jsonl", SALES)
+        byte = path.read_bytes().index(b'{"id":"7"')
+        where, asked = f"{path}, byte {byte}", f"{path} {byte}"
+    file.write_text(text)
+
+    what, _, hint = told(run(file))
+
+    assert f"read at {where}" in what
+    assert f"onlyonce trace shop {asked} tells" in hint
+    found = runner.invoke(app, ["trace", "shop", *asked.split(), "--json", "--pipelines", str(file)])
+    assert found.exit_code == 0, found.stderr
+    [fate] = json.loads(found.stdout)["tables"]["fates"]
+    assert (fate["fate"], fate["batch"]) == ("kept", "shop/receive/1/0")
+
+
+def test_a_check_of_what_is_unchanged_asks_no_spark(platform: Platform, spark: Any, tmp_path: Path) -> None:
+    """The first look asks it, the second does not; one after a change of a helper beside the functions does again."""
+    file, module = write(tmp_path / "mine")
+    pipeline = loading.one("shop", [file])
+
+    def never() -> Any:
+        raise AssertionError("asked Spark")
+
+    assert look.check(pipeline, lambda: spark)
+    assert not look.check(pipeline, never)
+    functions = file.parent / f"{module}.py"
+    functions.write_text(functions.read_text() + "# changed\n")
+    with pytest.raises(AssertionError, match="asked Spark"):
+        look.check(pipeline, never)
+
+
+def test_a_topic_that_is_not_there_is_told_at_the_source(
+    platform: Platform, spark: Any, broker: Any, tmp_path: Path
+) -> None:
+    """With the command that makes it."""
+    file, _ = write(tmp_path / "mine", "Files()", f'Kafka(topic="nothing", servers="{broker.servers}")')
+
+    result = run(file)
+
+    assert result.exit_code == 64, result.stderr
+    what, _, hint = told(result)
+    assert what.startswith(f"{file}:5: there is no topic 'nothing'")
+    assert "--create --topic nothing" in hint
+
+
+def test_a_wrong_password_is_refused_at_once(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No patience changes it. The password is in no line."""
+    file, _ = write(tmp_path / "mine")
+    right = platform.environment["ONLYONCE_DATABASE_URL"]
+    wrong = re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right)
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", wrong)
+
+    result = run(file)
+
+    assert result.exit_code == 64, result.stderr
+    what, _, hint = told(result)
+    assert "does not let onlyonce_writer in: password authentication failed" in what
+    assert "ONLYONCE_DATABASE_URL" in hint
+    assert "not-it" not in result.stderr
+
+
+def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(
+    platform: Platform, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The line that names the variable; and so is a variable that is not set."""
+    sink = 'Delta(write="upsert", keys=("shop", "window_start"))'
+    file, _ = write(tmp_path / "mine", sink, 'Postgres(table="results.mine", connection="MINE_DATABASE")')
+    platform.put("shop", "a.jsonl", [{"id": "1", "shop": "x", "at": "2026-01-01T00:00:00Z", "cents": 1}])
+
+    unset = run(file)
+    right = platform.environment["ONLYONCE_DATABASE_URL"]
+    monkeypatch.setenv("MINE_DATABASE", re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right))
+    wrong = run(file)
+
+    for result, problem in ((unset, "MINE_DATABASE of a Postgres sink is not set"), (wrong, "password authentication")):
+        assert result.exit_code == 64, result.stderr
+        what, data, _ = told(result)
+        assert what.startswith(f"{file}:11: ")
+        assert problem in what
+        assert data == "  data: nothing was read or written"
+    assert "not-it" not in wrong.stderr
+    assert not list((settings.data_dir("shop") / "events").rglob("*.parquet"))

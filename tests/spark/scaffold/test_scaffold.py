@@ -1,0 +1,48 @@
+"""The test that a new project has passes, whatever identifies its records."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from onlyonce.scaffold import project
+
+pytestmark = pytest.mark.spark
+
+HOURS = range(8, 16)
+SAMPLES = {
+    "none": None,
+    "an id": ("a.csv", "order_id,at\n" + "".join(f"o{hour},2026-03-01T{hour:02}:00:00Z\n" for hour in HOURS)),
+    "a number and a time": (
+        "a.csv",
+        "n,seen_at,at\n" + "".join(f"{hour % 2},2026-03-01T{hour // 2:02}:00:00Z,2026-03-01T{hour:02}:00:00Z\n" for hour in HOURS),
+    ),
+    "its place": ("a.jsonl", "".join(f'{{"at": "2026-03-{day:02}T10:00:00Z", "ok": true}}\n' for day in (1, 1, 5))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known_by", SAMPLES)
+def test_the_test_of_a_new_project_passes(
+    spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str
+) -> None:
+    """Of a project from a sample, and of one from none."""
+    name = f"made_{[*SAMPLES].index(known_by)}"
+    sample = SAMPLES[known_by]
+    if sample is not None:
+        (tmp_path / sample[0]).write_text(sample[1])
+    project.make(name, tmp_path, tmp_path / sample[0] if sample else None)
+    monkeypatch.syspath_prepend(tmp_path / name)
+
+    spec = importlib.util.spec_from_file_location(f"test_{name}", tmp_path / name / "tests" / "test_transforms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    declared = getattr(sys.modules[f"{name}.pipelines"], name.upper())
+
+    assert len(declared.record_id) == {"none": 1, "an id": 1, "a number and a time": 2, "its place": 0}[known_by]
+    for test in (made.test_each_record_counts_in_its_window, made.test_a_record_that_comes_after_its_window_is_late):
+        test()

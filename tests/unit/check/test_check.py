@@ -1,0 +1,93 @@
+"""What a check decides without Spark: types, names, places, and what an error of a function says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onlyonce.check import fits
+from onlyonce.declare import ddl
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, split_ddl
+from onlyonce.model import function_errors, origin
+from onlyonce.model.errors import FunctionFails, Refused
+from onlyonce.session.failures import translate
+
+OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
+GOOD = (
+    "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
+    "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL COMMENT 'x, y'",
+    "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
+)
+BAD = {"n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
+       "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?"}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", GOOD)
+def test_types_that_spark_has_pass(schema: str) -> None:
+    """Built ones, with what may stand behind them."""
+    ddl.check("pipeline p", split_ddl(schema))
+
+
+@pytest.mark.parametrize("schema", BAD)
+def test_a_type_that_spark_has_not_is_refused_with_the_nearest(schema: str) -> None:
+    """Also inside a built one."""
+    with pytest.raises(Refused) as refused:
+        ddl.check("pipeline p", split_ddl(schema))
+
+    assert BAD[schema] in refused.value.hint
+
+
+def test_one_name_is_a_tuple_of_one_and_a_list_is_one_of_all() -> None:
+    """A text is no row of letters; a declaration of either is the same."""
+    given: dict[str, object] = {"name": "p", "source": Files(), "schema": "id string, at timestamp", "event_time": "at"}
+    one = Pipeline(**given, record_id="id", outputs=OUTPUT)  # type: ignore[arg-type]
+
+    assert (one.record_id, one.outputs, OUTPUT.sink.keys) == (("id",), (OUTPUT,), ("shop",))
+    assert one == Pipeline(**given, record_id=["id"], outputs=[OUTPUT])  # type: ignore[arg-type]
+
+
+def test_keys_and_types_are_held_against_what_is_there() -> None:
+    """The nearest column is named; capitals are the same, and a column that the table has not is new."""
+    with pytest.raises(Refused, match="key 'shop'") as refused:
+        fits.check_keys(OUTPUT, ["shops", "n"])
+    assert "did you mean 'shops'?" in refused.value.hint
+    fits.check_types(OUTPUT, {"Shop": "string", "new": "int"}, {"shop": "string"}, "t")
+    with pytest.raises(Refused, match="gives column n as bigint, but in t it is int"):
+        fits.check_types(OUTPUT, {"n": "bigint"}, {"n": "int"}, "t")
+
+
+def test_an_error_of_rows_is_told_at_the_users_line() -> None:
+    """By the place of an expression, or a worker's traceback; without a place of the user's it is not said to be theirs."""
+    divided = (
+        "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate. SQLSTATE: 22012\n== DataFrame ==\n"
+        '"divide" was called from\n{}\n'
+    )
+    found = translate(RuntimeError(divided.format("/team/mine.py:7")))
+    assert isinstance(found, FunctionFails)
+    assert found.what == "/team/mine.py:7: a function of yours fails on its rows: Division by zero"
+    ours = RuntimeError(divided.format(f"{origin.OURS}receive/receive.py:7"))
+    assert translate(ours) is ours
+    raised = 'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "/team/mine.py", line 3, in f\nValueError: no\n'
+    assert str(translate(RuntimeError(raised))).startswith(
+        "/team/mine.py:3: a function of yours fails on its rows: ValueError: no"
+    )
+
+
+def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
+    """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
+    (tmp_path / "onlyonce").symlink_to(Path(origin.OURS))
+    asked = "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, origin.is_users(loading.__file__))"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "onlyonce" / "model" / "origin.py"), "False"]
+
+
+def test_a_missing_column_is_named_with_the_nearest() -> None:
+    """Of what Spark says is there, or as an attribute of a frame."""
+    spark = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `cent` cannot be resolved. Did you mean one of the following? [`cents`, `id`]."
+    for text in (spark, "'DataFrame' object has no attribute 'cent'"):
+        found = function_errors.of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
+        assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"
+        assert found.hint.startswith("did you mean 'cents'?")
