@@ -30,8 +30,8 @@ def told(error: BaseException) -> OnlyonceError:
     place = origin.in_python(error)
     return Unexpected(
         f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
-        data="nothing was committed that is not whole, and the same command again is safe",
-        hint=f"run it again; if it stays, the traceback is in {keep(error)}: report it, or look there if the line is yours",
+        data="all that was committed is whole, and it is safe to run the same command again",
+        hint=f"run it again; if the error stays, the traceback is in {keep(error)}: report it, or look into it if the line is your own",
     )
 
 

@@ -66,7 +66,7 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
                 f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
-                data="the batch is not committed; duplicates of that chunk's records could not be told",
+                data="the batch is not committed; duplicates of that chunk's records could not be recognised",
                 hint="was something deleted by hand? Restore it; the ids can be rebuilt from the table `events`",
             )
         chunks = listed

@@ -105,7 +105,7 @@ def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]
     ids = packed.merge(bytes(row.ids) for row in taken)
     if len(ids) != packed.BYTES * sum(part.ids for part in parts):
         raise InvariantBroken(
-            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids and not what they say",
+            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is not the number that they state",
             data="nothing was merged; the chunks are as they were",
             hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from `events`",
         )

@@ -24,7 +24,7 @@ def check_keys(output: Output, columns: list[str]) -> None:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
-                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is no column of what {output.transform} gives",
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.transform} gives",
                 data=NOTHING,
                 hint=f"{guess}There is: {', '.join(columns)}",
             )

@@ -78,7 +78,7 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
         return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
     told = (str(error).strip().splitlines() or [""])[0][:400]
     return Refused(
-        f"{_at(root)}output {root.name}: {root.transform} does what no stream can: {told}",
+        f"{_at(root)}output {root.name}: {root.transform} can't run as a stream: {told}",
         data=NOTHING,
         hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever reads the table",
     )

@@ -171,7 +171,7 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
         return
     raise Refused(
         f"{one.authority} names another database than the one in which lineage {one.lineage} may have units",
-        data="nothing was decided or written; what the lineage has written is in the database of before",
+        data="nothing was decided or written; what the lineage has written is in the earlier database",
         hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another connection "
         "in the declaration, which onlyonce plan judges",
     )

@@ -49,7 +49,7 @@ def note(
     if ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
         raise Retryable(
             f"this landing of {pipeline} slept for longer than its dedup horizon",
-            data="its last messages were not landed by it; they come again, or another landing has them",
+            data="it did not land its last messages; they are delivered again, or another landing has them",
             hint="run the same command again",
         )
     do(

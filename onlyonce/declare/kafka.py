@@ -121,7 +121,7 @@ class Kafka:
         for name in self.beside:
             if typed.get(name) != "string":
                 raise Refused(
-                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is no declared column of type string",
+                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
                     hint=f"add `{name} string` to the schema",
                 )
         if len(set(self.beside)) < len(self.beside):

@@ -52,8 +52,8 @@ class Output:
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
-                f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
-                hint="'resend' is for an upsert and for what is sent; an append is replaced by itself, an increment can "
+                f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
+                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill replaces its rows; an increment can "
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
@@ -61,12 +61,12 @@ class Output:
         ):
             raise Refused(
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",
-                hint="leave on_backfill out: rows that say their window are replaced",
+                hint="leave on_backfill out: a backfill replaces rows that have their window",
             )
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
         if not re.fullmatch(r"[\w.]+:\w+", self.transform):
-            raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+            raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
@@ -100,7 +100,7 @@ def what_to_do(output: Output) -> str:
         raise Refused(
             f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
             data="nothing was written",
-            hint="put window_start among the keys (of a new table), or declare what a backfill shall do: "
+            hint="put window_start among the keys (of a new table), or declare what a backfill does: "
             "on_backfill='skip' leaves this sink as it is"
             + (
                 ", 'resend' upserts the new rows over the old"

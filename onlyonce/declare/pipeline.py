@@ -96,11 +96,11 @@ class Pipeline:
         for column in (*self.record_id, self.event_time):
             if column not in columns:
                 raise Refused(
-                    f"pipeline {self.name}: {column!r} is no declared column", hint=f"schema has: {', '.join(columns)}"
+                    f"pipeline {self.name}: {column!r} is not a declared column", hint=f"schema has: {', '.join(columns)}"
                 )
         if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
             raise Refused(
-                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is its place has no re-delivery",
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its place has no re-delivery",
                 hint="leave dedup_horizon out, or name the columns that identify a record",
             )
         if self.partitions < 1:

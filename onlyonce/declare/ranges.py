@@ -97,7 +97,7 @@ class Custom:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.reader):
-            raise Refused(f"Custom: reader {self.reader!r} is no 'module:Class'")
+            raise Refused(f"Custom: reader {self.reader!r} is not of the form 'module:Class'")
         if not isinstance(self.needs_dedup, bool):
             raise Refused(f"Custom: needs_dedup={self.needs_dedup!r}", hint="True or False")
         check_start("Custom", self.start, times=False)

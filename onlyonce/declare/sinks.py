@@ -94,7 +94,7 @@ class FileSink:
 
     def __post_init__(self) -> None:
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
-            raise Refused(f"FileSink: format {self.format!r} is no 'module:function'")
+            raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
         if ":" not in self.format:
             check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
         elif self.extension is None:

@@ -49,8 +49,8 @@ class Fixed:
             return
         if self.size % DAY:
             raise Refused(
-                f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is no whole number of days",
-                hint="only days have another length where clocks change; shift shorter windows by offset=",
+                f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is not a whole number of days",
+                hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
             )
         _known_zone(self.timezone)
 
@@ -114,7 +114,7 @@ class Sliding:
         _within("Sliding", self.offset, "slide", self.slide)
         if micros(self.size) % micros(self.slide):
             raise Refused(
-                f"Sliding(size={self.size}, slide={self.slide}): the size is no multiple of the slide",
+                f"Sliding(size={self.size}, slide={self.slide}): the size is not a multiple of the slide",
                 hint="choose a slide that divides the size, so that each record is in the same number of windows",
             )
 

@@ -49,8 +49,8 @@ def main(argv: list[str]) -> Report:
     if failed:
         raise Retryable(
             f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
-            data="nothing of the data is concerned; the others were told",
-            hint="`onlyonce alerts` tries again, as the next look does; ONLYONCE_ALERT_HOOK names the hook",
+            data="the data is not affected; the others were told",
+            hint="`onlyonce alerts` tries again, and so does the next look; ONLYONCE_ALERT_HOOK names the hook",
         )
     facts = {"raised": len(raised), "told now": told, "cleared": len(cleared), "hook": "set" if tell else "none"}
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"

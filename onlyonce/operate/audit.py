@@ -142,7 +142,7 @@ def broken(report: Report) -> InvariantBroken:
     return InvariantBroken(
         f"the audit found: {report.warnings[0]}{more}",
         data="nothing was changed; what is committed stays as it is",
-        hint="work that was left behind is done by a run of that pipeline. For anything else look at "
+        hint="a run of that pipeline finishes work that was left behind. For anything else look at "
         "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
     )
 

@@ -78,7 +78,7 @@ def _refuse_declared(declared: dict[str, Pipeline], asked: Namespace) -> None:
         return
     what = f"output {asked.output} of {asked.name}" if asked.output else f"pipeline {asked.name}"
     raise Refused(
-        f"{what} is declared: its next run would begin it anew",
+        f"{what} is declared: its next run would begin it again",
         data="nothing was removed",
         hint="take it out of the file with the declarations first, then run the same command again",
     )
@@ -151,7 +151,7 @@ def _folder(place: Place) -> Path:
     root = ROOTS[place.kind]()
     folder = root / place.where
     if folder.resolve() in (root.resolve(), *root.resolve().parents):
-        raise Refused(f"{place.text} is no folder of its own", data="it was not removed", hint="remove it by hand")
+        raise Refused(f"{place.text} is not a folder of its own", data="it was not removed", hint="remove it by hand")
     return folder
 
 

@@ -55,7 +55,7 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
         root = pipeline.output(name)
         root = pipeline.output(root.from_output) if root.from_output else root
         if root.window is None:
-            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
         return [root]
     found = [root for root in pipeline.roots() if root.window is not None]
     if not found:

@@ -87,7 +87,7 @@ def _told(
     at = f", read at {place}" if place else ""
     again = f"onlyonce replay {context.instance} {record['oo_batch']} --output {root.name}"
     return FunctionFails(
-        f"{error.what}; so it does with the record {values} alone, of batch {batch}{at}",
+        f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
         hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function over its batch "
         "and writes nothing",

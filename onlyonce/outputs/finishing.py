@@ -44,7 +44,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
-            f"batch {query.lineage}/{number} is half written under another declaration than that of now",
+            f"batch {query.lineage}/{number} is half written under another declaration than the present one",
             data="what it has written stays; nothing was changed",
             hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
         )
@@ -79,7 +79,7 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
         return _as_read(context, query, root, versions)
     if root.window is None or root.panes == "early":
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote hangs on the state of its stream",
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the state of its stream",
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
         )

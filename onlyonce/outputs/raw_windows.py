@@ -36,7 +36,7 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
     if made and not isinstance(root.sink, FileSink):
         raise Refused(
-            f"output {made[0]}: {root.name} gives rows as they come, so a window has no time at which its files are whole",
+            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files are complete",
             data="nothing was written",
             hint="declare it as an output of its own, without from_output: then its windows are written when they close",
         )

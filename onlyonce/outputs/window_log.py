@@ -54,15 +54,22 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict
     files = [] if moved else events.kept_files(context.events, received)
     if not files and not moved:
         return []
+    if root.window is None and not moved:
+        return [_never_late(events.count(files))]
     kept = past_rows.kept(context.spark, context.events, schemas.of(events.PLACED_BY), received)
-    if root.window is None:  # never closed, so nothing is late
-        return [dict.fromkeys(TIMES) | {"in_time": kept.count() if moved else events.count(files), "late": 0}]
+    if root.window is None:
+        return [_never_late(kept.count())]
     rows = windowing.counted(kept, root.window, root.lateness)
     numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in results.WINDOW]
     return [
         {**{name: to_time(row[name]) for name in TIMES}, "in_time": row.in_time, "late": row.late}
         for row in rows.select(*numbers, "in_time", "late", "late_from", "late_to").collect()
     ]
+
+
+def _never_late(rows: int) -> dict[str, Any]:
+    """Of an output that never closes."""
+    return dict.fromkeys(TIMES) | {"in_time": rows, "late": 0}
 
 
 def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def again(database: Database, instance: str, events: Path, lineage: str, bucket:
         if run(database, lambda conn, b=batches, i=ids: _replace(conn, instance, lineage, bucket, b, i)):  # type: ignore[misc]
             return sum(batch.kept for batch in batches)
     raise Retryable(
-        f"bucket {bucket} of {lineage} has new batches at every look",
+        f"bucket {bucket} of {lineage} gets new batches all the time",
         data="the catalog is as it was",
         hint="run the same command again",
     )

@@ -110,7 +110,7 @@ def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
 
 
 def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
-    """The invalid lines that give each id column its value, as text: most are no JSON that could be read."""
+    """The invalid lines that give each id column its value, as text: most are not JSON that could be read."""
     found: list[Row] = []
     for part in left_out.parts(instance, left_out.of_kind("invalid"), PLATFORM) if values else []:
         holds = pc.is_valid(part.column("oo_raw"))

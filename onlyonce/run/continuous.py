@@ -103,7 +103,7 @@ def _raise(failures: list[BaseException]) -> None:
 
 def _take_in(context: RunContext) -> None:
     receive.take_in(context)
-    raise Retryable("the query of receive ended without a word", hint="run the same command again")
+    raise Retryable("the query of receive ended without an error message", hint="run the same command again")
 
 
 def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> None:
@@ -111,7 +111,7 @@ def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> No
     while True:
         try:
             _stay(context, root, folding)
-            raise Retryable("a query of the long run ended without a word", hint="run the same command again")
+            raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
         except (Stopped, Superseded):
             raise
         except Exception as error:

@@ -194,7 +194,7 @@ def file() -> Path | None:
         there = Path(named).expanduser().resolve()
         if not there.is_file():
             raise Refused(
-                f"{CONFIG} names {there}, which is no file", data="nothing was read or written", hint="correct it, or unset it"
+                f"{CONFIG} names {there}, which is not a file", data="nothing was read or written", hint="correct it, or unset it"
             )
         return there
     beside = Path(FILE).resolve()
@@ -210,7 +210,7 @@ def _read(file: Path) -> dict[str, Any]:
         if name not in FIELDS:
             near = get_close_matches(name, FIELDS, 1)
             raise Refused(
-                f"{file} has {name!r}, which is no setting",
+                f"{file} has {name!r}, which is not a setting",
                 data="nothing was read or written",
                 hint=f"did you mean {near[0]!r}?" if near else "`onlyonce settings` lists them",
             )

@@ -37,7 +37,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         raise Refused(
             f"output {output.name}: {place.where} is gone; it was there since {made:%Y-%m-%d %H:%M}",
             data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
-            hint="put it back from a copy; or make all of it anew from `events`: take the output out of the declaration, "
+            hint="put it back from a copy; or make it again from `events`: take the output out of the declaration, "
             f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again",
         )
     yield

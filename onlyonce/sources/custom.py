@@ -111,8 +111,8 @@ def _news(source: Custom, known: Mapping[str, Known]) -> dict[str, tuple[int, in
         if end < start:
             raise Refused(
                 f"{source.reader}: the part {part!r} ends at {end}, but was read up to {start}",
-                data="nothing was read or written; by a number that means another record now, records would be lost or kept twice",
-                hint="a part never gets shorter: give what was begun anew the name of another part",
+                data="nothing was read or written; if a number now means another record, records would be lost or kept twice",
+                hint="a part must never get shorter: if it was begun again, give it a new name",
             )
         news[part] = (start, end)
     return news

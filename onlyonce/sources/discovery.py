@@ -100,7 +100,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
         inbox.folder.mkdir(parents=True, exist_ok=True)
         return
     raise Refused(
-        f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is no folder",
+        f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is not a folder",
         data="nothing was read or written",
         hint=f"mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p {inbox.folder}",
     )

@@ -179,7 +179,7 @@ def _told(source: PubSub) -> Iterator[None]:
         ) from error
     except (answers.PermissionDenied, answers.Unauthenticated) as error:
         raise Refused(
-            f"Pub/Sub lets this account not read {source.subscription}: {error.message}",
+            f"Pub/Sub does not let this account read {source.subscription}: {error.message}",
             data="nothing was read",
             hint=f"give it {ROLES}",
         ) from error

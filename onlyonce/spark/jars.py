@@ -24,7 +24,7 @@ def of_session(folder: Path) -> dict[str, str]:
         raise Refused(
             f"the Delta jars are not in {folder}",
             data="nothing was started",
-            hint="make env brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by their coordinates",
+            hint="`make env` brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by their coordinates",
         )
     return {"spark.jars.packages": ",".join(coordinates())}
 
@@ -35,7 +35,7 @@ def coordinates() -> list[str]:
         spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
         raise Refused(
-            f"there is no folder of jars, and the package {error.name} is not installed, whose version would name them",
+            f"there is no folder of jars, and the package {error.name} is not installed, whose version says which ones to fetch",
             data="nothing was started",
             hint="pip install 'onlyonce-pipelines[spark]', or name a folder with the jars: ONLYONCE_JARS",
         ) from None

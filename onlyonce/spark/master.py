@@ -32,7 +32,7 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
         raise Refused(
             f"Spark's master {master} is not supported",
             data="nothing was started",
-            hint=f"Spark Connect is no master of ours, and Kubernetes one with the driver in the cluster only. Supported: {TAKEN}",
+            hint=f"Spark Connect is not supported, and Kubernetes only with the driver in the cluster. Supported: {TAKEN}",
         )
 
 

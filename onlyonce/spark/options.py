@@ -18,6 +18,7 @@ from onlyonce.spark.master import driver_host, refuse_master
 JARS = settings.jars() or Path(sys.prefix) / "jars"
 CLASSES = JARS / "spark.jsa"
 """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM, it loads them."""
+PACKAGE = Path(__file__)
 _CATALOG = "spark.sql.catalog.spark_catalog"
 _ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType"})
 """They decide what is written, and are of our own session only."""
@@ -90,8 +91,9 @@ def _of_local() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": "onlyonce.session.worker_daemon",
     }
+    if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
+        found["spark.python.daemon.module"] = "onlyonce.session.worker_daemon"
     return found | {"spark.driver.extraJavaOptions": USE_CLASSES} if CLASSES.exists() else found
 
 

@@ -200,7 +200,7 @@ def once(path: Path, commit: Commit, write: Callable[[], None], *, replayed: boo
         raise InvariantBroken(
             f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
             f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
-            data="Delta skipped the write without a word; the rows of this unit are not in the table as meant",
+            data="Delta silently skipped the write; the rows of this unit are not in the table as meant",
             hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
         )
     return there[0]

@@ -12,6 +12,8 @@ from onlyonce.spark import options as spark_options
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 
+DAEMON = "spark.python.daemon.module"
+
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -110,6 +112,16 @@ def test_a_cluster_keeps_its_own_sizes(jars: Path, monkeypatch: pytest.MonkeyPat
     assert not of_one_machine & set(spark_options.options("yarn"))
     monkeypatch.setenv("ONLYONCE_DRIVER_MEMORY", "3g")
     assert spark_options.options("yarn")["spark.driver.memory"] == "3g"
+
+
+def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on a cluster, nor where tasks bring the package along as a zip: there Spark's daemon would not find ours."""
+    assert spark_options.options("local[2]")[DAEMON] == "onlyonce.session.worker_daemon"
+    assert DAEMON not in spark_options.options("spark://host:7077")
+    monkeypatch.setattr(spark_options, "PACKAGE", jars / "onlyonce.whl" / "onlyonce" / "spark" / "options.py")
+    assert DAEMON not in spark_options.options("local[2]")
 
 
 def test_a_catalog_without_delta_is_refused(jars: Path) -> None:

@@ -154,5 +154,5 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
     if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
-        raise Refused(f"{unknown[0]!r} is no declared column", hint="carrier=UA flight=1545, each of them column=value")
+        raise Refused(f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value")
     return wanted

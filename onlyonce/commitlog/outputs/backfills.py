@@ -95,7 +95,7 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
         return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
 
     if root.window is None:
-        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
     found, open_rows = run(database, look)
     return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 

@@ -1,6 +1,6 @@
-"""What Airflow is told, all of it by the environment: settings, secrets, connections.
+"""The environment of Airflow's processes: settings, secrets, connections.
 
-Secrets stand in files of mode 0600 and in the environment of our own processes, never on a command line.
+Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line.
 Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.standalone.airflow_api`, and tests that run Airflow's commands.
 """
 

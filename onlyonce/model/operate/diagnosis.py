@@ -73,7 +73,7 @@ def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             continue
         target = f"{query['instance']}/{query['query']}"
         if query["state"] == "damaged":
-            what = f"lineage {lineage} is marked damaged: Spark dropped rows as late behind the platform's back"
+            what = f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
             data = "what it wrote before is in the log; its open windows may lack rows, and no run of it begins"
             yield Finding("damaged lineage", lineage, what, data, new_life(target))
         elif lineage in seen.checkpoints:

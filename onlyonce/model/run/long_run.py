@@ -49,7 +49,7 @@ class LongRun:
 
     @property
     def lost(self) -> bool:
-        """Whether its heartbeat ended without a word."""
+        """Whether its heartbeat has stopped without notice."""
         return self.exit_code is None and not self.alive
 
     @property

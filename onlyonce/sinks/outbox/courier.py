@@ -144,7 +144,7 @@ class Courier:
                 hint="is it up, and its address right? Then: onlyonce deliver",
             )
         raise Refused(
-            f"the target of {where} refuses whatever is sent: {held.text}",
-            data="it took nothing of these; they wait in the outbox, and no attempt was counted",
+            f"the target of {where} refuses every row: {held.text}",
+            data="it took none of these rows; they wait in the outbox, and no attempt was counted",
             hint="correct the address or the password, then: onlyonce deliver",
         )

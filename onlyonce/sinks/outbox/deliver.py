@@ -79,7 +79,7 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
     if asked.output is not None and not isinstance(declared[name].output(asked.output).sink, Sent):
         raise Refused(
             f"output {asked.output} sends nothing",
-            hint="its sink is none that is sent: Webhook, BigQuery, KafkaSink, CustomSink",
+            hint="only these sinks send rows: Webhook, BigQuery, KafkaSink, CustomSink",
         )
     return [(asked.pipeline, declared[name])]
 

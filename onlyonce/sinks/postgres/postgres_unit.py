@@ -118,7 +118,7 @@ def put(connection: Connection, work: Work, batches: Batches) -> None:
             f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
             data="nothing of this unit was written",
             hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long), "
-            "or the table take them; what of this batch has committed before waits for the rest",
+            "or change the table; the committed units of this batch wait for the rest",
         ) from error
 
 

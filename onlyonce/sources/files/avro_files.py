@@ -35,7 +35,7 @@ def columns(path: str) -> list[str]:
     with Path(path).open("rb") as file:
         schema = fastavro.reader(file).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise Damaged("its values are no records")
+        raise Damaged("its values are not records")
     if not _least(schema, {}, ()):
         raise Damaged("its records take no bytes")
     return [field["name"] for field in schema["fields"]]
@@ -66,7 +66,7 @@ def check(path: str) -> None:
         reader = fastavro.reader(file)
         codec = reader.metadata.get("avro.codec", "null")
         if codec not in UNPACKED:
-            raise Damaged(f"it is packed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
+            raise Damaged(f"it is compressed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
         while (packed := _block(file)) is not None:
             if UNPACKED[codec](packed) > BLOCK:
                 raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
@@ -130,7 +130,7 @@ def _least(schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], de
         named[name] = schema
         return sum(_least(field["type"], named, (*inside, name), depth + 1) for field in schema["fields"])
     if kind == "array" and not _least(schema["items"], named, inside, depth + 1):
-        raise Damaged("it has lists of what takes no bytes: nothing says how long they are")
+        raise Damaged("it has lists of values that take no bytes, so nothing bounds their length")
     if kind == "map":
         _least(schema["values"], named, inside, depth + 1)
     if kind == "fixed":

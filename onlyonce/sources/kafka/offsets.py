@@ -152,14 +152,14 @@ def _loss(source: Kafka, reasons: list[str]) -> Refused:
         f"messages of topic {source.topic} are lost: {shown}",
         data="nothing was skipped; what was read before is as it was",
         hint="if they can be sent again, send them (to their partitions' end). Then go on behind the loss: Kafka(on_loss='skip') "
-        "in the declaration; each lost range becomes one invalid record that says so. It can be taken back after one run",
+        "in the declaration; each lost range becomes one invalid record that says so. Remove it after one run, if you like",
     )
 
 
 def _shorter(source: Kafka, part: int, first: int, end: int) -> Refused:
     return Refused(
         f"topic {source.topic}: partition {part} ends at offset {end}, but was read up to {first}",
-        data="the broker has forgotten messages that it had given out; new ones would come under offsets that are read",
+        data="the broker has forgotten messages that it had given out; new ones would get offsets that were read already",
         hint="restore the topic; or delete it and make it again (then it has another id, and on_loss='skip' reads it "
         "from its begin), or declare a pipeline of another name",
     )

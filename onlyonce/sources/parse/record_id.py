@@ -146,7 +146,7 @@ def _json(text: str) -> dict[str, str] | list[str]:
         # Numbers stay the text that they are, as in Spark's parser.
         found = json.loads(text, parse_int=str, parse_float=str)
     except ValueError as error:
-        raise Refused(f"{text!r} is no JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
+        raise Refused(f"{text!r} is not JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
     assert isinstance(found, dict | list)
     return found
 

@@ -157,7 +157,7 @@ def test_chunks_that_do_not_add_up_are_left_alone(stream: Receive, monkeypatch: 
     before = stored(stream)
     merge = packed.merge
     monkeypatch.setattr(packed, "merge", lambda parts: merge(parts)[:-16])
-    with pytest.raises(InvariantBroken, match="what they say"):
+    with pytest.raises(InvariantBroken, match="not the number that they state"):
         collect.main([])
 
     assert stored(stream) == before

@@ -83,7 +83,9 @@ class Shop:
         return self.log.rows("SELECT state, lines, left_out FROM onlyonce_private.releases ORDER BY release_no")
 
 
-def _lines(pipeline: Any, asked: Any, sets: Any, version: int, out: Path | None, kind: str | None = None) -> Any:
+def _lines(
+    _: Any, pipeline: Any, asked: Any, sets: Any, version: int, out: Path | None, kind: str | None = None
+) -> Any:
     """What Spark does, for lines without ids: those that begin with KEPT are kept, WORSE stays invalid."""
     wanted = {(one.lineage, one.batch_id, one.reason) for one in sets if not one.file}
     table = DeltaTable(str(settings.data_dir("shop") / "events"), version=version).to_pyarrow_table().to_pylist()

@@ -14,7 +14,9 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, maintain
 from onlyonce.outputs import outputs
 from onlyonce.storage import attempt_files, rewriting
+from tests.spark.run.test_long_run import check, quick, sales, windows
 from tests.support import shop_oracle
+from tests.support.long_run import meanwhile, until
 from tests.support.platform import ROOT, Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -105,3 +107,24 @@ def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_
         platform.table("shop/per_shop"), *SHOPS
     )
     assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each"))
+
+
+def test_a_compaction_beside_a_long_run_is_no_news_to_it(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Its queries are up, and read on: what was compacted is not read again, what comes after is."""
+    platform = quick(new_platform("tests/support/quiet.py"), monkeypatch)
+    made: list[int] = []
+
+    def feed() -> None:
+        for block in range(4):
+            if block == 3:
+                made.extend(row["new files"] for row in maintain.main(["shop"]).tables["own tables"])
+            platform.put("shop", f"sales-{block}.jsonl", sales(block))
+            until(lambda n=3 * (block + 1): windows(platform) == n, "the windows of what came")  # type: ignore[misc]
+
+    with meanwhile(platform, feed):
+        platform.run("shop", "--forever", "--every", "0.2")
+
+    assert made[0]
+    check(platform, 4)

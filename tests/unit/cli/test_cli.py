@@ -77,7 +77,7 @@ def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
     assert result.exit_code == errors.Retryable.exit_code
     what, data, hint = result.stderr.splitlines()
     assert "an error that onlyonce does not know: ZeroDivisionError: by nothing" in what
-    assert "the same command again is safe" in data
+    assert "safe to run the same command again" in data
     [file] = (no_platform / "logs" / "errors").iterdir()
     assert str(file) in hint
     assert "Traceback (most recent call last)" in file.read_text()

@@ -98,8 +98,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a long name": (lambda: output("a" * 42), "output name", "at most 41"),
     "a name with a newline": (lambda: output("a\n"), "output name", "lower case"),
     "a pipeline's name with an @": (lambda: pipeline(name="shop@3"), "pipeline name 'shop@3'", "lower case"),
-    "a transform without a function": (lambda: output(transform="shop"), "'shop' is no 'module:function'", ""),
-    "a transform that is a path": (lambda: output(transform="a/shop.py:f"), "is no 'module:function'", ""),
+    "a transform without a function": (lambda: output(transform="shop"), "'shop' is not of the form 'module:function'", ""),
+    "a transform that is a path": (lambda: output(transform="a/shop.py:f"), "is not of the form 'module:function'", ""),
     "a negative lateness": (lambda: output(lateness=timedelta(-1)), "lateness .* is negative", "0 waits for nothing"),
     "a lateness that is a number": (lambda: output(lateness=5), "Output: ", "it has: name"),
     "a lateness finer than the watermark": (
@@ -126,9 +126,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'close'", "rename"),
     "an output named close": (lambda: pipeline(outputs=(output("close"),)), "'receive' and 'close'", "rename"),
     "a record id that is not declared": (
-        lambda: pipeline(record_id=("id", "uid")), "'uid' is no declared column", "schema has: id, at, cents"),
+        lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "schema has: id, at, cents"),
     "an event time that is not declared": (
-        lambda: pipeline(event_time="time"), "'time' is no declared column", "schema has: id, at, cents"),
+        lambda: pipeline(event_time="time"), "'time' is not a declared column", "schema has: id, at, cents"),
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),

@@ -122,7 +122,7 @@ def test_a_slide_that_does_not_divide_the_size_is_refused(size: timedelta, slide
     if micros(size) % micros(slide) == 0:
         assert Sliding(size, slide).per_record * slide == size
         return
-    with pytest.raises(Refused, match="no multiple of the slide") as refusal:
+    with pytest.raises(Refused, match="not a multiple of the slide") as refusal:
         Sliding(size, slide)
     assert "divides the size" in refusal.value.hint
 
@@ -285,7 +285,7 @@ def test_an_offset_beyond_one_step_is_refused_with_the_one_that_means_the_same(o
 @pytest.mark.parametrize("size", [timedelta(hours=1), timedelta(days=1, microseconds=1), timedelta(hours=36)])
 def test_a_time_zone_for_a_size_that_is_no_whole_number_of_days_is_refused(size: timedelta) -> None:
     """An hour is an hour everywhere; the hint says what shifts it."""
-    with pytest.raises(Refused, match="no whole number of days") as refusal:
+    with pytest.raises(Refused, match="not a whole number of days") as refusal:
         Fixed(size, timezone="Europe/Berlin")
     assert "offset=" in refusal.value.hint
 

@@ -163,8 +163,8 @@ def test_a_sample_is_declared_as_it_is(
 @pytest.mark.parametrize(
     "name, content, told",
     [
-        ("a.txt", b"x", "a name that says no format"),
-        ("a.parquet.gz", b"x", "a name that says no format"),
+        ("a.txt", b"x", "a name that tells no known format"),
+        ("a.parquet.gz", b"x", "a name that tells no known format"),
         ("a.jsonl", b"", "has no records"),
         ("a.json", b'[\n{"at": "2026-03-01T10:00:00Z"}\n]\n', "one object on each line"),
         ("a.jsonl", b'{"a b": 1}\n', "can't name the column 'a b'"),

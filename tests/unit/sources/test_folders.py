@@ -68,7 +68,7 @@ def test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_e
         (Growing(inbox=str(missing)), Registered({}, {})),
         (Files(), read),
     ):
-        with pytest.raises(Refused, match="is no folder") as refused:
+        with pytest.raises(Refused, match="is not a folder") as refused:
             look_for_folder(inbox(missing, source), there)
         assert f"mkdir -p {missing}" in refused.value.hint
     assert not missing.exists()
@@ -78,5 +78,5 @@ def test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_e
 
     assert missing.is_dir()
     (tmp_path / "file").touch()
-    with pytest.raises(Refused, match="is no folder"):
+    with pytest.raises(Refused, match="is not a folder"):
         look_for_folder(inbox(tmp_path / "file", Files()), Registered({}, {}))

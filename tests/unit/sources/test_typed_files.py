@@ -219,7 +219,7 @@ for _ in range(100):
 
 @pytest.mark.parametrize(("kind", "said"), [
     (NESTED, "values of its own type inside"), (DEEP, "deep inside each other"),
-    ({"type": "array", "items": "null"}, "takes no bytes"),
+    ({"type": "array", "items": "null"}, "take no bytes"),
 ])  # fmt: skip
 def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str, tmp_path: Path) -> None:
     """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has any length."""

@@ -80,8 +80,8 @@ def test_a_key_is_of_unit_row_and_life() -> None:
 @pytest.mark.parametrize(
     "declare, what",
     [
-        (lambda: Webhook(), "one place"),
-        (lambda: Webhook(url="https://a", connection="A"), "one place"),
+        (lambda: Webhook(), "either url or connection"),
+        (lambda: Webhook(url="https://a", connection="A"), "either url or connection"),
         (lambda: Webhook(url="ftp://a"), "no http"),
         (lambda: Webhook(url="https://a", order_by=("at",)), "order_by without keys"),
         (lambda: Webhook(url="https://a", attempts=0), "attempts=0"),

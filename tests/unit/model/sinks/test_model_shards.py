@@ -67,7 +67,7 @@ def test_two_shards_never_have_one_name() -> None:
         ({"prefix": "_hidden"}, "names like"),
         ({"prefix": "a/.b"}, "names like"),
         ({"format": "jsonlines"}, "did you mean 'jsonl'"),
-        ({"format": "mine:"}, "no 'module:function'"),
+        ({"format": "mine:"}, "not of the form 'module:function'"),
         ({"format": "mine:writer"}, "needs an extension"),
         ({"shards": 0}, "shards=0"),
         ({"shard": 3}, "did you mean 'shards'"),
