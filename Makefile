@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-faults test-matrix test-versions bench bench-all clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions bench bench-all clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -53,13 +53,18 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 
 # Three sessions beside each other: fewer leave a part of two cores idle, since tests wait for processes. In the order of the folders, as Airflow's
 # tests take longest.
-test: check $(MADE)/broker $(MADE)/classes ## check, then the tests on real PostgreSQL, Spark and Airflow, with kills
-	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow" -n 3 --no-loadscope-reorder --durations=20
+BESIDE := -n 3 --no-loadscope-reorder --durations=20
+
+test: check $(MADE)/broker $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
+
+test-all: env $(MADE)/broker $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
 test-faults: env $(MADE)/broker $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
-	$(BIN)/pytest -q tests/contract/test_interleavings.py tests/fault/matrix -m "not slow"
+	$(BIN)/pytest -q tests/contract/commitlog/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
 
 test-matrix: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
@@ -67,7 +72,7 @@ test-matrix: env ## the longest ones, in parts (ONLYONCE_FAULT_MINUTES=30): each
 	$(BIN)/pytest -q -s -m slow tests/fault/lives tests/fault/test_every_spark_point.py
 
 VERSIONS ?= oldest newest
-test-versions: export TESTS := tests/dags tests/page tests/spark/test_spine.py
+test-versions: export TESTS := tests/dags tests/page tests/spark/run/test_spine.py
 test-versions: env ## DAGs, page and a sample of Spark with the oldest and the newest Airflow 3 and Spark 4 (docs/reference/versions.md)
 	@for name in $(VERSIONS); do UV=$(UV) sh tests/versions/run.sh $$name || exit 1; done
 

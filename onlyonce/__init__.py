@@ -2,7 +2,7 @@
 
 from onlyonce import Delta, Files, Fixed, Output, Pipeline
 
-and `onlyonce.open("flights")`, for a notebook (`onlyonce.notebook`), which is loaded when it is asked for.
+`onlyonce.open("flights")` is for a notebook. Its module, `onlyonce.notebook`, is loaded at the first call.
 """
 
 from importlib import import_module
@@ -24,8 +24,8 @@ from onlyonce.declare.pipeline import (
     PubSub,
     Webhook,
 )
-from onlyonce.declare.windows import Fixed, Session, Sliding
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.model.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone

@@ -1,8 +1,8 @@
-"""What each job can be asked for: every option is declared here, once. Standard library only.
+"""The options of every job, each declared here once. Standard library only.
 
 The command line makes its commands of these options (`onlyonce.cli.shell.asking`), and a job reads its arguments by them (`parse`), whether
-they come from the command line, from Airflow or from spark-submit. Errors: those of argparse, which ends the process with its
-usage; Refused for what `read` refuses.
+they come from the command line, from Airflow or from spark-submit. Errors: argparse ends the process and
+prints the usage; Refused where `read` refuses a value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The process's environment: the only module of the package that touches it. Standard library only.
+"""The process's environment. This is the only module of the package that reads or changes it. Standard library only.
 
-The settings of the platform are read through `onlyonce.settings`. Here are the variables of others: those that a declaration
-names for its secrets, those of Spark, Airflow and emulators, and what a process that we start inherits.
+The platform's own settings are read by `onlyonce.settings`. This module is for the variables of others: those that a declaration
+names for its secrets, those of Spark, Airflow and emulators, and all that a process which we start inherits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which extra of the distribution brings a module, and what to say where it is missing. Pure.
+"""Names the extra of the distribution that installs a missing module, and words the error. Pure.
 
 Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could not be found.
 """

@@ -1,11 +1,12 @@
-"""Named fail-points: where the tests and `onlyonce crashtest` kill the real processes. Off, and one dictionary look-up, unless asked.
+"""Named fail-points, at which the tests and `onlyonce crashtest` kill the real processes. Unless asked for, they are off and cost one
+dictionary look-up.
 
-ONLYONCE_FAILPOINTS="name:nth:action,…" with ONLYONCE_FAILPOINT_DIR, a folder in which the passes are
-counted over all processes, so that a point strikes once and not again after the restart. Actions:
-`kill` the whole job (its session: start it in one of its own), `kill-process` only the one that passes, `raise`, `stop` (SIGSTOP), and
-`fail`: raise at this pass and at each later one, so that a task fails however often Spark tries it.
+ONLYONCE_FAILPOINTS="name:nth:action,…" switches them on. ONLYONCE_FAILPOINT_DIR is a folder in which the passes of all processes
+are counted, so that a point strikes once and not again after the restart. The actions: `kill` ends the whole session of processes
+(start the job in a session of its own), `kill-process` only the process that passes, `raise` raises an error, `stop` sends SIGSTOP.
+`fail` raises at this pass and at every later one, so that a task fails however often Spark tries it again.
 The names are listed in jobs/PROTOCOL.md, step by step.
-ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name: what a run passes, in order.
+ONLYONCE_FAILPOINT_RECORD names a file to which each pass appends its point's name, in order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How `python -m jobs.<name>` ends: the report as log lines or JSON, or the error and its exit code.
+"""The end of an entry point: it prints the report as log lines or JSON, or the error, and gives the exit code.
 
-Who calls it: the entry points without Spark. What spark-submit runs tells errors to the log as well, and does without it.
+Who calls it: the entry points without Spark. Applications that spark-submit runs end by `onlyonce.session.ending`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
 A Delta table is read by delta-rs, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
-table `events` by pyarrow. All of what is asked for comes into memory. Errors: Refused for a name that is not there or what has no
-rows to read, Retryable while a database is away.
+table `events` by pyarrow. A result is loaded into memory as a whole. Errors: Refused for an unknown name, and for an
+output without rows that can be read; Retryable while a database is away.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Opened:
         if isinstance(output.sink, FileSink):
             return self._files(output, output.sink)
         raise Refused(
-            f"output {name} is sent ({type(output.sink).__name__}), so its rows are with whom they were sent to",
+            f"output {name} is sent ({type(output.sink).__name__}), so its rows are where they were sent to",
             data=NO_ROWS,
             hint="onlyonce outbox shows what waits and what is a dead letter",
         )
@@ -64,15 +64,15 @@ class Opened:
         """The records that met a closed window, once for each output and window; of one output or all."""
         if output is not None:
             self.pipeline.output(output)
-        return self._fates(lambda records: records.late(self.pipeline, self.instance, ALL, output))
+        return self._fates(lambda left_out: left_out.late(self.pipeline, self.instance, ALL, output))
 
     def invalid(self) -> pd.DataFrame:
         """The records that are none, with the reason and the line as it came."""
-        return self._fates(lambda records: records.invalid(self.pipeline, self.instance, ALL))
+        return self._fates(lambda left_out: left_out.invalid(self.pipeline, self.instance, ALL))
 
     def remnant(self) -> pd.DataFrame:
         """The records from before the dedup horizon."""
-        return self._fates(lambda records: records.remnant(self.pipeline, self.instance, ALL))
+        return self._fates(lambda left_out: left_out.remnant(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate, batch and unit. None
@@ -85,8 +85,8 @@ class Opened:
 
     def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:
         from onlyonce import settings
-        from onlyonce.cli import trace
         from onlyonce.database.connect import Database
+        from onlyonce.records import trace
         from onlyonce.sources.parse.record_id import asked
 
         wanted = asked(self.pipeline, [str(value) for value in record_id])
@@ -95,9 +95,9 @@ class Opened:
         return _frame(report.tables.get(table, []))
 
     def _fates(self, of: Callable[[Any], tuple[int, list[dict[str, Any]]]]) -> pd.DataFrame:
-        from onlyonce.cli import records
+        from onlyonce.records import left_out
 
-        return _frame(of(records)[1])
+        return _frame(of(left_out)[1])
 
     @property
     def _suffix(self) -> str:

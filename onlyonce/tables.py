@@ -1,4 +1,4 @@
-"""Reports, rows and errors, shown: rich tables for people, JSON for scripts.
+"""Shows reports, rows and errors: as tables for people, as JSON for scripts.
 
 Who calls it: `onlyonce.cli`, `onlyonce.operate.audit` and the demo. It reads nothing and decides nothing; no errors.
 Not promised: the exact look. Scripts take `--json`.

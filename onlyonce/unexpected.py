@@ -1,7 +1,7 @@
-"""An error that nobody has thought of, as an error of ours: three lines that say so and what the data is, and its traceback in a file.
+"""Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a file.
 
-Who calls it: each way out of a process (`cli.shell`, `job_main`, what spark-submit runs). No errors: where the home can't be written to, the file is one
-of the system's temporary ones. Not promised: that such files go away; they are small, and named by the time.
+Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home can't be written to,
+the file is in the system's folder for temporary files. Not promised: that these files are removed; they are small, and have the time in their name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def told(error: BaseException) -> OnlyonceError:
     place = origin.in_python(error)
     return Unexpected(
         f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
-        data="nothing was committed that is not whole, and the same command again is safe",
-        hint=f"run it again; if it stays, the traceback is in {keep(error)}: report it, or look there if the line is yours",
+        data="all that was committed is whole, and it is safe to run the same command again",
+        hint=f"run it again; if the error stays, the traceback is in {keep(error)}: report it, or look into it if the line is your own",
     )
 
 

@@ -93,16 +93,18 @@ UPDATE onlyonce_private.panes SET final = true
 WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_end <= :closed_until
 
 -- received --
--- The receive batches whose rows an output reads in a range of versions of `events`.
-SELECT b.lineage, b.batch_id, b.kept, b.delta_version
+-- The receive batches whose rows an output reads in a range of versions of `events`; of which the files may have been rewritten.
+SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
 -- receive_batch --
 -- One receive batch by its number. Each life counts anew, so the last one that has it.
-SELECT b.lineage, b.batch_id, b.kept, b.delta_version
+SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.batch_id = :number
 ORDER BY l.life DESC LIMIT 1
 

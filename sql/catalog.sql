@@ -1,13 +1,13 @@
 -- add_chunk --
 -- What one receive unit kept, in the transaction of its claim.
 COPY onlyonce_private.catalog_chunks
-    (instance, bucket, lineage, batch_id, partition, partitions, ids, id_count, filter)
+    (instance, bucket, lineage, batch_id, partition, partitions, ids, id_count, filter, ids_hash)
 FROM STDIN (FORMAT binary)
 
 -- chunks --
 -- The chunks that batch `batch_id` of a lineage may see: earlier batches of it, and all of the pipeline's
 -- other lineages; of them only those that can hold an id of this partition. One bucket, or all live ones. No ids yet.
-SELECT bucket, lineage, batch_id, partition, id_count
+SELECT bucket, lineage, batch_id, partition, id_count, ids_hash
 FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket >= :floor AND id_count > 0
   AND (CAST(:only_bucket AS bigint) IS NULL OR bucket = :only_bucket)

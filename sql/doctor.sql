@@ -48,7 +48,7 @@ SELECT r.instance, r.release_no, r.kind, r.run_id, r.begun_at,
 FROM onlyonce_private.releases r WHERE r.state = 'begun' ORDER BY r.release_no
 
 -- lost_long_runs --
--- Long runs whose heartbeat ended without a word. Nobody has started them again, or asked them to stop.
+-- Long runs whose heartbeat has stopped without notice. Nobody has started them again, or asked them to stop.
 SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
        extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
 FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance

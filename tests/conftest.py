@@ -14,6 +14,7 @@ from onlyonce.testing.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support import broker as brokers
 from tests.support.platform import Platform, Server
+from tests.support.shared_server import SharedServer
 
 # Short JVMs: the second compiler and a parallel collector cost more than they gain on two cores. With one compiler the JVM
 # keeps room for 48 MB of code, which a session of all tests fills; then it goes on without any compiler.
@@ -33,14 +34,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[SharedServer]:
     """A real PostgreSQL of the session's own; every platform has a database of its own on it."""
     if lent := os.environ.get("ONLYONCE_TEST_SERVER"):
-        yield Server(Path(lent))  # of the session that started this one
+        yield SharedServer(Path(lent))  # of the session that started this one
         return
     # Not under pytest's folders, which only their owner may enter: as root the server is another account.
     with scratch.server("onlyonce-tests-") as made:
-        yield made
+        shared = SharedServer(made.folder)
+        shared.hurry()
+        yield shared
 
 
 @pytest.fixture

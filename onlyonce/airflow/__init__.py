@@ -1,4 +1,4 @@
-"""How Airflow starts work and shows it, laid out as a provider is: operators, triggers, a timetable, DAGs, the page.
+"""The Airflow provider: operators, triggers, a timetable, DAGs, and the page in Airflow's UI.
 
 A team's DAG file is three lines:
 
@@ -6,7 +6,7 @@ A team's DAG file is three lines:
 
     globals().update(dags("my_project.pipelines"))
 
-What it takes from here is imported when it is asked for: Airflow reads this package's metadata while it starts.
+Names of this package are imported at their first use, since Airflow reads the package's metadata while it starts.
 """
 
 from __future__ import annotations

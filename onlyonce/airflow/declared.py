@@ -1,4 +1,4 @@
-"""Which declarations DAGs, tasks and drivers work with: those that a DAG file names, else those of ONLYONCE_PIPELINES."""
+"""The declarations that DAGs, tasks and drivers work with: those that a DAG file names, or else those of ONLYONCE_PIPELINES."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow must know of us beyond the DAG files. The entry point `airflow.plugins` hands it over, in each process."""
+"""The plugin of Airflow: the page and the timetable. Each process of Airflow loads it by the entry point `airflow.plugins`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow lists of us among its providers. The entry point `apache_airflow_provider` names this function."""
+"""The entry in Airflow's list of providers. The entry point `apache_airflow_provider` names this function."""
 
 from __future__ import annotations
 

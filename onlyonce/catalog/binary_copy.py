@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's COPY reads them in its binary form: large values as they are, where a statement has them as text of twice the size.
+"""Writes rows in the binary form of PostgreSQL's COPY. Large values stay as they are; in a statement they would be text of twice the size.
 
 Source: PostgreSQL's documentation, COPY, "Binary Format". Who calls it: `catalog`. Errors: those of the connection, as of any statement.
 Not promised: any type but those below.

@@ -1,6 +1,6 @@
-"""Which ids are in the catalog already. Vectorised; runs in Spark's Python workers.
+"""Finds which ids the catalog has already. Vectorised; runs in Spark's Python workers.
 
-A chunk's filter is asked first: its "no" spares the look-up, its "maybe" is settled by the ids (SYSTEMS.md, 2).
+The filter of a chunk is asked first. If it says no, the id is not in the chunk. If it says maybe, the ids themselves are read.
 
 Who calls it: `receive_unit`. Errors: Retryable while the database is away, InvariantBroken for a chunk that
 is gone. Not promised: that a worker remembers anything; an empty cache only costs time.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.chunks import Chunk
 from onlyonce.catalog.lru import Cache
 from onlyonce.catalog.packed import Ids, member, unpack
 from onlyonce.database.connect import Database, run
@@ -35,10 +36,8 @@ _AN_ID = 19
 _SMALL = 100
 # What an id takes in the cache with its share of a filter, and a remark: bytes, about.
 
-Chunk = tuple[catalog.ChunkKey, int]
-
 _cache = Cache(CACHE_BYTES)
-# By database, instance, chunk and its number of ids: a worker may serve several platforms, one after the other.
+# By database, instance, chunk and what it holds: a worker may serve several platforms, one after the other.
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
                 f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
-                data="the batch is not committed; duplicates of that chunk's records could not be told",
+                data="the batch is not committed; duplicates of that chunk's records could not be recognised",
                 hint="was something deleted by hand? Restore it; the ids can be rebuilt from the table `events`",
             )
         chunks = listed
@@ -105,7 +104,7 @@ class _Asked:
             if held is None:
                 held = member(_ids(self.database, self.instance, chunk), some)
             self.found[maybe[held]] = True
-            if self.place.near_edge(chunk[0].bucket):
+            if self.place.near_edge(chunk.key.bucket):
                 self.near[maybe[held]] = True
             self.looked_up += len(maybe)
             self.false_positives += int((~held).sum())
@@ -122,8 +121,8 @@ def remember(database: Database, place: catalog.Place, stored: bytes, filtered: 
     """Keep a chunk that this worker has just committed: later batches ask it, and need not fetch it."""
     ids = unpack(stored)
     key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
-    chunk = key, len(ids[0])
-    if known := bloom.read(filtered, chunk[1]):
+    chunk = Chunk.of(key, stored)
+    if known := bloom.read(filtered, chunk.count):
         _keep_filter(database, place.instance, chunk, known)
         _keep_ids(database, place.instance, chunk, ids)
 
@@ -142,13 +141,13 @@ def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator
     for start in range(0, len(chunks), AT_ONCE):
         some = chunks[start : start + AT_ONCE]
         cached = {chunk: _cache.get(("filter", database.url, instance, chunk)) for chunk in some}
-        missing = [key for (key, _), known in cached.items() if known is None]
+        missing = [chunk.key for chunk, known in cached.items() if known is None]
         stored = run(database, lambda conn, keys=missing: catalog.filters(conn, instance, keys)) if missing else {}  # type: ignore[misc]
         for chunk, known in cached.items():
             if known is None:
-                if chunk[0] not in stored:
+                if chunk.key not in stored:
                     raise _Moved
-                known = bloom.read(stored[chunk[0]], chunk[1]) or _made_again(database, instance, chunk)
+                known = bloom.read(stored[chunk.key], chunk.count) or _made_again(database, instance, chunk)
                 _keep_filter(database, instance, chunk, known)
             yield chunk, known
 
@@ -156,7 +155,7 @@ def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator
 def _made_again(database: Database, instance: str, chunk: Chunk) -> bloom.Filter:
     ids = _ids(database, instance, chunk)
     made = bloom.make(ids)
-    run(database, lambda conn: catalog.mend(conn, instance, chunk[0], made))
+    run(database, lambda conn: catalog.mend(conn, instance, chunk.key, made))
     known = bloom.read(made, len(ids[0]))
     assert known is not None
     return known
@@ -169,27 +168,27 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     whole the fences are still known: its slices are 64 ids then, and not some thousand.
     """
     known = _cache.get(("fences", database.url, instance, chunk))
-    near = packed.slices(chunk[1], some[0]) if known is None else packed.between(known, chunk[1], some[0])
+    near = packed.slices(chunk.count, some[0]) if known is None else packed.between(known, chunk.count, some[0])
     starts, ends = packed.joined(near)
     asked = int((ends - starts).sum())
     paid_name = ("slices", database.url, instance, chunk)
     paid = asked + (_cache.get(paid_name) or 0)
-    whole = SLICES_FROM * asked > chunk[1] or (keep and paid > chunk[1])
+    whole = SLICES_FROM * asked > chunk.count or (keep and paid > chunk.count)
     if whole or _cache.get(_name(database, instance, chunk)) is not None:
         return None
     _cache.put(paid_name, paid, _SMALL)
-    parts = run(database, lambda conn: catalog.slices(conn, instance, *chunk, starts.tolist(), ends.tolist()))
+    parts = run(database, lambda conn: catalog.slices(conn, instance, chunk, starts.tolist(), ends.tolist()))
     if parts is None:
         raise _Moved
-    return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk[1], some)
+    return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk.count, some)
 
 
 def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
     name = _name(database, instance, chunk)
     cached: Ids | None = _cache.get(name)
     if cached is None:
-        stored = run(database, lambda conn: catalog.ids(conn, instance, chunk[0]))
-        if stored is None or len(stored) != packed.BYTES * chunk[1]:
+        stored = run(database, lambda conn: catalog.ids(conn, instance, chunk.key))
+        if stored is None or not chunk.is_of(stored):
             raise _Moved  # under the same key there may be a merged chunk, of more ids
         cached = unpack(stored)
         _keep_ids(database, instance, chunk, cached)
@@ -211,4 +210,4 @@ def _name(database: Database, instance: str, chunk: Chunk) -> tuple[str, str, st
 
 
 def _ids_in(chunks: list[Chunk]) -> int:
-    return sum(count for _, count in chunks)
+    return sum(chunk.count for chunk in chunks)

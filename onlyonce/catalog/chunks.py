@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import xxhash
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
 from onlyonce.catalog.binary_copy import copy, int4, int8
+from onlyonce.catalog.packed import BYTES
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate.collecting import BUCKET
 
@@ -28,6 +30,25 @@ class ChunkKey:
     lineage: str
     batch_id: int
     partition: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a look-up asks: where it is, how many ids it holds, and their hash, since one that was taken back may be made again of others.
+    Chunks of earlier versions have no hash."""
+
+    key: ChunkKey
+    count: int
+    ids_hash: int | None
+
+    @classmethod
+    def of(cls, key: ChunkKey, packed: bytes) -> Chunk:
+        """The chunk of these ids."""
+        return cls(key, len(packed) // BYTES, _hash(packed))
+
+    def is_of(self, packed: bytes) -> bool:
+        """Whether these are its ids."""
+        return len(packed) == BYTES * self.count and self.ids_hash in (None, _hash(packed))
 
 
 @dataclass(frozen=True)
@@ -54,8 +75,8 @@ class Place:
         return self.bucket < self.floor
 
 
-def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
-    """The chunks of earlier batches that can hold an id of this partition, with their number of ids.
+def visible(connection: Connection, place: Place) -> list[Chunk]:
+    """The chunks of earlier batches that can hold an id of this partition.
 
     Only batches below this one, so that a replay decides the same again in whatever order the Delta
     commit and the catalog commit happened.
@@ -66,7 +87,7 @@ def visible(connection: Connection, place: Place) -> list[tuple[ChunkKey, int]]:
         partition=place.partition, partitions=place.partitions,
         only_bucket=place.bucket if place.probe == "own_bucket" else None,
     )  # fmt: skip
-    return [(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count) for r in rows]
+    return [Chunk(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
 
 
 def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
@@ -82,13 +103,15 @@ def in_bucket(connection: Connection, instance: str, lineage: str, bucket: int) 
 
 
 def slices(
-    connection: Connection, instance: str, key: ChunkKey, count: int, starts: list[int], ends: list[int]
+    connection: Connection, instance: str, chunk: Chunk, starts: list[int], ends: list[int]
 ) -> list[bytes] | None:
-    """The packed ids of a chunk of `count`, from each start to before each end; None when it was merged.
+    """The packed ids of a chunk, from each start to before each end; None when it was merged.
 
     The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
     """
-    rows = ask(connection, "catalog", "slices", id_count=count, starts=starts, ends=ends, **_key(instance, key))
+    rows = ask(
+        connection, "catalog", "slices", id_count=chunk.count, starts=starts, ends=ends, **_key(instance, chunk.key)
+    )
     return [bytes(row.part) for row in rows] if rows else None
 
 
@@ -114,7 +137,7 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
     """Add this unit's chunk, in the transaction of its claim."""
     row = (
         place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
-        int4(place.partitions), packed, int4(len(packed) // 16), bloom,
+        int4(place.partitions), packed, int4(len(packed) // BYTES), bloom, int8(_hash(packed)),
     )  # fmt: skip
     copy(connection, "catalog", "add_chunk", [row])
 
@@ -174,6 +197,11 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
         if not _exists(connection, child):
             _make(connection, child, parent, "FOR VALUES FROM ({}) TO ({})", (bucket, bucket + 1), "")
     return int(row.gc_floor)
+
+
+def _hash(packed: bytes) -> int:
+    """In 64 bits with a sign, as PostgreSQL has them."""
+    return int.from_bytes(xxhash.xxh3_64_digest(packed), "big", signed=True)
 
 
 def _key(instance: str, key: ChunkKey) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The effects of garbage collection: raise an instance's floor, then drop the buckets below it.
+"""Removes old ids from the catalog: raises an instance's floor, then drops the buckets below it.
 
-Protocol step 9. The floor is stored first, so a batch that begins from then on does not ask for what goes; a
-batch that has begun holds the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
+Protocol step 9. The floor is stored first, so a batch that begins later does not ask for the dropped buckets. A batch that has
+begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
 
-Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket goes now. One that a long reader holds is left for
-the next time; it is below the floor, so nothing asks for it any more.
+Who calls it: `onlyonce.operate.collect`. Not promised: that a bucket is dropped at once. A bucket that a reader still uses is left for
+the next time. It is below the floor, so no batch asks for it.
 """
 
 from __future__ import annotations

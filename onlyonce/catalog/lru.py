@@ -1,4 +1,4 @@
-"""A cache with a budget in bytes: what was not used for the longest time goes first. For one thread."""
+"""A cache with a budget in bytes. It removes first what was not used for the longest time. For one thread."""
 
 from __future__ import annotations
 

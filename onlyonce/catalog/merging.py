@@ -1,11 +1,10 @@
-"""The effects of merging: many small chunks of a bucket become few large ones, and the room that they took is given back.
+"""Merges many small chunks of a bucket into a few large ones, and gives the freed space back to PostgreSQL.
 
-Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the chunk; one that
-lists the parts and then misses one lists again (`catalog_lookup`). Which parts, `model.operate.collecting` decides.
+Protocol steps 5 and 9. Each merged chunk is one transaction, so a look-up lists either the parts or the merged chunk. A look-up that
+listed the parts and does not find one of them lists again (`catalog_lookup`). `model.operate.collecting` decides which parts are merged.
 
-Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that all is merged in one call, or that room is given
-back now. Both go on
-where they were, whatever killed the last attempt.
+Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges everything, or that space is
+given back at once. After a kill both go on where they were.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]
     ids = packed.merge(bytes(row.ids) for row in taken)
     if len(ids) != packed.BYTES * sum(part.ids for part in parts):
         raise InvariantBroken(
-            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids and not what they say",
+            f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is not the number that they state",
             data="nothing was merged; the chunks are as they were",
             hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from `events`",
         )

@@ -1,9 +1,9 @@
-"""Record ids, packed: how they are stored, searched and merged.
+"""Packed record ids: how they are stored, searched and merged.
 
 An id is two unsigned 64-bit halves of a hash. A chunk is its ids sorted by (high, low), 16 bytes each, big-endian.
 
 Who calls it: `receive_unit` and `catalog_lookup` on the executors, the collector for chunks that it merges.
-Errors: none. Not promised: that an id is in a chunk only once; merging keeps what it is given.
+Errors: none. Not promised: that a chunk has an id only once; merging keeps every id that it is given.
 """
 
 from __future__ import annotations

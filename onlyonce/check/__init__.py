@@ -1,1 +1,1 @@
-"""What can be known to be wrong before a run reads anything: types, functions, and what they give, held against the sinks."""
+"""Finds mistakes before a run reads anything: it checks types, functions, and whether the functions' results fit the sinks."""

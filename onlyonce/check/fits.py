@@ -1,7 +1,7 @@
-"""Whether the rows of a function fit the sink that they go to: its keys, and the columns of the table that is there. Pure.
+"""Checks that the rows of a function fit their sink: its keys, and the columns of an existing table. Pure.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself looks at when it is made ready,
-such as numbers to add up; a run tells that.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself checks at the start of a run,
+such as that values can be added up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_keys(output: Output, columns: list[str]) -> None:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
-                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is no column of what {output.transform} gives",
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.transform} gives",
                 data=NOTHING,
                 hint=f"{guess}There is: {', '.join(columns)}",
             )

@@ -1,7 +1,7 @@
-"""What the functions of a query give, asked by calling them on frames without rows: as a backfill does, and as a stream does.
+"""Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does, once as a stream does.
 
-Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: what only rows bring, and what a function does beside
-building its plan: a check is a call of it, like the one at the start of each run.
+Who calls it: `onlyonce.check.look`. Errors: Refused, at the line of the function. Not promised: to find errors that only rows cause. A check
+really calls the function, as the start of each run does; side effects happen.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
         return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
     told = (str(error).strip().splitlines() or [""])[0][:400]
     return Refused(
-        f"{_at(root)}output {root.name}: {root.transform} does what no stream can: {told}",
+        f"{_at(root)}output {root.name}: {root.transform} can't run as a stream: {told}",
         data=NOTHING,
         hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever reads the table",
     )

@@ -1,10 +1,10 @@
-"""What a check found of an unchanged declaration and function, kept: a run pays for a check once.
+"""Keeps what has passed a check, so that an unchanged declaration with unchanged functions is checked only once.
 
-One file for each pipeline, <home>/checks/<pipeline>.json. Its key is all that a check looks at: the declaration, the text of each module of the
-user's that the functions come from or lie beside, and the versions of Spark and of this package. Only what has passed is kept.
+Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration, the text of the user's
+modules that the functions come from or are beside, and the versions of Spark and of this package. Only what has passed is kept.
 
-Who calls it: `onlyonce.check.look`. Not promised: that a function which reads a file or the environment is checked again when those change; then a
-run tells it, as it did before. No Spark.
+Who calls it: `onlyonce.check.look`. Not promised: a new check when a file or variable changes that a function reads; then the
+run itself fails. No Spark.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from onlyonce import settings
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
 
 Schemas = dict[str, dict[str, Any]]
 """The columns that each output's function gives, as Spark writes a schema in JSON."""
@@ -45,13 +46,19 @@ def schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
 
 
 def keep(pipeline: Pipeline, under: str, found: Schemas) -> None:
-    """Keep what was found. A home that can't be written to is checked anew each time."""
+    """Keep what was found. Where that can't be written the next run checks anew."""
     file = _file(pipeline)
-    with suppress(PermissionError):
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
+        for left in file.parent.glob(
+            f".{file.name}.*"
+        ):  # by a run that was killed; one that is at work keeps nothing then
+            left.unlink(missing_ok=True)
         partial = file.with_name(f".{file.name}.{os.getpid()}")
         partial.write_text(json.dumps({"key": under, "schemas": found}))
+        passing("check-before-keep")
         partial.replace(file)
+        passing("check-after-keep")
 
 
 def _file(pipeline: Pipeline) -> Path:

@@ -1,14 +1,14 @@
-"""The check of a declared pipeline before anything of it runs: types, functions, and what they give, held against the sinks.
+"""Checks a declared pipeline before it runs: types, functions, and whether the functions' results fit the sinks.
 
-| looked at                                             | needs            |
+| checked                                               | needs            |
 |-------------------------------------------------------|------------------|
-| the declaration and its types                         | nothing: they are looked at when it is made |
-| each function is there                                | its module       |
-| what it gives, on frames without rows                 | Spark, unless it is kept (`kept`) |
-| that against the keys of the sink, and the table there | the sink's database, where it has one |
+| the declaration and its types                         | nothing: they are checked when it is made |
+| each function exists                                  | its module       |
+| what it returns for frames without rows               | Spark, unless it has passed before (`kept`) |
+| its result fits the sink's keys and existing table    | the sink's database, if it has one |
 
 Who calls it: a run, before it reads anything; `onlyonce check` and `onlyonce plan`. Errors: Refused, with the user's own file and line.
-Not promised: what only data brings.
+Not promised: to find errors that only data causes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs the functions over the records of one committed receive batch and shows what they give, to look into a result or an error. Writes nothing.
+"""Runs the functions over the records of one committed receive batch and shows their result, to explain a result or an error. Writes nothing.
 
-Who calls it: `onlyonce replay`. Errors: Refused for a batch that is not there; FunctionFails, at the function's line. Not promised: that a window has
-the rows of the run, which meets records of other batches too.
+Who calls it: `onlyonce replay`. Errors: Refused for an unknown batch; FunctionFails, at the function's line. Not promised: the results of
+the run, whose windows have records of other batches too.
 """
 
 from __future__ import annotations

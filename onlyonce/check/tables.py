@@ -1,6 +1,6 @@
-"""The columns of the tables that outputs write to, as they are now. Read only; no JVM.
+"""Reads the columns of the tables that outputs write to. Without a JVM.
 
-Who calls it: `onlyonce.check.look`. Errors: DatabaseAway where a sink's database does not answer, Refused where it lets nobody in. Not promised: that the table stays so.
+Who calls it: `onlyonce.check.look`. Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table stays as it is.
 """
 
 from __future__ import annotations

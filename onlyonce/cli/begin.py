@@ -1,4 +1,4 @@
-"""The command `init`: from nothing to a project."""
+"""The command `init`: makes a project."""
 
 from __future__ import annotations
 

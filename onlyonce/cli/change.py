@@ -1,4 +1,4 @@
-"""The commands about what changes in a living pipeline: plan, release."""
+"""The commands for a changed pipeline: plan, release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that look at a user's own code: check, replay."""
+"""The commands that try a user's own code: check, replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `crashtest`, does a pipeline of the user's own hold, whatever is killed? and `conform`, does its source?"""
+"""The commands that test a user's pipeline: `crashtest` kills its runs at every step, `conform` tests its source."""
 
 from __future__ import annotations
 

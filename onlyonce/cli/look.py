@@ -81,8 +81,8 @@ def trace(
 ) -> None:
     """What became of one record: its fate, its unit, its windows. Exit code 1 when it was never seen."""
     from onlyonce import settings
-    from onlyonce.cli import trace as tracing
     from onlyonce.database.connect import Database
+    from onlyonce.records import trace as tracing
     from onlyonce.sources.parse import record_id
 
     known = declared(pipeline, pipelines)
@@ -96,23 +96,23 @@ def trace(
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records that met a closed window, one row for each output and window, by the stored frontiers."""
-    from onlyonce.cli import records
+    from onlyonce.records import left_out
 
-    _give_some(records.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records without values, with the reason and the line as it came."""
-    from onlyonce.cli import records
+    from onlyonce.records import left_out
 
-    _give_some(records.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """The records from before the horizon, which can't be told from duplicates."""
-    from onlyonce.cli import records
+    from onlyonce.records import left_out
 
-    _give_some(records.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:

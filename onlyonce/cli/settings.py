@@ -1,4 +1,4 @@
-"""The command `settings`: every setting, its value, and where that comes from; and the page of the reference that lists them."""
+"""The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PANEL = "The platform"
 
 PAGE = """# Settings
 
-Made by `onlyonce settings --markdown` from `onlyonce/configuration.py`; a test holds the two together.
+Made by `onlyonce settings --markdown` from `onlyonce/settings/configuration.py`; a test holds the two together.
 
 A setting is an environment variable or a line of a TOML file. The variable wins. The file is the one that `ONLYONCE_CONFIG`
 names, else `onlyonce.toml` in the working folder:
@@ -50,7 +50,7 @@ def settings(
     as_json: Json = False,
 ) -> None:
     """Every setting with its value, and where that comes from: the environment, a file, or the default. Secrets are masked."""
-    from onlyonce import configuration  # with it comes pydantic, which help and completion do without
+    from onlyonce.settings import configuration  # with it comes pydantic, which help and completion do without
 
     if markdown:
         typer.echo(page(), nl=False)
@@ -64,7 +64,7 @@ def settings(
 
 def page() -> str:
     """docs/reference/settings.md."""
-    from onlyonce import configuration
+    from onlyonce.settings import configuration
 
     rows = [
         f"| `{name}` | `{variable}` | {configuration.allowed(name)} | {_code(configuration.default_of(name))} | {field.description} |"

@@ -1,7 +1,7 @@
-"""Work that takes long, as a person at a terminal sees it: bars in the place of log lines, which go to a file.
+"""Shows long work at a terminal: progress bars instead of log lines, which go to a file.
 
-The bars follow the log lines of the work itself, so nothing is counted twice and no batch waits for them. Where there is no
-terminal, all is as it was: the log lines are what is shown.
+The bars follow the log lines of the work itself, so nothing is counted twice and no batch waits for them. Without a
+terminal the log lines are shown.
 """
 
 from __future__ import annotations

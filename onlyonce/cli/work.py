@@ -109,8 +109,8 @@ def collect(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("maintain")
 def maintain(given: Any, words: list[str], as_json: bool) -> None:
-    """Compact the small files of closed windows in Delta tables, and remove what no reader needs: what the DAG onlyonce_maintain does."""
-    from onlyonce.sinks import maintain as maintainer
+    """Compact the small files of old batches and closed windows in Delta tables, and remove what no reader needs: what the DAG onlyonce_maintain does."""
+    from onlyonce.operate import maintain as maintainer
 
     there(settings.database_url)
     with progress("compacts closed windows"):

@@ -1,4 +1,4 @@
-"""Which causes of alerts are raised, and which were told: kept in the log, so that each is told once until it clears.
+"""The causes of alerts that are raised, and those that were told. The log keeps them, so each is told once until it clears.
 
 Who calls it: `onlyonce.operate.alerts`. Errors: none of its own.
 """

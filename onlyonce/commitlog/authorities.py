@@ -1,12 +1,12 @@
 """The databases in which a lineage may have units: the platform's own, and those of its Postgres sinks elsewhere. PROTOCOL.md, 1 and 2.
 
-The log remembers each for each lineage before the first epoch is told there, also when a later declaration has it no more.
-Whatever decides by "is there a unit?" asks all of them here. The asker's epoch is raised in each first, so no older driver
-can change the answer.
+The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later declaration no
+longer has that database. Every decision that depends on "is there a unit?" asks all of them, through this module. The asker's
+epoch is raised in each of them first, so no older driver can change the answer.
 
 Who calls it: the Postgres sink, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the doctor.
-Errors: what can't be asked is no "no". Refused where a variable is not set, or has another database than it had;
-DatabaseAway where one does not answer; Superseded.
+Errors: a database that can't be asked never counts as "no unit". Refused if a variable is not set, or names another database than
+before; DatabaseAway if a database does not answer; Superseded.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
         return
     raise Refused(
         f"{one.authority} names another database than the one in which lineage {one.lineage} may have units",
-        data="nothing was decided or written; what the lineage has written is in the database of before",
+        data="nothing was decided or written; what the lineage has written is in the earlier database",
         hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another connection "
         "in the declaration, which onlyonce plan judges",
     )

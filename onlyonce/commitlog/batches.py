@@ -1,4 +1,4 @@
-"""Begin and end of a batch, and the frontier. Protocol steps 2 and 5; the closes between batches."""
+"""Begin and end of a batch, the frontier, and the closes between batches. Protocol steps 2 and 5."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each query has run under: declarations in readable parts, kept once for each fingerprint.
+"""The declarations that each query has run under, in readable parts, kept once for each fingerprint.
 
-Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. What a difference means,
-`onlyonce/model/operate/plan.py` decides. Not promised: that a query which ran before this was kept can be compared.
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. `onlyonce/model/operate/plan.py`
+decides what a difference means. Not promised: that a query can be compared which ran before the log kept this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import Lineage
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate import plan
-from onlyonce.model.operate.steps import Made
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,17 @@ class Ran:
     hash: str
     parts: dict[str, Any] | None
     stateless: bool
+
+
+@dataclass(frozen=True)
+class Made:
+    """The windows of an output that readers see and one declaration has made. `parts` is None when it was not kept."""
+
+    hash: str
+    parts: dict[str, Any] | None
+    first: datetime
+    last: datetime
+    upto: datetime
 
 
 def go_on(connection: Connection, lineage: Lineage, now: Declared) -> None:

@@ -1,7 +1,7 @@
-"""The drivers of Airflow's runs in the log: which pipeline a run of a DAG has driven, and how its last driver ended.
+"""The drivers of Airflow's runs: which pipeline a run of a DAG has driven, and how its last driver ended.
 
-Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows one in a cluster. Not promised: an end, where a
-driver was killed.
+Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not promised: that a
+killed driver has an end in the log.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.failpoints import passing
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.run.isolation import first_line
 
@@ -40,12 +41,15 @@ def noted(database: Database, dag_id: str | None, run_id: str, pipeline: str) ->
         return
     known = {"dag_id": dag_id, "run_id": run_id, "pipeline": pipeline}
     attempt = run(database, lambda conn: ask(conn, "driver_runs", "begin", **known)[0].attempt)
+    passing("driver-after-begin")
 
     def end(exit_code: int, why: str | None) -> None:
+        passing("driver-before-end")
         run(
             database,
             lambda conn: do(conn, "driver_runs", "end", **known, attempt=attempt, exit_code=exit_code, why=why),
         )
+        passing("driver-after-end")
 
     try:
         yield

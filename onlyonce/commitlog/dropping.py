@@ -1,10 +1,10 @@
-"""What the log forgets of a dropped pipeline or output, and what is noted of the rest. PROTOCOL.md, 14.
+"""Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared. PROTOCOL.md, 14.
 
-One transaction takes the rows out and notes each place beside the log; the places are done after it, one by one, and
-each note goes when its place is done. So a drop that was killed goes on from the notes.
+One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is removed when its
+place is clear. So a drop that was killed goes on from the notes.
 
-Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that a zombie without a session writes
-nothing to Delta any more; it can commit no batch, since its epoch is gone.
+Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that an old driver without a session writes
+nothing more to Delta. It can commit no batch, since its epoch is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often receive has failed at a batch of the same cause, and the records that it refuses since. PROTOCOL.md, 3a.
+"""Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of that. PROTOCOL.md, 3a.
 
 Who calls it: `onlyonce.receive.poison`. Errors: Superseded from a driver that was overtaken.
 """

@@ -1,7 +1,7 @@
-"""What the log says of itself to somebody who looks for what is stuck: `onlyonce doctor`. Reads, but for `mend`.
+"""What the log tells `onlyonce doctor`, which looks for what is stuck. All functions only read, except `mend`.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is dead; one whose
-session broke while it computes shows again at its next statement.
+Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is dead. If its
+session broke while it computes, it connects again at its next statement.
 """
 
 from __future__ import annotations

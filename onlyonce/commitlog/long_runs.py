@@ -57,8 +57,8 @@ def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, st
     if not rows:
         raise Superseded(
             f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the long run",
-            data="what this driver had committed stays, and a batch that it was at is gone on with by the other one",
-            hint="nothing to do; its heartbeat had ended for too long (was the machine asleep, or the database away?)",
+            data="what this driver had committed stays, and the other one goes on with its unfinished batch",
+            hint="nothing to do; its heartbeat was missing for too long (was the machine asleep, or the database away?)",
         )
     return bool(rows[0].stop_asked)
 

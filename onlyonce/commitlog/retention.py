@@ -1,4 +1,4 @@
-"""What the log keeps, and for how long: the units of long committed batches go; the batch keeps their sums.
+"""What the log keeps, and for how long. Units of batches that were committed long ago are removed; the batch keeps their sums.
 
 | what                              | kept                                          | why                                        |
 |-----------------------------------|-----------------------------------------------|--------------------------------------------|
@@ -9,8 +9,9 @@
 | `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
 | `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/operate/collecting.py`                 |
 
-Who calls it: `onlyonce.operate.collect`. The clock that decides here is the database's; nothing that must be right depends on it.
-Not promised: that the units in a Postgres sink's own database go at once. They go after the log's, when that database answers.
+Who calls it: `onlyonce.operate.collect`. The database's clock decides the age; no result depends on it.
+Not promised: that the units in a Postgres sink's own database are removed at the same time. They are removed after the log's, when
+that database answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which Pub/Sub subscription is whose, and which landed messages may be delivered again. PROTOCOL.md, 17.
+"""Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again. PROTOCOL.md, 17.
 
-A message is noted here before its file is landed, and goes when its acknowledgement is known. While it is here the
-collection floor stays where it was landed, so the id of its first delivery is there when the next one comes.
+A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there the
+collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered again.
 
 Who calls it: `onlyonce.sources.land`; the collection reads what is noted (`sql/collect.sql`, held).
 """
@@ -49,7 +49,7 @@ def note(
     if ask(connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
         raise Retryable(
             f"this landing of {pipeline} slept for longer than its dedup horizon",
-            data="its last messages were not landed by it; they come again, or another landing has them",
+            data="it did not land its last messages; they are delivered again, or another landing has them",
             hint="run the same command again",
         )
     do(

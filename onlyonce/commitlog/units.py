@@ -1,4 +1,4 @@
-"""A unit's transaction: claim first, check the epoch, write the rows (the caller does), fill. Protocol step 3."""
+"""A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content. Protocol step 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people ask: the views, read as plain dictionaries for reports and tables."""
+"""Reads the views as plain dictionaries, for reports and tables."""
 
 from __future__ import annotations
 

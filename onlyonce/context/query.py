@@ -1,4 +1,4 @@
-"""One streaming query under its lineage: run it to its end, and know why it ended."""
+"""One streaming query of a lineage: runs it to its end, and tells why it ended."""
 
 from __future__ import annotations
 

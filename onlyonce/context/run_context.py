@@ -17,9 +17,9 @@ from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import EXACTLY_ONCE
-from onlyonce.model.operate.dropping import targets
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.storage import checkpoint

@@ -1,1 +1,1 @@
-"""PostgreSQL as everybody here reaches it: connections and transactions (`connect`), named statements, migrations."""
+"""Access to PostgreSQL: connections and transactions (`connect`), named statements, migrations."""

@@ -1,7 +1,7 @@
-"""Connections and transactions, and what a lost connection means.
+"""Connections and transactions, and the meaning of a lost connection.
 
-A connection that breaks before COMMIT was sent has done nothing: Retryable. One that breaks after it is
-CommitStateUnknown: neither done nor failed until the log has been read.
+If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows whether the
+transaction was committed: CommitStateUnknown. Then the log must be read.
 """
 
 from __future__ import annotations

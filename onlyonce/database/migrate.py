@@ -1,4 +1,4 @@
-"""Numbered SQL, applied once each, under a lock, with checksums; then the views, when they have changed.
+"""Applies the numbered SQL files, each once, under a lock and with checksums; then the views, if they have changed.
 
 Called by `onlyonce up`, by each run, and by a Postgres sink for the database that it writes to.
 """

@@ -1,7 +1,7 @@
 """Named queries. A file `sql/<name>.sql` holds queries, each under a line `-- query_name --`.
 
 `queries("units")["claim"]` is the text of one; the line of comment below the name says what it is for.
-Parameters are SQLAlchemy's (`:lineage`). Standard library only. In a wheel the files are data of the package, and may be read from a zip.
+Parameters are SQLAlchemy's (`:lineage`). Standard library only. In a wheel the files are data of the package; they can be read from a zip.
 """
 
 from __future__ import annotations

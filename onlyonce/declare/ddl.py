@@ -1,7 +1,7 @@
-"""The types of declared columns, looked at without a JVM: a type that Spark does not have is refused with the nearest that it has.
+"""Checks the types of declared columns without a JVM. A type that Spark does not have is refused, and the most similar one is named.
 
-Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes all that passes here, such as `decimal(50,2)`; the check before a run
-asks Spark itself.
+Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes every type that passes here (`decimal(50,2)` passes, and Spark refuses it). The check
+before a run asks Spark itself.
 """
 
 from __future__ import annotations

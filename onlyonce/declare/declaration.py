@@ -1,4 +1,4 @@
-"""What every declaration has: an unknown option or value is refused with the nearest that is known."""
+"""What every declaration does: it refuses an unknown option or value, and names the most similar one that is known."""
 
 from __future__ import annotations
 

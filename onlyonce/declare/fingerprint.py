@@ -1,18 +1,17 @@
-"""A declaration in readable parts: text that the log keeps, and that two versions are compared by. Pure."""
+"""A declaration in readable parts. The log keeps them, and two versions of a declaration are compared by them. Pure."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
 from onlyonce.declare.pipeline import FileSink, Kafka, Output, Pipeline, PubSub, split_ddl, target
 from onlyonce.model.batch import BY_POSITION
+from onlyonce.model.operate.plan import PLACE
 
 DEFAULT = "the default"
 NONE = "none"
-PLACE = "file and position"
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 
 
@@ -76,19 +75,3 @@ def described(value: Any) -> str:
         if field.default is MISSING or has != field.default:
             told.append(f"{field.name}={has}")
     return f"{type(value).__name__}({', '.join(told)})"
-
-
-def same_code(one: str, other: str) -> bool:
-    """Whether two functions differ in layout and comments at most."""
-    return one == other or _plain(one) == _plain(other)
-
-
-def _plain(source: str) -> str:
-    try:
-        tree = ast.parse(source.strip())
-    except SyntaxError:  # a method or lambda, cut out of its line
-        return source
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.dump(tree)

@@ -1,4 +1,4 @@
-"""A topic of Kafka as a source: how it is declared. What is decided about its offsets is in `offsets`. Pure."""
+"""How a topic of Kafka is declared as a source. `onlyonce.sources.kafka.offsets` decides about its offsets. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Kafka:
         for name in self.beside:
             if typed.get(name) != "string":
                 raise Refused(
-                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is no declared column of type string",
+                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
                     hint=f"add `{name} string` to the schema",
                 )
         if len(set(self.beside)) < len(self.beside):

@@ -1,4 +1,4 @@
-"""Loads the files with declarations, finds the transforms that they name, and fingerprints both."""
+"""Loads the files with declarations, finds the transforms that they name, and makes the fingerprints of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output of a pipeline, as a user declares it. Pure data, checked when made; what outputs ask of each other `pipeline` checks."""
+"""An output of a pipeline, as a user declares it. Pure data, checked when it is made. `pipeline` checks the outputs against each other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.sinks import Sink
-from onlyonce.declare.windows import Session, Window
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Session, Window
 
 
 @declaration
@@ -52,8 +52,8 @@ class Output:
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
-                f"output {self.name}: resending would write rows a second time that its {self.sink.write} has written",
-                hint="'resend' is for an upsert and for what is sent; an append is replaced by itself, an increment can "
+                f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
+                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill replaces its rows; an increment can "
                 "'skip' or 'correct'",
             )
         if self.on_backfill == "correct" and (
@@ -61,12 +61,12 @@ class Output:
         ):
             raise Refused(
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",
-                hint="leave on_backfill out: rows that say their window are replaced",
+                hint="leave on_backfill out: a backfill replaces rows that have their window",
             )
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
         if not re.fullmatch(r"[\w.]+:\w+", self.transform):
-            raise Refused(f"output {self.name}: transform {self.transform!r} is no 'module:function'")
+            raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
@@ -82,3 +82,42 @@ class Output:
             raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
         if self.window is None and self.lateness:
             raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+
+def what_to_do(output: Output) -> str:
+    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
+
+    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
+    the keys.
+    """
+    sink = output.sink
+    if isinstance(sink, Sent):
+        return _of_sent(output)
+    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
+    if carried.get(sink.write, "window_start" in sink.keys):
+        return "replace"
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
+            data="nothing was written",
+            hint="put window_start among the keys (of a new table), or declare what a backfill does: "
+            "on_backfill='skip' leaves this sink as it is"
+            + (
+                ", 'resend' upserts the new rows over the old"
+                if sink.write == "upsert"
+                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
+            ),
+        )
+    return output.on_backfill
+
+
+def _of_sent(output: Output) -> str:
+    """What was sent is out of reach."""
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            data="nothing was written or sent",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
+            "send the recomputed rows as well, as new ones",
+        )
+    return output.on_backfill

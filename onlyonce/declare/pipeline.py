@@ -1,7 +1,7 @@
-"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when made.
+"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when it is made.
 
-A file with declarations has a name PIPELINES, a sequence of `Pipeline`. Every option has its meaning
-beside it. An unknown option, or a value that can't work, raises Refused with the way out.
+A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options mean.
+An unknown option, or a value that can't work, raises Refused, which says what to do.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSin
 from onlyonce.declare.several import Several
 from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
-from onlyonce.declare.windows import Session
+from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Session
 
 __all__ = [
     "MODES",
@@ -47,7 +48,7 @@ __all__ = [
 
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
-MODES = ("exactly_once", "at_least_once")
+MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
 
 @declaration
@@ -95,11 +96,11 @@ class Pipeline:
         for column in (*self.record_id, self.event_time):
             if column not in columns:
                 raise Refused(
-                    f"pipeline {self.name}: {column!r} is no declared column", hint=f"schema has: {', '.join(columns)}"
+                    f"pipeline {self.name}: {column!r} is not a declared column", hint=f"schema has: {', '.join(columns)}"
                 )
         if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
             raise Refused(
-                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is its place has no re-delivery",
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its place has no re-delivery",
                 hint="leave dedup_horizon out, or name the columns that identify a record",
             )
         if self.partitions < 1:

@@ -1,7 +1,7 @@
-"""The sources that are read in ranges: files that grow, and a reader of the user's own. Pure data, checked when made.
+"""The sources that are read in ranges: files that grow, and a reader of the user's own. Pure data, checked when it is made.
 
-Nothing has to be complete when it is found. A run fixes once how far it reads ([begin, end) of each file or part) and
-stores that before it reads; a replay reads the same.
+A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end) of each file or
+part. A replay reads the same ranges.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Custom:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.reader):
-            raise Refused(f"Custom: reader {self.reader!r} is no 'module:Class'")
+            raise Refused(f"Custom: reader {self.reader!r} is not of the form 'module:Class'")
         if not isinstance(self.needs_dedup, bool):
             raise Refused(f"Custom: needs_dedup={self.needs_dedup!r}", hint="True or False")
         check_start("Custom", self.start, times=False)

@@ -1,7 +1,7 @@
-"""What a declaration or setting names as 'module:name': a function, a writer, a class of the user's own.
+"""Imports what a declaration or setting names as 'module:name': a function, a writer, or a class of the user's own.
 
-Who calls it: whatever takes code of the user's (`declare.loading`, `operate.alerts`, `sinks.files.formats`, `sinks.outbox.target`, `sources.custom`).
-Importing runs the user's module. Not promised: what kind of thing it is; the caller looks.
+Who calls it: every module that runs the user's code (`declare.loading`, `operate.alerts`, `sinks.files.formats`, `sinks.outbox.target`, `sources.custom`).
+Importing runs the user's module. Not promised: what kind of object the name stands for; the caller checks that.
 """
 
 from __future__ import annotations

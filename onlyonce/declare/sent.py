@@ -1,6 +1,6 @@
-"""The sinks behind the outbox, and what each promises. Pure data, checked when made.
+"""The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
 
-Their rows are committed first, as stable input, and sent by `onlyonce deliver` (jobs/PROTOCOL.md, 15).
+Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver` (jobs/PROTOCOL.md, 15).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Webhook:
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.connection is None):
-            raise Refused("Webhook: it needs one place", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
+            raise Refused("Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'")
         if self.url is not None and not self.url.startswith(("https://", "http://")):
             raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
         if self.order_by and not self.keys:
@@ -164,7 +164,7 @@ class CustomSink:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
-            raise Refused(f"CustomSink: target_class {self.target_class!r} is no 'module:Class'")
+            raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
 
     @property
     def write(self) -> Literal["own"]:

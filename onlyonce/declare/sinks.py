@@ -1,4 +1,4 @@
-"""The sinks that an output can declare, and what each promises; those that are sent to are in `sent`. Pure data, checked when made."""
+"""The sinks that are tables and files, and what each promises. Sinks to which rows are sent are in `sent`. Pure data, checked when it is made."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class FileSink:
 
     def __post_init__(self) -> None:
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
-            raise Refused(f"FileSink: format {self.format!r} is no 'module:function'")
+            raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
         if ":" not in self.format:
             check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
         elif self.extension is None:

@@ -116,7 +116,7 @@ class PubSub:
                 hint=f"at least {2 * LARGEST_MESSAGE}, so that any message can be landed",
             )
         if self.drained_after <= timedelta(0) or self.land_for <= timedelta(0):
-            raise Refused("PubSub: drained_after and land_for must be longer than nothing", hint="leave them out")
+            raise Refused("PubSub: drained_after and land_for must be longer than zero", hint="leave them out")
 
     @property
     def format(self) -> Literal["json"]:

@@ -1,4 +1,4 @@
-"""Where a source starts: declared, decided once by the first run, and stored in the registry. Pure."""
+"""Where a source starts. It is declared; the first run decides it once and stores it in the registry. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which table or folder a target is, however it is spelled: the same text for the same place.
+"""The identity of a target: the same text for the same table or folder, however its path or name is written.
 
 | target                                        | its identity                                         |
 |-----------------------------------------------|------------------------------------------------------|
@@ -7,7 +7,8 @@
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
 | Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
 
-A database is known by what it says of itself at a run, whatever its address; where declarations are only read, by its address.
+At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
+by its address.
 
 Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
 Not promised: that two object stores with a bucket of the same name are told apart.
@@ -22,11 +23,16 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import TABLES, Place
+from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
 
 ROOTS = {"delta": settings.tables_dir, "files": settings.files_dir}
 NAME_BYTES = 63
 """PostgreSQL cuts a longer name without a word."""
+
+
+def targets(pipeline: Pipeline, instance: str) -> list[str]:
+    """The places that the outputs of an instance write to as they are declared now."""
+    return [target(pipeline, output) + suffix_of(instance) for output in pipeline.outputs]
 
 
 def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The demo: real data through the whole platform, shown as it goes. What `make demo` and `onlyonce demo` do.
+"""The demo: takes real data through the whole platform and shows each step. `make demo` and `onlyonce demo` run it.
 
     feed     two months of flights and three hours of user events, with re-deliveries, into the inboxes
     up       prerequisites, PostgreSQL, Airflow
@@ -6,9 +6,9 @@
     watch    what is committed, read from the log; the state of the task, asked of Airflow
     show     results, what became of every record, the commit log (`onlyonce.local.demo_results`)
 
-It may be repeated: feeding the same again writes nothing, a run with nothing new commits nothing.
-Errors: those of the platform; OnlyonceError when a run fails, after the last lines of its task's log.
-Not promised: that only the demo's own runs are seen. The schedule's runs do the same work, in turn.
+It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing.
+Errors: those of the platform; OnlyonceError if a run fails, after the last lines of its task's log.
+Not promised: that only the demo's own runs are shown. Scheduled runs do the same work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the demo ends with: results, what became of every record, the commit log, and where to look next.
+"""The last screen of the demo: results, what became of every record, the commit log, and where to look next.
 
-Who calls it: `onlyonce.local.demo`. Reads the views and the outputs' tables; changes nothing. Results are read
-whole, since those of the demo are small.
+Who calls it: `onlyonce.local.demo`. It reads the views and the outputs' tables, and changes nothing. Whole results are read,
+since those of the demo are small.
 """
 
 from __future__ import annotations

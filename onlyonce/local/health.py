@@ -1,9 +1,9 @@
-"""The health check of our containers: exit code 0 when the service that is named says itself that it is well.
+"""The health check of our containers: exit code 0 if the named service itself says that it is healthy.
 
     python -m onlyonce.local.health api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
 
-Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is well when the
-api-server has its heartbeat; a worker when a master has taken it in.
+Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is healthy if the
+api-server has its heartbeat; a worker is healthy if a master has accepted it.
 """
 
 from __future__ import annotations

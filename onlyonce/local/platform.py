@@ -3,8 +3,8 @@
     up    prerequisites, ports, PostgreSQL, migrations, Airflow
     down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
 
-Who calls it: `onlyonce.cli`, the demo, and the tests. Errors: Refused for what the user must mend, Retryable
-for what another try may mend; both name the next step.
+Who calls it: `onlyonce.cli`, the demo, and the tests. Errors: Refused if the user must correct something, Retryable
+if another try may help; both name the next step.
 """
 
 from __future__ import annotations

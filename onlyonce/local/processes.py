@@ -1,7 +1,7 @@
-"""Processes that we own: started in a session of their own, found again later, stopped without a rest.
+"""Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that it has started.
 
-Each process carries the folder of its platform in its environment (`MARK`), and so does everything that
-it starts. This, and not a list of process ids, says whom `stop` may end: ids are used again after a
+Each process has the folder of its platform in its environment (`MARK`), and so does everything that
+it starts. `stop` ends processes by this mark and not by a list of process ids: ids are used again after a
 reboot, and Airflow's tasks leave their parent's process group.
 
 Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.platform`, and the tests.

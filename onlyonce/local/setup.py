@@ -1,11 +1,11 @@
-"""What the containers need before anything else starts: roles, databases, tables, the password of the UI.
+"""Makes what the containers need before anything else starts: roles, databases, tables, the password of the UI.
 
     python -m onlyonce.local.setup      the service `setup` of docker-compose.yml, at each start
 
-What is there is left as it is, so it may be killed and run again; a new version's migrations are applied here. The URLs
+Existing roles and databases stay as they are, so it may be killed and run again. A new version's migrations are applied here. The URLs
 in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
 not set, and when a newer version has run on this database.
-Not promised: that a password which was changed in `.env` is changed in the server: that takes an ALTER ROLE.
+Not promised: that a password changed in `.env` is changed in the server too; that needs an ALTER ROLE.
 """
 
 from __future__ import annotations

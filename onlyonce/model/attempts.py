@@ -1,7 +1,7 @@
-"""The folders of attempts below the platform's own tables: whose they are, by their names alone. Pure.
+"""The folders in which attempts write data files of the platform's own tables. The folder's name tells whose it is. Pure.
 
-A data file counts when a commit names it. One that none names by the time that the transaction of its attempt is in the table
-never will: whoever tries again finds the transaction, and adds nothing.
+A data file counts when a commit names it. Once the transaction of an attempt is in the table, no further commit will name a
+file of it: whoever tries again finds the transaction and adds nothing.
 """
 
 from __future__ import annotations

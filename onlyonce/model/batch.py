@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onlyonce.declare.pipeline import MODES
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.frontier import Frontier
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EXACTLY_ONCE, AT_LEAST_ONCE = MODES
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 BY_POSITION = "by_position"
 """The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 
@@ -123,7 +122,7 @@ def check_files(there: Plan, meant: Plan, units: int) -> bool:
     raise Refused(
         f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
         f"can't be read any more: {told['reason'] if isinstance(told, dict) else told}",
-        data="the committed units stay; the batch is not finished, and no output reads on past it",
+        data="the committed units stay; the batch is not finished, and no output reads past it",
         hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
         f"there: onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
     )
@@ -142,7 +141,7 @@ def check_receive(unique: str, outcome: Outcome) -> None:
     raise InvariantBroken(
         f"batch {unique}: {outcome.read} records were in the input, but {parts} (kept, invalid, remnant, duplicate) "
         "have a fate",
-        data="the batch is not marked as committed, and no output will read on past it",
+        data="the batch is not marked as committed, and no output will read past it",
         hint="an input file may have changed while it was read; compare onlyonce.batches with the files of the batch",
     )
 

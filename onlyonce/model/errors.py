@@ -1,6 +1,6 @@
-"""Every error of the platform. The class answers one question: who acts now?
+"""Every error of the platform. The class tells who must act.
 
-| class              | who acts now                                   | exit code |
+| class              | who must act                                   | exit code |
 |--------------------|------------------------------------------------|-----------|
 | Retryable          | the same command, run again                    | 75        |
 | Superseded         | nobody: another driver is at work              | 69        |
@@ -8,7 +8,8 @@
 | Refused            | the caller: the request is wrong, see the hint | 64        |
 | InvariantBroken    | a person: stop, look at the data named         | 70        |
 
-`FunctionFails` is a Refused for the author of a function. `Unexpected` is what nobody has thought of: a Retryable, since a repeat is harmless.
+`FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not know. It is a
+Retryable, since it is safe to run the command again.
 """
 
 from __future__ import annotations

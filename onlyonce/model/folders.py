@@ -1,4 +1,5 @@
-"""Folders that are named by people: none of them is a URL, and an inbox is the same for whoever runs its pipeline. Pure."""
+"""Checks of folders that people name. A folder is never a URL. The path of an inbox is absolute, so it is the same for whoever runs
+the pipeline. Pure."""
 
 from __future__ import annotations
 

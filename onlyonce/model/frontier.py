@@ -1,7 +1,7 @@
-"""The frontier: what was known of event time before a batch, and what it says about a window. Pure.
+"""The frontier: how far event time had come before a batch, and which windows are closed by it. Pure.
 
-`closed_until` is the one rule of lateness. The stream, the view `late` and a backfill all use it, in
-this module or as the same expression on Spark (`onlyonce/outputs/windowing.py`; a test holds them equal).
+`closed_until` is the only rule of lateness. The stream, `onlyonce late` and a backfill all use it, either in
+this module or as the same expression in Spark (`onlyonce/outputs/windowing.py`). A test holds the two equal.
 Times are whole microseconds since 1970, UTC.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onlyonce.declare.windows import Micros, Session, Window
+from onlyonce.model.windows import Micros, Session, Window
 
 MILLI: Micros = 1000
 

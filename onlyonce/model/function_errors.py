@@ -1,6 +1,7 @@
-"""An error of a user's function as three lines: where it is, the column that is missing and the nearest that is there, what to do. Pure.
+"""Tells an error of a user's function in three lines: where it is, which column is missing and which one has a similar name, and what
+to do. Pure.
 
-Who calls it: whatever calls a user's function (`outputs.results`), and what reads Spark's errors (`session.failures`).
+Who calls it: `outputs.results`, which calls the function, and `session.failures`, which reads Spark's errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where in the user's own code an error comes from: `file:line`, or None where only other people's code is in it. Pure.
+"""Finds the line of the user's own code that an error comes from: `file:line`, or None if no line of the traceback is the user's. Pure.
 
-Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the line of an expression that is written over
-several lines, where Python and Spark may tell the first or the last of them.
+Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the exact line of an expression that is
+written over several lines; Python and Spark may name its first or its last one.
 """
 
 from __future__ import annotations

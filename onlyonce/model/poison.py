@@ -1,4 +1,4 @@
-"""A record at which receive fails at each attempt: when it is looked for, and how it is found. Pure.
+"""A record at which receive fails at each attempt: where it is, when it is looked for, and what is said of it. Pure.
 
 Who calls it: `onlyonce.receive.poison`.
 """
@@ -6,7 +6,6 @@ Who calls it: `onlyonce.receive.poison`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 ATTEMPTS = 3
@@ -39,20 +38,3 @@ def told(error: BaseException) -> str:
 def is_due(times: int) -> bool:
     """Whether a batch that has failed so many times of one cause is to be looked through."""
     return times > 0 and times % ATTEMPTS == 0
-
-
-def alone(count: int, fails: Callable[[int, int], bool]) -> int | None:
-    """The first of so many records that fails by itself, found by halves. None where no record does: then the cause is none of theirs.
-
-    `fails(first, stop)` tries the records [first, stop).
-    """
-    first, stop = 0, count
-    while stop - first > 1:
-        middle = (first + stop) // 2
-        if fails(first, middle):
-            stop = middle
-        elif fails(middle, stop):
-            first = middle
-        else:
-            return None
-    return first if count and fails(first, stop) else None

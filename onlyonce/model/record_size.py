@@ -1,4 +1,4 @@
-"""How large a record may be, and what is said of a larger one. Pure."""
+"""The largest size of a record, and the reason that a larger one is given. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The unit: what commits as one. Its identity, its content, and what to do when it is already there. Pure.
+"""The unit: the rows that are committed together. Its identity, its content, and what to do when it is already there. Pure.
 
-Identity is computed, never observed: `flights/per_carrier/1/17/per_carrier/0` is lineage, batch, sink
-and partition. An attempt that finds the unit in the log compares what it meant to write with what is
-there (`compare`), because a replay may not be the same data.
+The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0` is
+lineage, batch, sink and partition. An attempt that finds its unit in the log compares the content that it meant to write with
+the content that is there (`compare`), because a replay may not have the same data.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What people ask, repair and schedule beside the runs: audit, doctor, collection, plan, drop, alerts, metrics."""
+"""What people do beside the runs: audit, doctor, collection, plan, drop, alerts, metrics."""

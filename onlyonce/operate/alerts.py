@@ -1,10 +1,10 @@
-"""Entry point: tell somebody of what is wrong, each cause once until it clears. No Spark. `onlyonce alerts`, the DAG `onlyonce_audit`.
+"""Entry point: raise alerts, each cause once until it clears. No Spark. `onlyonce alerts` and the DAG `onlyonce_audit` run it.
 
 The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the URL of a webhook,
 which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only kept and shown.
 
-Errors: Refused for a hook that is none, Retryable when it fails: then all others were told, and the next look tells it again.
-Not promised: that nobody is told twice. A kill after the hook and before its note in the log does that.
+Errors: Refused if the hook is not valid; Retryable if it fails for a cause: then all other causes were told, and the next run tells this one again.
+Not promised: that a cause is told only once. A kill between the hook and its note in the log has it told twice.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main(argv: list[str]) -> Report:
     if failed:
         raise Retryable(
             f"the alert hook failed for {len(failed)} of {len(raised)} alert(s): {failed[0]}",
-            data="nothing of the data is concerned; the others were told",
-            hint="`onlyonce alerts` tries again, as the next look does; ONLYONCE_ALERT_HOOK names the hook",
+            data="the data is not affected; the others were told",
+            hint="`onlyonce alerts` tries again, and so does the next look; ONLYONCE_ALERT_HOOK names the hook",
         )
     facts = {"raised": len(raised), "told now": told, "cleared": len(cleared), "hook": "set" if tell else "none"}
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"

@@ -1,14 +1,14 @@
-"""Input files that nobody will read again are moved from the inbox to an archive folder. Off unless a folder is named.
+"""Moves input files that nobody will read again from the inbox to an archive folder. Off unless a folder is named.
 
-A file goes when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
-instance that registered it. While a bounded run is at work, or a pipeline that lists the inbox has never run, all stay.
-Files that grow stay. The file must still be what was registered; one that was replaced under its name stays, for the next run to refuse it.
+A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
+instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the inbox has never run.
+Files that grow are never moved. A file that was replaced under its name stays, so that the next run refuses it.
 
-A move is a second name and then the end of the first (or a copy under a hidden name, where the archive is on another
-file system): killed between the two, the next collection finds both and goes on. It overwrites nothing.
+A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and then loses the first.
+After a kill between the two, the next collection finds both and goes on. It overwrites nothing.
 
-Who calls it: `onlyonce.operate.collect`. Errors: none of its own; what can't be moved is named in the warnings.
-Not promised: names. `batches.source_to` has the path in the inbox, the archive keeps the file name under the pipeline's.
+Who calls it: `onlyonce.operate.collect`. Errors: none of its own; files that can't be moved are named in the warnings.
+Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has the file name, in a folder of the pipeline's name.
 """
 
 from __future__ import annotations

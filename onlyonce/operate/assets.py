@@ -1,7 +1,7 @@
-"""What a run has committed to each output's table, for those who follow it: batch, rows, Delta version. Read after the fact.
+"""Tells what a run has committed to each output's table: batch, rows, Delta version. Read from the log afterwards.
 
-Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable when the log is away. Not
-promised: that an event comes once. A task that runs again tells again what its run has committed; `batch` says which it is.
+Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable while the log is away. Not
+promised: that an event comes only once. A task that runs again repeats the events of its run; `batch` tells which batch an event is for.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Entry point: check the commit log against itself. No Spark. What the DAG `onlyonce_audit` and `onlyonce audit` do.
+"""Entry point: check the commit log against itself. No Spark. The DAG `onlyonce_audit` and `onlyonce audit` run it.
 
-Five questions, asked of the views: does each committed batch add up; was a batch begun and left; has each
-output read all that receive committed; is what an output read, in (record, window) pairs, what receive
-kept; has each committed file got its final name. Work that is under way is unfinished too, so the second and third count only for a pipeline that has
-given no sign of life for a while (`--grace`).
+It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each
+output read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has
+kept? Has each committed file its final name? A batch that is being worked on is not ended either, so the second and third
+question count only for a pipeline that has given no sign of life for a while (`--grace`).
 
-With `--data` the tables are counted too (`onlyonce.operate.audit_data`): slower, since it reads a few columns of every row.
+With `--data` the tables are counted too (`onlyonce.operate.audit_data`). That is slower, since it reads a few columns of every row.
 
-Not promised: without it, that the tables hold what the log says. Within the grace time a
-run that was killed looks like one that works. The records of an output's later lives are not counted up:
-these begin in the middle of `events`.
+Not promised: without `--data`, that the tables hold what the log says. Within the grace time a
+killed run looks like one that works. The records of an output's later lives are not added up, since
+a later life begins in the middle of `events`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def broken(report: Report) -> InvariantBroken:
     return InvariantBroken(
         f"the audit found: {report.warnings[0]}{more}",
         data="nothing was changed; what is committed stays as it is",
-        hint="work that was left behind is done by a run of that pipeline. For anything else look at "
+        hint="a run of that pipeline finishes work that was left behind. For anything else look at "
         "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
     )
 

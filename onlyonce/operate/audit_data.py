@@ -1,19 +1,19 @@
-"""The audit of the data itself: what the tables hold, against what the log says. Without a JVM. `onlyonce audit --data`.
+"""The audit of the data itself: compares what the tables hold with what the log says. Without a JVM. `onlyonce audit --data`.
 
 | compared                          | with                                                    |
 |-----------------------------------|---------------------------------------------------------|
-| rows of `events` by batch and fate | the batches of receive, also those that it does not know |
+| rows of `events` by batch and fate | the batches of receive; rows of unknown batches are found too |
 | rows of each output's table by window | the windows that the log says a reader must see      |
-| all rows of an append without windows | the sum of its units                                 |
+| all rows of an output without windows that appends | the sum of its units                    |
 | files with final names, by size; the last ones by checksum | what their units have recorded |
 | ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
 
-Tables are read file by file, only the columns that are counted: memory grows with the number of batches and windows, not of
-rows. A disagreement counts when a second look has it too, since the stream goes on meanwhile.
+Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and windows, and not of
+rows. A difference counts only if a second look finds it too, since the stream goes on meanwhile.
 
-Who calls it: `onlyonce.operate.audit`. Errors: Retryable when a database is away. Not promised, and named in the report: tables that hold
-less than the log can say (an increment, an upsert without its window, a target that was changed, work under way), and what
-was sent outside.
+Who calls it: `onlyonce.operate.audit`. Errors: Retryable while a database is away. Not promised: tables for which the log does not say how many
+rows they must have (an increment, an upsert without its window, a changed target, unfinished work), and rows that were sent outside. The
+report names them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Entry point: let ids go that are older than the dedup horizon. No Spark. What the DAG `onlyonce_collect` and `onlyonce collect` do.
+"""Entry point: remove ids that are older than the dedup horizon, and other data that was kept long enough. No Spark. The DAG `onlyonce_collect`
+and `onlyonce collect` run it.
 
-For each pipeline and bounded run: raise its floor (`onlyonce.model.operate.collecting` decides, without a clock), drop the
-buckets below it, merge the small chunks of the others; then remove what is kept long enough and archive input, where
-that is asked for, and sweep orphans of sharded files (jobs/PROTOCOL.md, 9). Safe beside a running stream and beside itself; it may be killed at any point
-and run again.
+For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock), drops the
+buckets below it, and merges the small chunks of the others. Then it removes what was kept long enough, archives input if
+that is asked for, and sweeps temporary files of sharded sinks (jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside
+itself, and may be killed at any point and run again.
 
 Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
-every bucket goes now. While somebody reads the catalog for long they stay, with a warning, until the next time.
+every bucket is dropped at once. While somebody reads the catalog for long they stay, with a warning, until the next time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
-from onlyonce.operate import archive, staged_rows
+from onlyonce.operate import archive, staged_rows, under_way
 from onlyonce.sinks.files import sweep
 from onlyonce.storage import attempt_files
 
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> Report:
     warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
     kept = _retain(database, warnings)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
-    left = sum(attempt_files.sweep(instance, settings.keep_temporaries_hours(), warnings) for instance, _ in chosen)
+    left = sum(attempt_files.sweep(instance, _file_hours(database, instance), warnings) for instance, _ in chosen)
     swept = sweep.sweep(database, declared, settings.keep_temporaries_hours())
     warnings += swept.warnings
     temporaries = {"orphans of files": swept.facts["orphans"], "orphans removed": swept.facts["removed"]} | {
@@ -124,6 +125,11 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
             merging.compact(connection, instance, waste)
         passing("merge-after-compact")
     return merged, made
+
+
+def _file_hours(database: Database, instance: str) -> float:
+    """How long data files stay that are not in a table: what is under way may have begun to read it when they were."""
+    return max(settings.keep_temporaries_hours(), under_way.hours(database, instance))
 
 
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:

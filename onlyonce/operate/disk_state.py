@@ -1,6 +1,6 @@
-"""What lies on disk beside the log, for `onlyonce doctor`: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
+"""What `onlyonce doctor` reads from the disk: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is told as such. It changes nothing.
+Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is reported. It changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.finding import Finding, other_version
-from onlyonce.spark_options import JARS
+from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint
 
 Row = Mapping[str, Any]

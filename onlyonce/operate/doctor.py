@@ -1,10 +1,10 @@
-"""Entry point: find what is stuck, say what it means and how it is repaired, and repair what can be. No Spark to look.
+"""Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs. Looking needs no Spark.
 
-Asks the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts when a second look
-a moment later has it too, so that work under way is none. `repairs` carries out the commands that findings name.
+It reads the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts only if a second look
+a moment later has it too, so that unfinished work is no finding. `repairs` carries out the commands that findings name.
 
-Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway when the log can't be asked; Refused when the database is of a newer
-version. A repair that fails is told, and the others go on. Not promised: that all is found; `onlyonce audit` has other
+Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if the database is of a newer
+version. A repair that fails is reported, and the others go on. Not promised: that everything is found; `onlyonce audit` asks other
 questions.
 """
 

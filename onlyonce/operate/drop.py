@@ -1,12 +1,12 @@
 """Entry point: remove a pipeline, a bounded run, or one output of a pipeline. What `onlyonce drop` does. No Spark.
 
-Its rows in the log and its own folder go: `events`, registry, checkpoints, staged rows. What people may need stays: input,
-archive, and the tables of its sinks, but with `--tables`. First it says what goes and what stays; `--yes` does it. It may be
+It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input, archive and the tables of
+its sinks stay; `--tables` removes the tables too. Without `--yes` it only says what would be removed and what would stay. It may be
 killed at any point: the same command goes on (jobs/PROTOCOL.md, 14).
 
-Errors: Refused while it is declared, and where the variable of a sink's database is not set; Retryable while a driver of it
-has a session. A name that nobody knows is nothing to drop, as it is after a drop. Not promised: that a driver without a session, which is alive, leaves no file;
-it can commit nothing.
+Errors: Refused while the pipeline is declared, and if the variable of a sink's database is not set; Retryable while a driver of it
+has a session. An unknown name is no error, since a dropped pipeline is unknown too. Not promised: that a living driver without a session
+leaves no file; it can commit nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, targets, written
+from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
 
 log = structlog.get_logger()
@@ -77,7 +78,7 @@ def _refuse_declared(declared: dict[str, Pipeline], asked: Namespace) -> None:
         return
     what = f"output {asked.output} of {asked.name}" if asked.output else f"pipeline {asked.name}"
     raise Refused(
-        f"{what} is declared: its next run would begin it anew",
+        f"{what} is declared: its next run would begin it again",
         data="nothing was removed",
         hint="take it out of the file with the declarations first, then run the same command again",
     )
@@ -150,7 +151,7 @@ def _folder(place: Place) -> Path:
     root = ROOTS[place.kind]()
     folder = root / place.where
     if folder.resolve() in (root.resolve(), *root.resolve().parents):
-        raise Refused(f"{place.text} is no folder of its own", data="it was not removed", hint="remove it by hand")
+        raise Refused(f"{place.text} is not a folder of its own", data="it was not removed", hint="remove it by hand")
     return folder
 
 

@@ -1,8 +1,8 @@
-"""The figures of the views as OpenTelemetry metrics: read at each collection, in one snapshot, by the role that only reads.
+"""The figures of the views as OpenTelemetry metrics. They are read at each collection, in one snapshot, by the role that only reads.
 
-Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused where the exporter is not installed or
-the port is taken; a log that is away makes `onlyonce.up` 0 and leaves the other metrics out. Not promised: totals that
-never fall. What is dropped, or is another life, is not counted any more.
+Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused if the exporter is not installed or
+the port is taken. While the log is away `onlyonce.up` is 0 and the other metrics are missing. Not promised: totals that
+never fall. Dropped pipelines and earlier lives are no longer counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
 
-Reads the log, no data and no Spark; the declared functions are imported for their source. With `apply` it does what
-is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again, and
-a plan made afterwards says what is left.
+It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply` it does what
+is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run again; a new
+plan then says what is left.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.operate import steps
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
-from onlyonce.model.operate.steps import Step
 from onlyonce.model.report import Report
+from onlyonce.operate import steps
+from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 

@@ -1,6 +1,6 @@
-"""The repairs of `onlyonce doctor`: each finding names a command, which is carried out by its own entry point.
+"""Carries out the repairs of `onlyonce doctor`: each finding names a command, and the command's own entry point runs.
 
-Who calls it: `onlyonce.operate.doctor`. A repair that fails is told in its outcome and noted, and raises nothing of ours. Each is noted
+Who calls it: `onlyonce.operate.doctor`. A repair that fails does not raise; its outcome tells of it. Each repair is noted
 in <home>/logs/doctor.log.
 """
 

@@ -1,6 +1,6 @@
-"""How many rows a sink's table holds of each window, counted where they are. Without a JVM.
+"""Counts the rows of each window in a sink's table. Without a JVM.
 
-Who calls it: `onlyonce.operate.audit_data`. Errors: Refused where the table can't be counted so, Retryable when its database is away.
+Who calls it: `onlyonce.operate.audit_data`. Errors: Refused if the table can't be counted by window, Retryable while its database is away.
 """
 
 from __future__ import annotations

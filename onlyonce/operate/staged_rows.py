@@ -1,10 +1,10 @@
-"""Staged rows (stable input) of batches that are long committed are removed. Without a JVM.
+"""Removes staged rows (stable input) of batches that were committed some time ago. Without a JVM.
 
-A replay reads the staged rows of its batch, and a committed batch is not replayed. The day in between is for people who
-look. The table's log keeps its transaction numbers; the files go when Delta's own week for old readers is over.
+Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day, for people who
+want to look at them. The table's log keeps its transaction numbers; the files are removed after Delta's own week for old readers.
 
-Who calls it: `onlyonce.operate.collect`. Errors: none; a table that another writer holds is left for the next time.
-Not promised: that all is removed now.
+Who calls it: `onlyonce.operate.collect`. Errors: none; if another writer is at work on a table it is left for the next time.
+Not promised: that everything is removed at once.
 """
 
 from __future__ import annotations

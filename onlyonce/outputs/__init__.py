@@ -1,3 +1,3 @@
-"""The user's function, by window: `outputs` runs it on the stream, `recompute` on the bounded windows of a backfill. `windowing`
-says which windows hold a row and which rows are late; `restart` what an earlier life has written.
+"""Runs the user's function by window: `outputs` on the stream, `recompute` on the windows of a backfill. `windowing`
+finds the windows of a row and the rows that are late. `restart` finds what an earlier life has written.
 """

@@ -1,7 +1,7 @@
-"""Entry point: recompute closed windows. What the DAG `<pipeline>_backfill` and `onlyonce backfill` do.
+"""Entry point: recompute closed windows. The DAG `<pipeline>_backfill` and `onlyonce backfill` run it.
 
-Each output with windows (or the one that is named) is computed anew from `events`, late rows folded in, by the same
-functions as in the stream, and takes the place of what is there as a new generation. The stream may go on meanwhile.
+Each output with windows, or the one that is named, is computed again from `events` by the same functions as in the stream, now with
+late rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.session import ending
@@ -55,7 +55,7 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
         root = pipeline.output(name)
         root = pipeline.output(root.from_output) if root.from_output else root
         if root.window is None:
-            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+            raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
         return [root]
     found = [root for root in pipeline.roots() if root.window is not None]
     if not found:
@@ -73,7 +73,7 @@ def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
     """Raise Refused for the first output whose sink can't take its rows back."""
     for root in roots:
         for output in [root, *pipeline.made_from(root)]:
-            model.what_to_do(output)
+            what_to_do(output)
 
 
 def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:
@@ -137,7 +137,7 @@ def _recompute(
 
 def _of_sink(output: Output) -> dict[str, Any]:
     try:
-        does = model.what_to_do(output)
+        does = what_to_do(output)
     except Refused as error:
         does = f"refused: {error.hint}"
     return {

@@ -1,9 +1,9 @@
-"""Which record a function of the user's fails at: the batch's records are halved until the function fails with one of them alone.
+"""Finds the record at which a user's function fails: it halves the batch's records until the function fails with one record alone.
 
-Only a batch that has failed is looked at, and for a bounded time: the look is worth less than the run's end. Records are halved by their ids, which
-are hashes, so some twenty looks find one of a million.
+Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their ids, which
+are hashes, so some twenty tries find one in a million.
 
-Who calls it: `outputs`, when a batch fails. Errors: none of its own; where no single record is at fault the error stays as it is.
+Who calls it: `outputs`, when a batch fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from onlyonce.commitlog import batches
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
+from onlyonce.model import halves
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.outputs import record_place, replayed
 from onlyonce.outputs.record_place import Place
@@ -62,21 +63,19 @@ def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any
     ids = sorted(row.oo_high for row in rows.select("oo_high").distinct().limit(MOST + 1).collect())
     if len(ids) > MOST:
         return None
-    while len(ids) > 1:
-        if time.monotonic() > until:
-            return None
-        half = len(ids) // 2
-        ids = ids[:half] if fails(_between(rows, ids[:half])) else ids[half:]
-    alone = _between(rows, ids)
-    if not ids or not fails(alone):
+    at = halves.alone(
+        len(ids), lambda first, stop: fails(_between(rows, ids[first:stop])), goes_on=lambda: time.monotonic() < until
+    )
+    if at is None:
         return None
+    alone = _between(rows, ids[at : at + 1])
     texts = [F.col(quoted(name)).cast("string").alias(name) for name in rows.columns if name != "oo_frontier"]
     found: dict[str, Any] = alone.select(*texts).limit(1).collect()[0].asDict()
     return found
 
 
 def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
-    return rows.filter(F.col("oo_high").between(ids[0], ids[-1])) if ids else rows
+    return rows.filter(F.col("oo_high").between(ids[0], ids[-1]))
 
 
 def _told(
@@ -88,7 +87,7 @@ def _told(
     at = f", read at {place}" if place else ""
     again = f"onlyonce replay {context.instance} {record['oo_batch']} --output {root.name}"
     return FunctionFails(
-        f"{error.what}; so it does with the record {values} alone, of batch {batch}{at}",
+        f"{error.what}; it also fails with the record {values} alone, of batch {batch}{at}",
         data=error.data,
         hint=f"{error.hint}. {_trace(context, record, place)} tells what became of it; {again} runs the function over its batch "
         "and writes nothing",

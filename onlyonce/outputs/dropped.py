@@ -1,9 +1,9 @@
-"""Rows that Spark drops as late behind the platform's back.
+"""Detects rows that Spark itself has dropped as late, which must never happen.
 
-Spark counts them only after the fact, in the progress that it tells of a query: it detects, it can't prevent (experiments, A19).
-So the progress is looked at before each next batch, and a lineage that has lost rows writes no more.
+Spark counts such rows only afterwards, in the progress of a query, so the drop can be detected but not prevented.
+The progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
 
-Who calls it: `outputs`, by `query`. Errors: InvariantBroken, at the first look that finds some.
+Who calls it: `outputs`, by `query`. Errors: InvariantBroken, at the first check that finds such rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An output's batch that began, wrote to some of its sinks, and lost its checkpoint: finished from `events`, without it. PROTOCOL.md, 8.
+"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint. It works from `events`. PROTOCOL.md, 8.
 
-What the stream would have written is computed once more by a bounded read: the log has the versions that the batch read, the
-declaration and the number of partitions, `events` has each row with the frontier that it met. It is written by the same writers
-under the same names, so a unit that is there is compared and skipped, and one that is missing is written.
+A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
+declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write the rows under
+the same names. So a unit that is there is compared and skipped, and a missing one is written.
 
 | the output                 | its rows of a batch that has read (after, upto] of `events`                              |
 |----------------------------|-------------------------------------------------------------------------------------------|
@@ -10,8 +10,8 @@ under the same names, so a unit that is there is compared and skipped, and one t
 | fixed and sliding windows  | those that the frontier of `after` closes and that are not final by the log               |
 | sessions                   | those that end between the frontier that the batch before wrote by, and that of `after`   |
 
-(Spark closes by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused where a batch can't be told from
-`events`; InvariantBroken where what is there is something else.
+(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused if the batch can't be
+computed from `events`; InvariantBroken if the sink has other rows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
 from onlyonce.outputs.replayed import Versions
+from onlyonce.receive import past_rows
 
 ANY_LIFE = ""
 """Stands for a lineage that is none, where the windows of all lives are asked for."""
@@ -43,7 +44,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
-            f"batch {query.lineage}/{number} is half written under another declaration than that of now",
+            f"batch {query.lineage}/{number} is half written under another declaration than the present one",
             data="what it has written stays; nothing was changed",
             hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
         )
@@ -78,7 +79,7 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
         return _as_read(context, query, root, versions)
     if root.window is None or root.panes == "early":
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote hangs on the state of its stream",
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the state of its stream",
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
         )
@@ -125,5 +126,4 @@ def _in_time(root: Output, kept: DataFrame) -> DataFrame:
 
 
 def _events(context: RunContext, version: int) -> DataFrame:
-    rows = context.spark.read.format("delta").option("versionAsOf", version).load(str(context.events))
-    return rows.filter("oo_kind = 'kept'")
+    return past_rows.as_of(context, version).filter("oo_kind = 'kept'")

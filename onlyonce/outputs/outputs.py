@@ -1,8 +1,8 @@
 """Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
 
-The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also when everything of it is
-already written: a stateful query whose plan is skipped dies at its next start (experiments, A4). What measures the rows
-of the root consumes it; where nothing is measured, or rows staged by an earlier attempt are, a count does.
+The steps are numbered as in jobs/PROTOCOL.md. A batch is always consumed, also if everything of it is
+already written: a stateful query whose plan is skipped fails at its next start. Measuring the rows
+of the root consumes the batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
 """
 
 from __future__ import annotations

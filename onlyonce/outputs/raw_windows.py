@@ -1,10 +1,10 @@
-"""Files of an output that keeps no state: a window's records are written when it closes, read from `events`.
+"""Files of an output that keeps no state. The records of a window are read from `events` and written when the window closes.
 
-Spark gives such rows in the batch that reads them, so a window's would be spread over the batches in which they came. Here
-the stream only tells how far it has come; the rows of a window are read, in one piece, by the batch with which it closes.
-They are fixed by the versions that the batch has read, so a replay reads the same.
+Spark would give such rows in the batch that reads them, so a window would be spread over many batches. Here the stream only tells how
+far it has come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
+these rows, so a replay reads the same.
 
-Who calls it: `outputs`. Errors: Refused for sessions, which a record alone doesn't have.
+Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
+from onlyonce.receive import past_rows
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
@@ -35,7 +36,7 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
     if made and not isinstance(root.sink, FileSink):
         raise Refused(
-            f"output {made[0]}: {root.name} gives rows as they come, so a window has no time at which its files are whole",
+            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files are complete",
             data="nothing was written",
             hint="declare it as an output of its own, without from_output: then its windows are written when they close",
         )
@@ -52,8 +53,7 @@ def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -
     """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
     assert root.window is not None
     before, now = (_closed(context, root, version) for version in (after, upto))
-    events = context.spark.read.format("delta").option("versionAsOf", upto).load(str(context.events))
-    kept = windowing.assign(events.filter("oo_kind = 'kept'"), root.window)
+    kept = windowing.assign(past_rows.as_of(context, upto).filter("oo_kind = 'kept'"), root.window)
     end = F.unix_micros("oo_window.end")
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:

@@ -1,6 +1,6 @@
-"""Recompute closed windows of an output from `events`, late rows folded in, and put them in place of the old ones.
+"""Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
 
-The same functions as the stream's (`results`, the sinks), over a bounded read of what the stream has read. The steps
+It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read. The steps
 are numbered as in jobs/PROTOCOL.md, 10.
 """
 
@@ -18,14 +18,16 @@ from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, Sliding
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.windows import Session, Sliding
 from onlyonce.outputs import recompute_sessions, results, staging, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
+from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
 
 
@@ -35,7 +37,7 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
     """
     chain = [root, *context.pipeline.made_from(root)]
-    todo = {output.name: model.what_to_do(output) for output in chain}
+    todo = {output.name: what_to_do(output) for output in chain}
     asked = span
     reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
     request = Request(context.instance, root.name, span, asked_by, context.kept_declaration(root.name))
@@ -82,11 +84,10 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
-    events = context.spark.read.format("delta").option("versionAsOf", reach.consumed).load(str(context.events))
-    kept = events.filter("oo_kind = 'kept'")
+    kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
     if isinstance(root.window, Session):
         return recompute_sessions.computed(context, root, asked, span, reach, kept)
-    rows = windowing.assign(between(kept, *model.rows_of(root, span)), root.window)  # type: ignore[arg-type]
+    rows = windowing.assign(between(kept, *model.rows_of(root.window, span)), root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     return Recomputed(results.applied(context, root, rows), span)

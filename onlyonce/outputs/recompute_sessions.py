@@ -1,8 +1,8 @@
-"""Sessions of a backfill: they may begin before the rows that are read, and late rows may merge some that were apart.
+"""Sessions of a backfill. A session may begin before the first row that is read, and late rows may join sessions that were apart.
 
-Whose sessions they are only the user's function knows, so their edges are found by computing: rows are read further
-back (and on) until no session of the span touches the edge of what was read. A session that late rows have changed may
-reach out of the span; then the span is widened to the old sessions that it swallows, or their rows would stay.
+Only the user's function knows the key of a session, so the edges are found by computing: more rows are read at both ends
+until no session of the span touches the edge of what was read. A session that late rows have changed may
+reach out of the span. Then the span is widened to the old sessions that it has swallowed, whose rows would else stay.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.outputs.backfills import Counts, Reach
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Micros, Session, micros
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.windows import Micros, Session, micros
 from onlyonce.outputs import results, windowing
 from onlyonce.outputs.recomputed import Recomputed, between, starts_in
 
@@ -68,7 +68,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     """The rows around a span such that each of its sessions is whole."""
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
-    low, high = model.rows_of(root, span)
+    low, high = model.rows_of(root.window, span)
     oldest, newest = _ends(kept.agg(*_extremes("oo_event_time", "oo_event_time")))
     while True:
         rows = between(kept, low, high)

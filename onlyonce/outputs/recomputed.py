@@ -1,4 +1,4 @@
-"""What is computed of some windows anew, and which rows of a bounded read are theirs."""
+"""Values that describe the windows which are computed again, and the choice of their rows from a bounded read."""
 
 from __future__ import annotations
 

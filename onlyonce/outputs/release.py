@@ -1,8 +1,8 @@
-"""Entry point: take rows of `invalid` or `remnant` in again after a correction, exactly once.
+"""Entry point: take invalid or remnant rows in again after a correction, exactly once.
 
-Their lines go into the inbox as a new file; the next run reads it like any other, so they are input anew and counted
-as such. A set of rows (one batch, one reason) is released at most once; what is kept already is left out; what is still
-invalid becomes invalid again, in its new batch, and may be released again from there.
+Their lines become a new file in the inbox. The next run reads and counts it like any other file. A set of rows (one batch, one
+reason) is released at most once. A record that is kept already is left out. A record that is still invalid becomes invalid again,
+in its new batch, and may be released again from there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
+from onlyonce.commitlog import compaction
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
 from onlyonce.database.connect import Database, run
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> Report:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
     if not sets:
         return _report(pipeline, asked.kind, "nothing to release", sets, finished, {}, warnings)
-    found = _lines(pipeline, asked, sets, version, None)
+    found = _lines(database, pipeline, asked, sets, version, None)
     facts = _facts(pipeline, found)
     releasing.check_worth_it(pipeline.name, asked.kind, found.lines, found.still_invalid, found.example)
     if not sure:
@@ -125,7 +126,7 @@ def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namesp
     path = folder / releasing.file_name(release.kind, release.number)
     partial = folder / f".{path.name}.{uuid4().hex}"
     try:
-        found = _lines(pipeline, asked, release.sets, release.events_version, partial, release.kind)
+        found = _lines(database, pipeline, asked, release.sets, release.events_version, partial, release.kind)
         passing("release-before-put")
         put = Put(str(path) if found.lines else None, found.lines, found.left_out, found.still_invalid)
         run(database, lambda conn: releases.end(conn, release, lambda: _in_place(pipeline, partial, path, put)))
@@ -164,14 +165,18 @@ def _registered(instance: str) -> set[str]:
 
 
 def _lines(
-    pipeline: Pipeline, asked: Namespace, sets: list[RowSet], version: int, out: Path | None, kind: Kind | None = None
+    database: Database, pipeline: Pipeline, asked: Namespace, sets: list[RowSet], version: int, out: Path | None,
+    kind: Kind | None = None,
 ) -> Any:  # fmt: skip
     from onlyonce.outputs import releasing as spark_side
+    from onlyonce.receive import past_rows
     from onlyonce.session import session
 
     spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
     now = datetime.now(UTC)
-    return spark_side.prepare(spark, pipeline, _events(pipeline.name), version, kind or asked.kind, sets, now, out)
+    last = run(database, lambda conn: compaction.last_in(conn, pipeline.name, version))
+    table = past_rows.upto(spark, _events(pipeline.name), last)
+    return spark_side.prepare(spark, pipeline, table, kind or asked.kind, sets, now, out)
 
 
 def _why_not(file: str, *, whole: bool) -> str:

@@ -1,7 +1,7 @@
-"""The lines of released rows: as they came, for `invalid`; made again from their columns, for `remnant`.
+"""The lines of released rows. An invalid row has its line as it came; the line of a remnant row is made from its columns.
 
-Each is parsed as receive will parse it, so that a record which is in `events` already, as kept, is left out: its id may
-be collected, and receive could not tell. Who calls it: `onlyonce.outputs.release`. Nothing is written but the one file.
+Each line is parsed as receive will parse it. A record that `events` has already as kept is left out here, since receive could not
+recognise it if its id was collected. Who calls it: `onlyonce.outputs.release`. Only that one file is written.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ class Lines:
 
 
 def prepare(
-    spark: SparkSession, pipeline: Pipeline, events: Path, version: int, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
+    spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
 ) -> Lines:  # fmt: skip
-    """The lines of some sets, less the records that are kept already; written to `out` if it is given."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(str(events))
+    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already; written to `out` if it is given."""
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))
         nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come

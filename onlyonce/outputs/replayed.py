@@ -1,7 +1,7 @@
-"""The functions of an output over the rows of receive batches, without writing anything: to look at what they give, or at which row they fail.
+"""Runs the functions of an output over the rows of receive batches and writes nothing, to show their result or the row at which they fail.
 
-Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: that a window's rows are those of the
-run, which has the records of other batches too, and leaves the late ones out.
+Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: the rows of a run. A run's window
+has records of other batches too, and leaves late records out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.outputs import results, windowing
-from onlyonce.receive import events
+from onlyonce.receive import events, past_rows
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,7 @@ class Versions:
 
 def kept(spark: SparkSession, pipeline: Pipeline, path: Path, received: Sequence[Any]) -> DataFrame:
     """The kept records of some receive batches (rows of the query `received`)."""
-    files = [str(file) for file in events.kept_files(path, list(received))]
-    schema = events.schema(pipeline)
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    return past_rows.kept(spark, path, events.schema(pipeline), list(received))
 
 
 def results_of(pipeline: Pipeline, root: Output, rows: DataFrame) -> dict[str, DataFrame]:

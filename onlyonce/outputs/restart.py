@@ -1,4 +1,4 @@
-"""What a new life of an output reads again and does not write again: windows and sessions that are final by the log.
+"""Finds the windows and sessions that are final by the log. A new life of an output reads their rows again, and must not write them again.
 
 Who calls it: `outputs`. No errors of its own.
 """
@@ -8,22 +8,28 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, compaction
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import windowing
-from onlyonce.receive import events
+from onlyonce.receive import events, past_rows
 
 
 def read_from(context: RunContext, start: int) -> DataFrame:
     """The stream of `events` from a version on, which may be the next one that is written. Delta's begins at one that is
-    there: at the one before, whose rows are left out."""
-    stream = events.stream(context.spark, context.events, max(start - 1, 0))
+    there: at the one before, whose rows are left out. Where commits from there on are compacted it begins with all that the table
+    has: their rows are the same, and in one batch, as those of old versions would be."""
+    first = max(start - 1, 0)
+    if first <= run(context.database, lambda conn: compaction.compacted(conn, context.instance)):
+        stream = events.stream(context.spark, context.events, None)
+        before = run(context.database, lambda conn: compaction.last_in(conn, context.instance, start - 1))
+        return stream.filter((F.col("oo_kind") == "control") | ~past_rows.in_batches(before))
+    stream = events.stream(context.spark, context.events, first)
     known = run(context.database, lambda conn: batches.received(conn, context.instance, start - 2, start - 1))
     for one in known:
         known_row = (F.col("oo_lineage") == one.lineage) & (F.col("oo_batch") == one.batch_id)

@@ -1,7 +1,6 @@
-"""What an output's rows become: the user's function applied, its outputs in a chain, and their panes.
+"""Computes the results of an output: applies the user's function, then the outputs that are made from this one, and forms their panes.
 
-Used by the stream of an output (`outputs`), its bounded run, and its backfill (`backfill`), so that all three
-are one code.
+The stream of an output (`outputs`), its bounded run and its backfill (`backfill`) share this code.
 """
 
 from __future__ import annotations

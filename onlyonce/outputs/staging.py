@@ -1,8 +1,7 @@
-"""Stable input: the rows of an output's batch, stored once before they are written anywhere.
+"""Stable input: the rows of an output's batch are stored once, before they are written to any sink.
 
-One Delta commit for each batch. A replay reads the rows that the first attempt stored and never those
-that the user's function gives now (Beam: @RequiresStableInput; Dataflow stores a step's output before it
-is sent on).
+Each batch is one Delta commit. A replay reads the rows that the first attempt has stored, and does not call the user's function
+again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is sent on).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the log is told of an output's windows with each batch: the pairs that it met, and what is written of which window.
+"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, and what it has written of each window.
 
 Who calls it: `outputs`, at the end of a batch. No errors of its own.
 """
@@ -17,7 +17,8 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import raw_windows, results, windowing
-from onlyonce.receive import events
+from onlyonce.receive import events, past_rows
+from onlyonce.session import schemas
 
 TIMES = (*results.WINDOW, "late_from", "late_to")
 
@@ -49,17 +50,26 @@ def written(
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:
-    files = events.kept_files(context.events, received)
-    if not files:
+    moved = any(one.compacted for one in received)
+    files = [] if moved else events.kept_files(context.events, received)
+    if not files and not moved:
         return []
-    if root.window is None:  # never closed, so nothing is late
-        return [dict.fromkeys(TIMES) | {"in_time": events.count(files), "late": 0}]
-    rows = windowing.counted(events.placed_by(context.spark, files), root.window, root.lateness)
+    if root.window is None and not moved:
+        return [_never_late(events.count(files))]
+    kept = past_rows.kept(context.spark, context.events, schemas.of(events.PLACED_BY), received)
+    if root.window is None:
+        return [_never_late(kept.count())]
+    rows = windowing.counted(kept, root.window, root.lateness)
     numbers = [F.unix_micros(f"oo_window.{name.removeprefix('window_')}").alias(name) for name in results.WINDOW]
     return [
         {**{name: to_time(row[name]) for name in TIMES}, "in_time": row.in_time, "late": row.late}
         for row in rows.select(*numbers, "in_time", "late", "late_from", "late_to").collect()
     ]
+
+
+def _never_late(rows: int) -> dict[str, Any]:
+    """Of an output that never closes."""
+    return dict.fromkeys(TIMES) | {"in_time": rows, "late": 0}
 
 
 def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:

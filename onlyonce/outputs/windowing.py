@@ -1,10 +1,10 @@
-"""Windows and lateness as Spark expressions: the same rule as `onlyonce/model/frontier.py` (a test holds them equal).
+"""Windows and lateness as Spark expressions. The rule is that of `onlyonce/model/frontier.py`; a test holds the two equal.
 
-In an output's stream only control rows drive Spark's watermark, never the data rows: driven by data it
-drops rows that are in time (experiments, A1).
+In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data rows advance
+drops rows that are in time.
 
-Windows in UTC are Spark's own. Days of a time zone Spark doesn't have; they are computed here. Spark takes any
-struct<start, end> for a window whose metadata says that it has a watermark, and compares its `end`.
+Windows in UTC are Spark's own. Spark has no days of a time zone; they are computed here. Spark accepts any
+struct<start, end> as a window if its metadata has a watermark, and compares its `end`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and

@@ -1,3 +1,3 @@
-"""One fate for each record. `exchange` brings lines as records to `receive_task`, which judges them (`receive_unit`) and writes
-them (`event_files`); where a batch is small `in_driver` calls that itself. One Delta commit to `events` for each batch.
+"""Gives each record one fate. `exchange` turns lines into records and brings them to `receive_task`, which judges them (`receive_unit`) and
+writes them (`event_files`). For a small batch `in_driver` does the same without a Spark job. Each batch is one Delta commit to `events`.
 """

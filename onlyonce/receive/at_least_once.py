@@ -1,12 +1,12 @@
-"""Receive without a catalog: what of it is not that of exactly once. No exchange, no units. At-least-once mode, and ids by position.
+"""Receive without a catalog, for at-least-once mode and for ids by position. There is no exchange and there are no units.
 
-Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so also a replayed batch is in
-`events` once. What is not told is a re-delivery: it is kept again. By position that is no loss: a record is its place,
-a batch is the same places at each attempt, and no two batches share one, so each is kept exactly once. Counts and the
-largest event time are read from the files of the commit, whoever wrote it; so a replay whose rows are there already ends
-the same.
+Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so a replayed batch is in `events` only once.
+But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a record is its place,
+a batch has the same places at each attempt, and no two batches share a place. So each record is kept exactly once. Counts and the
+largest event time are read from the files of the commit, whoever wrote it. So a replay whose rows are already there ends
+the same way.
 
-The control row follows in a commit of its own: without an exchange no task knows the largest event time of all.
+The control row follows in a commit of its own, since without an exchange no task knows the largest event time of all.
 
 Who calls it: `receive`, and `onlyonce.run.lineage` for a batch that a lost checkpoint has left behind (without a JVM).
 Errors: those of `delta.once` and `batches.end_counted`.

@@ -1,4 +1,4 @@
-"""The data files of a receive batch: made by Spark's tasks, or of a small batch by the driver; without the records at which it fails.
+"""Makes the data files of a receive batch: by Spark's tasks, or for a small batch by the driver. Records at which the batch fails are left out.
 
 Who calls it: `receive`, which names the files to Delta. Errors: those of the source, and of the tasks.
 """

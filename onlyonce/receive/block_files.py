@@ -1,11 +1,11 @@
-"""What a task has made of its lines, in files that every executor can read: blocks of plain records, and the lines that are left.
+"""Files in which tasks keep what they have made of their lines: blocks of plain records, and the lines that are left. Every executor can read them.
 
-The driver is told where they are, and tells the tasks that go on with them. Nothing of it crosses an exchange, which took a quarter of
-what a batch cost. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and
-each task's attempt its files, so none ever writes where another does; the folder is gone with the attempt.
+The driver is told where the files are, and tells the tasks that read them. So nothing crosses an exchange, which would take a quarter of
+a batch's time. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and each
+attempt of a task its own files, so no two write to one place. The folder is removed with the attempt.
 
-Who calls it: `receive` and `exchange`, the driver for folders and the tasks for files. Errors: OSError, at which Spark tries the task again;
-Retryable for a file that is not there any more. Not promised: that nothing is left of a killed driver; the next one clears it away.
+Who calls it: `receive` and `exchange`; the driver makes the folders, the tasks the files. Errors: OSError, after which Spark tries the task
+again; Retryable for a file that has gone. Not promised: that a killed driver leaves nothing. The next driver removes what is left.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The ids of at-least-once batches, put into the catalog from `events` before the first exactly-once batch after them.
+"""Puts the ids of at-least-once batches into the catalog, from `events`, before the first exactly-once batch after them.
 
-A pipeline that ran at least once has kept records that the catalog does not know; a re-delivery of one must be a
-duplicate from the first exactly-once batch on. What is below the collection floor, and older than the dedup horizon, is
-not asked for, so it is left out.
+In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a re-delivery
+of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are never asked for and are
+left out.
 
-Who calls it: receive, before it begins an exactly-once batch; `again` is the doctor's, for chunks that were lost. Killed in the middle, the next driver goes on: a group of
-batches is one transaction. Raises InvariantBroken when `events` does not have the rows that the log vouches for.
+Who calls it: receive, before it begins an exactly-once batch. The doctor calls `again`, for lost chunks. A group of batches is one
+transaction; after a kill the next driver goes on. Raises InvariantBroken when `events` does not have the rows that the log vouches for.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def again(database: Database, instance: str, events: Path, lineage: str, bucket:
         if run(database, lambda conn, b=batches, i=ids: _replace(conn, instance, lineage, bucket, b, i)):  # type: ignore[misc]
             return sum(batch.kept for batch in batches)
     raise Retryable(
-        f"bucket {bucket} of {lineage} has new batches at every look",
+        f"bucket {bucket} of {lineage} gets new batches all the time",
         data="the catalog is as it was",
         hint="run the same command again",
     )

@@ -1,8 +1,8 @@
-"""The data files of `events` that one task writes: by Arrow, one for each kind of record that the task has.
+"""Writes the data files of `events` of one task, by Arrow: one file for each kind of record that the task has.
 
-The rows are on disk under a name of the attempt's own before anybody is told of it; they are in the table when the driver's
-commit names them (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
-What a killed attempt has left is taken away by `onlyonce.storage.attempt_files`.
+Each attempt writes under names of its own, and tells of a file once it is on disk. The rows are in the table when the driver's
+commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task, and Spark tries it again.
+`onlyonce.storage.attempt_files` removes what a killed attempt has left.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.receive.exchange import CODE
 from onlyonce.sources.parse.plain_records import INSTANT
+from onlyonce.storage import dictionaries
 
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
 ROWS, BYTES = 1 << 17, 1 << 26
 """A row group is written as soon as it has so many rows, or takes so much memory."""
-SAMPLE = 4096
-"""The first rows of a file, by which its columns are judged."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +89,10 @@ class EventFiles:
     def _opened(self, kind: str, first: pa.Table) -> parquet.ParquetWriter:
         path = self._folder / f"oo_kind={kind}" / self._name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A dictionary of ids would be made for nothing. Zstandard takes the time of Snappy here, and two thirds of its space.
-        repeated = [name for name in first.column_names if _repeats(first.column(name).slice(0, SAMPLE))]
+        # Zstandard takes the time of Snappy here, and two thirds of its space.
+        repeated = dictionaries.worth_it(first)
         writer = parquet.ParquetWriter(
             path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False
         )
         self.paths.append(str(path))
         return self._open.enter_context(writer)
-
-
-def _repeats(column: pa.ChunkedArray) -> bool:
-    """Whether a value is there twice, on the average."""
-    return not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column)

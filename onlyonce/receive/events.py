@@ -1,6 +1,6 @@
-"""The table `events`: every record that receive has judged, but for duplicates, and the control rows.
+"""The table `events`: every record that receive has judged, except duplicates; and the control rows.
 
-From here on input is stable. Append-only, one Delta commit for each receive batch or close, partitioned
+What is in this table never changes. It is append-only, one Delta commit for each receive batch or close, partitioned
 by `oo_kind` (kept, invalid, remnant, control).
 """
 
@@ -32,6 +32,8 @@ PROPERTIES = delta.KEEP_ALL | {
     # of none of ours behind them.
     delta.SKIPPING: "oo_high,oo_event_time,oo_system_time,oo_lineage,oo_batch",
 }
+PLACED_BY = f"oo_event_time timestamp, oo_frontier {FRONTIER}"
+"""What says of a row in which window it is, and whether that was closed."""
 UNSPLIT = 2147483647
 """The files that one trigger may take: so many that a commit is never split over batches (experiments, A1)."""
 
@@ -56,16 +58,16 @@ def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, rea
     return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
 
 
-def stream(spark: SparkSession, path: Path, start: int) -> DataFrame:
-    """The table as a stream from a version on, whole commits at a time."""
-    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", UNSPLIT).option("startingVersion", start)
-    return reader.load(str(path))
+def stream(spark: SparkSession, path: Path, start: int | None) -> DataFrame:
+    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what comes."""
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", UNSPLIT)
+    return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 
 def kept_files(path: Path, received: list[Any]) -> list[Path]:
     """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query `received`.
 
-    No look at the table's state, which grows with it; nothing rewrites these files (`maintain`). No JVM needed.
+    No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM needed.
     """
     added = [file for one in received for file in delta.added(path, one.delta_version)]
     return [file.path for file in added if file.partition["oo_kind"] == "kept"]
@@ -74,8 +76,3 @@ def kept_files(path: Path, received: list[Any]) -> list[Path]:
 def count(files: list[Path]) -> int:
     """How many rows data files hold, as they say themselves."""
     return sum(parquet.read_metadata(file).num_rows for file in files)
-
-
-def placed_by(spark: SparkSession, files: list[Path]) -> DataFrame:
-    """Of the rows in data files what says in which window they are, and whether that was closed."""
-    return spark.read.schema(f"oo_event_time timestamp, oo_frontier {FRONTIER}").parquet(*map(str, files))

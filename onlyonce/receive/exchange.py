@@ -1,8 +1,8 @@
-"""What has arrived, on its way to its task: from lines to records in the partitions of the batch.
+"""Turns the lines of a batch into records, and brings each record to the task of its partition.
 
-A task that reads lines makes blocks of the plain ones (`plain_records`), for the partition of each; those wait in files, and the driver is told
-where (`block_files`). Lines that are left are rows, which Spark's parser reads (`parse`) and one exchange brings to their partition. Mostly
-none is left: then nothing is exchanged at all.
+A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in files, and the driver is
+told where (`block_files`). The lines that are left are rows: Spark's parser reads them (`parse`), and one exchange brings them to their
+partition. Mostly no line is left, and then nothing is exchanged.
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
 records are given to.

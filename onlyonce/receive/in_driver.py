@@ -1,22 +1,23 @@
-"""A small batch, taken in by the driver itself: what the tasks would do, one after the other, without a Spark job.
+"""Takes in a small batch in the driver: it does the tasks' work, one partition after another, without a Spark job.
 
-A Spark job takes a part of a second before its first task works, so a batch of ten records would be little else. The functions are the
-tasks' own, their units and files too, so nobody can tell from the log or from `events` which way a batch went, and a replay
-may go the other.
+A Spark job needs a part of a second before its first task works, which is most of the time of a batch of ten records. The functions and units
+are those of the tasks. So the log and the rows of `events` are the same either way, and a replay may go the other way. The files of the
+partitions become one of each kind of rows.
 
-Who calls it: `receive`. Errors: those of the task, but for OSError: that is a warning here, and Spark's tasks, which try again, have the
-last word. Not promised: that a batch goes this way. One with a line that is not plain, with what could not be
-read, or with messages of a topic is Spark's, however small.
+Who calls it: `receive`. Errors: those of the task, except OSError: after a warning, Spark's tasks do the batch, since they try again.
+Not promised: that a small batch is taken in here. A batch with a line that is not plain, with something that could not be
+read, or with messages of a topic is always Spark's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 import pyarrow as pa
 import structlog
+from pyarrow import parquet
 
 from onlyonce import settings
 from onlyonce.receive import exchange
@@ -24,6 +25,7 @@ from onlyonce.receive.exchange import Task
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse.plain_records import Reader
+from onlyonce.storage import dictionaries
 
 log = structlog.get_logger()
 
@@ -38,10 +40,34 @@ def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) ->
             return None
         schema = exchange.record_schema(reader)
         found = (task(exchange.share(mine, schema, at if seeded else None)) for at, mine in enumerate(blocks))
-        return [Path(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
+        return _one_of_each(
+            [Path(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
+        )
     except OSError as error:
         log.warning("a small batch could not be taken in by the driver; Spark's tasks try", problem=str(error))
         return None
+
+
+def _one_of_each(files: list[Path]) -> list[Path]:
+    """One file of each kind of rows: each file that the table names is carried by every reader, however small."""
+    found = []
+    for _, some in groupby(sorted(files), key=lambda file: file.parent):
+        parts = list(some)
+        if len(parts) > 1:
+            rows = pa.concat_tables([_rows(part) for part in parts], promote_options="default")
+            parts.append(parts[0].with_name(f"all-{parts[0].name}"))
+            parquet.write_table(
+                rows, parts[-1], use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False
+            )
+            for part in parts[:-1]:
+                part.unlink()
+        found.append(parts[-1])
+    return found
+
+
+def _rows(file: Path) -> pa.Table:
+    with parquet.ParquetFile(file) as opened:
+        return opened.read()
 
 
 def _is_small(lines: Lines) -> bool:

@@ -1,10 +1,10 @@
-"""A record at which each attempt at a batch fails: found by halves of the batch, and refused from then on. PROTOCOL.md, 3a.
+"""Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on. PROTOCOL.md, 3a.
 
-No record is known that does so, since what parsers stumble over is `invalid` by their own word. One that nobody thought of
-would stop its pipeline for good: each run would fail at the same batch.
+No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its pipeline for
+good: each run would fail at the same batch.
 
-Only what is no error of ours counts as a cause: the database, a broker, a file that vanished and a driver that took over have
-errors of their own. And only a record that fails by itself, read and written into a folder that nobody reads, is refused.
+Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer driver have
+errors of their own. A record is refused only if it fails alone, when it is read and written into a folder that nobody reads.
 
 Who calls it: `receive`. Errors: those of the batch. Not promised: anything for a record that ends the whole process.
 """
@@ -18,11 +18,13 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+from sqlalchemy import Connection
 
 from onlyonce.commitlog import failures
 from onlyonce.context.query import Query
 from onlyonce.database.connect import run
-from onlyonce.model import poison
+from onlyonce.failpoints import passing
+from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
 from onlyonce.model.poison import Place
 from onlyonce.session.failures import known as is_known
@@ -54,6 +56,7 @@ def written(
                 raise
             cause = poison.cause_of(error)
             known = run(query.database, lambda conn: failures.add(conn, query.driver, batch.plan.batch_id, cause))  # noqa: B023
+            passing("poison-after-count")
             looking = looking or poison.is_due(known.times)
             found = _found(places(), known.refused, attempt) if looking else None
             if found is None or found in known.refused:
@@ -73,7 +76,13 @@ def _known(query: Query, batch: Batch) -> failures.Failures:
 
 
 def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]) -> None:
-    run(query.database, lambda conn: failures.refuse(conn, query.driver, instance, batch.plan.batch_id, refused))
+    def refuse(connection: Connection) -> None:
+        failures.refuse(connection, query.driver, instance, batch.plan.batch_id, refused)
+        passing("poison-before-commit")
+
+    passing("poison-before-refuse")
+    run(query.database, refuse)
+    passing("poison-after-commit")
 
 
 def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> Place | None:
@@ -87,7 +96,7 @@ def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> 
     def fails(first: int, stop: int) -> bool:
         return _fails(Chosen(refused, place(first), place(stop) if stop < len(order) else None), attempt)
 
-    at = poison.alone(len(order), fails)
+    at = halves.alone(len(order), fails)
     return None if at is None else place(at)
 
 

@@ -1,7 +1,7 @@
-"""Receive: from the source to `events`. One streaming query for each pipeline.
+"""Receive: from the source to `events`. Each pipeline has one streaming query for it.
 
 The steps are numbered as in jobs/PROTOCOL.md. Exactly once takes one exchange, one pass and one Delta commit for each
-batch; what at-least-once mode does instead, and ids by position, is in `at_least_once`.
+batch. At-least-once mode and ids by position are in `at_least_once`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from onlyonce.commitlog import batches
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import micros
 from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, merge_as_it_grows
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH

@@ -1,6 +1,6 @@
-"""What a task of receive does on an executor, as a function over Arrow batches: from records to data files of `events`.
+"""The work of one task of receive on an executor, as a function over Arrow batches: from records to data files of `events`.
 
-It gives the paths of the files that it has written, which the driver commits (`own_tables`). Who calls it: `receive`, by
+It returns the paths of the files that it has written; the driver commits them (`own_tables`). Who calls it: `receive`, by
 `exchange.mapped`. Errors: those of `receive_unit`; OSError.
 """
 

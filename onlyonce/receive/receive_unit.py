@@ -1,7 +1,7 @@
-"""The unit of one receive task: the fate of each record, and one transaction.
+"""The unit of one receive task: it decides the fate of each record, in one transaction.
 
-It sees only the narrow columns that decide (24 bytes a record and not the record). All of a partition is judged before the
-first fate is given, and its unit is committed in between: a witness unit, since the rows themselves go to
+It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its unit
+committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to
 Delta (protocol step 3). Who calls it: `receive_task`.
 """
 
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark import TaskContext
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, catalog_lookup, packed
@@ -27,6 +25,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, UnitId, compare
+from onlyonce.session.worker import attempt_name
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a record is before it is judged; each partition has one seed, which becomes its control row."""
@@ -180,12 +179,6 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     if run(work.database, write):
         catalog_lookup.remember(work.database, place, stored, filtered)
     passing("receive-unit-after-commit")
-
-
-def attempt_name() -> str:
-    """Which attempt of which task this is, for the log."""
-    context: Any = TaskContext.get()
-    return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:

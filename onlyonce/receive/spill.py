@@ -1,7 +1,6 @@
-"""Rows on the task's own disk, while what becomes of them is decided: a partition may be larger than its worker's memory.
+"""Keeps rows on the task's own disk until their fate is decided, since a partition may be larger than its worker's memory.
 
-Who calls it: `receive_task`. Errors: OSError. Not promised: that anything is left of it when the process is killed, but the
-operating system's copy of a file that has no name.
+Who calls it: `receive_task`. Errors: OSError. The file has no name, so nothing is left of it when the process is killed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A run: drain what is there (`drain`), go on without end (`long_run`, `continuous`), or begin a new life (`lineage`)."""
+"""Runs of a pipeline: `drain` takes in what is there, `long_run` and `continuous` go on without end, `lineage` begins a new life of a query."""

@@ -1,15 +1,15 @@
 """The queries of a long run: each is started once and stays up, receive and the outputs beside each other. Protocol step 13.
 
-Receive and an output may be at work at the same time, so three things that a drain has by its order are kept here:
-- a batch of an output begins when the log says that the versions of `events` which it reads are ended;
-- a close falls between two batches of receive (`receive.close`);
-- late rows are folded in between two batches of their output, by its own thread.
+Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that order:
+- a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
+- a close happens between two batches of receive (`receive.close`);
+- late rows are folded in between two batches of their output, by the output's own thread.
 
-An output that can't go on stops no other: it stands still until it is tried again, and the run's row names it (`down`).
+An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it (`down`).
 
-Who calls it: `onlyonce.run.stream`. Errors: the first that receive, the look for what is new, or the last output that was up has
-ended with; the others then end before their next batch. At a stop, that of an output which stands still. Not promised: that
-a query which hangs is found; `turns` no longer grow then.
+Who calls it: `onlyonce.run.stream`. Errors: the first error of receive, of the search for new input, or of the last output that was up;
+the other queries then end before their next batch. At a stop: the error of an output that stands still. Not promised: that
+a query which hangs is noticed; `turns` then stops growing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import structlog
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, compaction
 from onlyonce.context.query import LOOK_SECONDS, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -103,7 +103,7 @@ def _raise(failures: list[BaseException]) -> None:
 
 def _take_in(context: RunContext) -> None:
     receive.take_in(context)
-    raise Retryable("the query of receive ended without a word", hint="run the same command again")
+    raise Retryable("the query of receive ended without an error message", hint="run the same command again")
 
 
 def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> None:
@@ -111,7 +111,7 @@ def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> No
     while True:
         try:
             _stay(context, root, folding)
-            raise Retryable("a query of the long run ended without a word", hint="run the same command again")
+            raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
         except (Stopped, Superseded):
             raise
         except Exception as error:
@@ -179,10 +179,12 @@ def _await_receive(context: RunContext, query: Query, versions: replayed.Version
 def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = run(context.database, lambda conn: batches.ended_versions(conn, context.instance, after, upto))
-    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for.
+    compacted = run(context.database, lambda conn: compaction.compacted(conn, context.instance))
+    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that are compacted each has
+    # ended, and Delta may have forgotten them.
     return not any(
         str(delta.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
-        for version in range(after + 1, upto + 1)
+        for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )
 

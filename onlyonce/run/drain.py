@@ -1,7 +1,7 @@
-"""Once through a pipeline: receive to its end, then the closes that are due, then each output (experiments, B15).
+"""Runs through a pipeline once: receive to its end, then the closes that are due, then each output.
 
-An output that can't go on stops no other. Where receive can't, no output begins: what it has left half done in `events`
-is not vouched for.
+An output that fails does not stop the others. If receive fails no output begins, since the log does not vouch for what an
+unfinished batch has left in `events`.
 """
 
 from __future__ import annotations

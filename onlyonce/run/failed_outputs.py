@@ -1,6 +1,6 @@
-"""The outputs of a long run that stand still, shared by the threads that keep them up and the one that looks. Protocol step 13.
+"""The outputs of a long run that stand still. The threads of the outputs and the thread that watches them share it. Protocol step 13.
 
-Who calls it: `onlyonce.run.continuous`. Errors: what the run ends with when no output is left that is up.
+Who calls it: `onlyonce.run.continuous`. Errors: the error that the run ends with when every output stands still.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Entry point: a new life for a query whose checkpoint is lost, swapped or damaged. The way out that refusals name.
+"""Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the way out.
 
 Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open
-window and leaves out windows that are final by the log; one that keeps totals reads all of it. No Spark: the next run
+window, and leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next run
 makes the checkpoint.
 """
 
@@ -39,7 +39,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) 
     old = run(database, lambda conn: _live(conn, instance, query))
     if query == "receive":
         _refuse_forgotten(database, instance, old.lineage)
-    plan = run(database, lambda conn: _start_from(conn, instance, query, old.lineage, start))
+    plan = run(database, lambda conn: start_from(conn, instance, query, old.lineage, start))
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
@@ -81,7 +81,7 @@ def _relive(
     lineages.check_epoch(connection, driver.lineage, driver.epoch)
     for row in ask(connection, "relive", "begun", lineage=driver.lineage):
         withdraw.withdraw(connection, driver, instance, row.batch_id)
-    begin_at = _start_from(connection, instance, query, driver.lineage, start)
+    begin_at = start_from(connection, instance, query, driver.lineage, start)
     lineages.set_state(connection, driver.lineage, "closed")
     return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
 
@@ -163,9 +163,10 @@ def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
 
 
-def _start_from(
+def start_from(
     connection: Connection, instance: str, query: str, lineage: str, asked: dict[str, Any] | None
 ) -> dict[str, Any] | None:
+    """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
     last = ask(connection, "relive", "last_offset", lineage=lineage)[0]
     # Once windows have changed, those from before the change stay out of every later life too.
     kept = {name: value for name, value in (last.start_from or {}).items() if name == "first_window"}

@@ -1,8 +1,8 @@
-"""The long-running mode: one driver that takes in what comes until it is asked to stop. Here is its place in the log; its
+"""A long run: one driver that takes in what comes until it is asked to stop. This module keeps its row in the log; its
 queries are in `onlyonce.run.continuous`.
 
-It looks for what is new at an interval. A look after which each query has got on, or had nothing to do, is a turn. Protocol
-step 13; who calls it: `onlyonce.run.stream`.
+It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to do. Protocol
+step 13. Who calls it: `onlyonce.run.stream`.
 """
 
 from __future__ import annotations

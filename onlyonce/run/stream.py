@@ -1,6 +1,6 @@
-"""Entry point: drain a pipeline, run it bounded, or without end. What the DAG `<pipeline>_stream` and `onlyonce run` do.
+"""Entry point: drain a pipeline, run it bounded, or run it without end. The DAG `<pipeline>_stream` and `onlyonce run` run it.
 
-The report is read from the log after the fact.
+The report is read from the log afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> Report:
     if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
         raise Refused(
             "--from and --to are for a bounded run over a topic",
-            hint="add --bounded; files have no times: put those that are meant into an inbox of their own",
+            hint="add --bounded; files have no times: put the ones that you mean into an inbox of their own",
         )
     if asked.dry_run:
         return _dry_run(pipeline, asked)

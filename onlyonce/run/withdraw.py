@@ -1,4 +1,4 @@
-"""A batch of an output that began and did not end, and whose checkpoint is lost: what is left of it, and the way to withdraw it.
+"""Withdraws an output's batch that began, did not end, and has lost its checkpoint. First it finds what the batch has left in the sinks.
 
 | left in the sink                                    | seen by a reader | a new life        |
 |-----------------------------------------------------|------------------|-------------------|
@@ -8,10 +8,10 @@
 | an upsert, or rows of an at-least-once batch        | yes              | writes over them  |
 | an append, an increment, rows in the outbox         | yes              | would write twice |
 
-With the last of these the batch must be finished (`onlyonce.outputs.finishing`); else all of it is withdrawn.
+In the last case the batch must be finished (`onlyonce.outputs.finishing`). In all others it is withdrawn as a whole.
 
-Who calls it: `onlyonce.run.lineage`, whose epoch is raised wherever the lineage may commit. PostgreSQL guards its units by the epoch; a
-Delta table does not, so the transaction of a withdrawn batch is taken there before its unit goes.
+Who calls it: `onlyonce.run.lineage`, after it has raised the epoch in each database of the lineage. PostgreSQL refuses units of an older epoch.
+A Delta table can't, so the batch's transaction id is used up there before its unit is removed.
 """
 
 from __future__ import annotations

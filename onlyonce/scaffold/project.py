@@ -18,8 +18,8 @@ from string import Template
 from onlyonce.declare.declaration import check_name
 from onlyonce.declare.pipeline import Files, Output, Pipeline
 from onlyonce.declare.sinks import Postgres
-from onlyonce.declare.windows import Fixed
 from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
 from onlyonce.scaffold import guess
 from onlyonce.scaffold.sample import NOT_READ, Sample, read
 

@@ -59,7 +59,7 @@ def read(path: Path) -> Sample:
     kind = FORMATS.get((suffixes[:-1] if packed else suffixes)[-1:][0] if suffixes and suffixes != [".gz"] else "")
     if kind is None or (packed and kind in ("parquet", "avro")):
         raise Refused(
-            f"{path} has a name that says no format that is read",
+            f"{path} has a name that tells no known format",
             data=NOT_READ,
             hint="name it .jsonl, .csv (both also with .gz behind), .parquet or .avro",
         )
@@ -91,7 +91,7 @@ def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
             bad += 1
     if bad > len(rows):
         raise _unreadable(
-            path, "its lines are no JSON objects; one object on each line is read, and no array over lines"
+            path, "its lines are not JSON objects; one object on each line is read, and no array over lines"
         )
     names = dict.fromkeys(name for row in rows for name in row)
     return False, {name: column_types.of_json([row.get(name) for row in rows]) for name in names}, rows

@@ -1,1 +1,1 @@
-"""Spark as a run uses it: the session, workers, names and schemas, and failures told in our words."""
+"""Spark as a run uses it: the session, workers, names, schemas, and the translation of Spark's errors."""

@@ -2,9 +2,9 @@
 
     python -m onlyonce.session.class_archive
 
-It does once what drivers do, and has the JVM write down the classes that were loaded. Who calls it: `make demo`, `up` and `test`; the sessions
-of a local master use the file where it is (`onlyonce.spark_options`). A JVM that was updated since, or has other jars, goes
-without it: nothing breaks, Spark only starts as slowly as before. Not promised: that every class is in it.
+It does once what drivers do, and has the JVM write the loaded classes to a file. Who calls it: `make demo`, `up` and `test`. Sessions
+of a local master use the file if it is there (`onlyonce.spark.options`). A JVM that was updated since, or has other jars, ignores
+the file and starts as slowly as before. Not promised: that every class is in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import environment
-from onlyonce.spark_options import CLASSES, USE_CLASSES, options
+from onlyonce.spark.options import CLASSES, USE_CLASSES, options
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How an application that spark-submit runs ends: its report in the log, or three lines of an error and the exit code that tells who acts.
+"""The end of an application that spark-submit runs: its report in the log, or the three lines of an error and its exit code.
 
 Who calls it: `run.stream`, `outputs.backfill`.
 """

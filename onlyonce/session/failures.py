@@ -1,4 +1,4 @@
-"""From an error that Spark hands over to one of ours: the cause is often several layers down, as text."""
+"""Translates an error of Spark into one of ours. The cause is often several layers down, as text."""
 
 from __future__ import annotations
 

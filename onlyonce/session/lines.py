@@ -1,9 +1,9 @@
-"""Has Spark know on which line of the user's function each expression of a plan was written, so that an error of the data can tell it.
+"""Tells Spark the line of the user's function for each expression of a plan, so that an error of the data can name that line.
 
-PySpark has this as a setting of the whole session (`dataFrameDebugging`), which costs calls into the JVM for each expression of ours too, in
-each batch. Here it is on while a user's function builds its plan, which it does once for a query.
+PySpark has this as a setting of the whole session (`dataFrameDebugging`). That would cost calls into the JVM for each of our own
+expressions too, in each batch. Here it is on only while a user's function builds its plan, once for a query.
 
-Who calls it: `outputs.results`. Not promised: a line where PySpark has no such switch any more; then errors name the function only.
+Who calls it: `outputs.results`. Not promised: a line, if a later PySpark has no such switch; then errors name only the function.
 """
 
 from __future__ import annotations

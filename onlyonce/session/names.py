@@ -1,4 +1,4 @@
-"""Names of columns as Spark reads them."""
+"""Names of columns, quoted for Spark."""
 
 from __future__ import annotations
 

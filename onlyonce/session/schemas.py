@@ -1,4 +1,4 @@
-"""Schemas from their DDL, each parsed once: Spark asks its JVM for the parse, which a small batch would feel."""
+"""Schemas from their DDL, each parsed once. Spark parses in its JVM, which would slow a small batch down."""
 
 from __future__ import annotations
 

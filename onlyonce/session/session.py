@@ -1,4 +1,4 @@
-"""The one SparkSession builder."""
+"""Builds the SparkSession, for the whole package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from onlyonce import environment, settings
-from onlyonce.spark_defaults import spark_defaults
-from onlyonce.spark_options import options, with_retries
+from onlyonce.spark.defaults import spark_defaults
+from onlyonce.spark.options import options, with_retries
 
 TOLD_BY_US = (
     "org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.util.Utils",

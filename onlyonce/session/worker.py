@@ -1,7 +1,7 @@
-"""Work for Spark's Python workers, as functions over Arrow batches.
+"""Runs work in Spark's Python workers, as functions over Arrow batches.
 
 Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work. Not promised: how many
-workers there are, and which of them does what.
+workers there are, and which one does which part.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -43,6 +44,12 @@ def each(
                 yield from work(items[number])
 
     return mapped(spark.range(0, len(items), 1, max(len(items), 1)), of_task, gives)
+
+
+def attempt_name() -> str:
+    """Which attempt of which task this is, for the log."""
+    context: Any = TaskContext.get()
+    return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Where results go, each unit once: Delta (`sink_delta`), PostgreSQL, sharded files, and what is sent (`outbox`)."""
+"""Writes results, each unit once: to Delta (`sink_delta`), PostgreSQL, sharded files, and the outbox, whose rows are then sent."""

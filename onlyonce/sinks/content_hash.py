@@ -1,6 +1,6 @@
-"""The content of rows, free of order: a count, a hash over the exact columns, sums of the float columns.
+"""The content of rows, whatever their order: a count, a hash over the exact columns, and sums of the float columns.
 
-`of_groups` adds up what Spark has aggregated, `Tally` what comes by in Arrow: the same figures in any cut.
+`of_groups` adds up what Spark has aggregated, `Tally` adds up Arrow batches. The figures are the same however the rows are cut.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether a Delta table can take the rows of a batch: asked before its unit says that they are there.
+"""Checks that a Delta table can take the rows of a batch, before the batch's unit is committed.
 
-What refuses them refuses each replay too. With the unit committed a batch could neither be written nor be given up by hand.
+A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be written nor withdrawn.
 
-Who calls it: `sink_delta`. Errors: InvariantBroken for two rows of the same keys, Refused for rows that a constraint of the table
-does not let in. Not promised: that nothing else refuses them, such as a disk that is full; `onlyonce lineage new` then withdraws the unit.
+Who calls it: `sink_delta`. Errors: InvariantBroken for two rows with the same keys, Refused for rows that break a constraint of the
+table. Not promised: that the write succeeds, for a disk may be full. `onlyonce lineage new` then withdraws the unit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a user's Delta table must be before an output writes to it: told at the start of a run, before anything is written.
+"""Checks the user's Delta table at the start of a run, before anything is written to it.
 
-Who calls it: the Delta sink. Errors: Refused, with the way out. Not promised: what a team changes while a run is at work; the next
-start tells it.
+Who calls it: the Delta sink. Errors: Refused, which says what to do. Not promised: that a change is noticed which a team makes during a run;
+the next start notices it.
 """
 
 from __future__ import annotations

@@ -1,86 +1,60 @@
-"""Entry point: compact the small files of closed windows in Delta tables, and remove what no reader needs any more. No Spark.
+"""Compact the small files of closed windows in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
 
-Each batch that closes windows adds at least one file to a table. Here those of a date are put together once no window that starts
-on it can be written any more by the stream, so the two never meet; a backfill that comes between wins, and the date is left for the
-next time. Compaction changes no row: streams and readers of a version don't notice. Files that it has replaced stay for
-ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before is not at its end.
+Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream can write no
+window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date is left for the
+next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
+ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
-Only the tables of outputs with fixed or sliding windows: those without windows, and sessions, have no date that is closed for good; `events` and
-`files` are never touched, since streams of new outputs begin at old versions.
+Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date that is closed for good.
+`events` has rules of its own (`onlyonce.operate.compaction`).
 
-Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that a table is
-compacted while somebody else writes to its closed dates, or that has deletion vectors, column mapping, row tracking or in-commit
+Who calls it: `onlyonce.operate.maintain`. Errors: DeltaError where others wrote. Not promised: that a table is
+compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or in-commit
 timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-import structlog
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from sqlalchemy import Connection
 
-from onlyonce import job_main, logs, settings
-from onlyonce.asked import parse
+from onlyonce import settings
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, target, unknown
-from onlyonce.declare.windows import Session
+from onlyonce.declare.pipeline import Delta, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
-from onlyonce.model.report import Report
+from onlyonce.model.windows import Session
 from onlyonce.storage import table_features
-
-log = structlog.get_logger()
 
 DATE = "window_date"
 FEW = 2
 """A date with fewer files than this is left alone."""
 
 
-def main(argv: list[str]) -> Report:
-    """Maintain all tables once, or those of one pipeline; with --dry-run only say what there is."""
-    asked = parse("maintain", argv)
-    logs.configure(job="maintain")
-    database = Database(settings.database_url(), "onlyonce/maintain")
-    migrate(database.url)
-    declared = declarations.load(asked.pipelines)
-    if asked.pipeline is not None and asked.pipeline not in declared:
-        raise unknown("pipeline", asked.pipeline, sorted(declared))
-    started, found, warnings = datetime.now(UTC), [], []
-    for name, pipeline in sorted(declared.items()):
-        for output in pipeline.outputs if asked.pipeline in (None, name) else ():
-            path = table_of(pipeline, output)
-            if path is None:
-                continue
-            closed = run(database, lambda conn, p=pipeline, o=output: closed_before(conn, p, o))  # type: ignore[misc]
-            if told := not_maintained(path):
-                warnings.append(f"{name}/{output.name}: {told}")
-                continue
-            try:
-                done = maintain(path, closed, keep_hours(database), dry_run=asked.dry_run)
-            except (DeltaError, OSError) as error:
-                # Somebody else wrote there: nothing of ours has happened, and the next time comes.
-                warnings.append(f"{name}/{output.name}: left for the next time: {str(error).splitlines()[0]}")
-                continue
-            found.append({"pipeline": name, "output": output.name, "closed before": closed} | done)
-    facts = {part: sum(row[part] for row in found) for part in ("files before", "files after", "removed")}
-    word = "would be maintained" if asked.dry_run else "maintained"
-    return Report(
-        f"maintain: {len(found)} table(s) {word}",
-        f"maintain__{started:%Y-%m-%dT%H:%M:%S}",
-        facts,
-        {"tables": found},
-        warnings,
-    )
+def maintain_output(
+    database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
+) -> dict[str, Any] | str | None:
+    """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
+    path = table_of(pipeline, output)
+    if path is None:
+        return None
+    if told := not_maintained(path):
+        return told
+    closed = run(database, lambda conn: closed_before(conn, pipeline, output))
+    try:
+        done = maintain(path, closed, keep_hours(database), dry_run=dry_run)
+    except (DeltaError, OSError) as error:
+        # Somebody else wrote there: nothing of ours has happened, and the next time comes.
+        return f"left for the next time: {str(error).splitlines()[0]}"
+    return {"closed before": closed} | done
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Path | None:
@@ -153,12 +127,3 @@ def _dates(table: DeltaTable, closed: date | None) -> Sequence[str]:
     days = sorted(str(part[DATE]) for part in table.partitions() if part[DATE] is not None)
     passed = [day for day in dict.fromkeys(days) if date.fromisoformat(day) < closed]
     return [day for day in passed if len(table.file_uris(file_pruning_predicate=f"{DATE} = '{day}'")) >= FEW]
-
-
-def cli() -> None:
-    """`python -m onlyonce.sinks.maintain`."""
-    job_main.run(main)
-
-
-if __name__ == "__main__":
-    cli()

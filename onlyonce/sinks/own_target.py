@@ -1,7 +1,7 @@
-"""An output's own target: claimed before its table is made, and missed when somebody has deleted it. PROTOCOL.md, 1.
+"""Claims an output's target before its table is made, and notices if somebody has deleted the table. PROTOCOL.md, 1.
 
-Who calls it: `results`, for runs and backfills. Errors: Refused for a target of another output, and for a table that was deleted;
-Retryable while its database is away. Not promised: anything of what is sent, where no rows could be taken back.
+Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output, and for a deleted table;
+Retryable while its database is away. Not promised: anything about sinks to which rows are sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         raise Refused(
             f"output {output.name}: {place.where} is gone; it was there since {made:%Y-%m-%d %H:%M}",
             data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
-            hint="put it back from a copy; or make all of it anew from `events`: take the output out of the declaration, "
+            hint="put it back from a copy; or make it again from `events`: take the output out of the declaration, "
             f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again",
         )
     yield

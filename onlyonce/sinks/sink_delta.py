@@ -1,7 +1,7 @@
 """The Delta sink: one witness unit and one Delta commit for each batch.
 
-The unit says what the commit must hold (rows, content hash) before it is written; a replay that means
-other data stops there. The commit's transaction id makes a second one a skip (protocol step 4).
+The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
+By the commit's transaction id Delta skips a second commit (protocol step 4).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
-from onlyonce.declare.windows import micros
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_fit, delta_table
+from onlyonce.sinks import delta_append, delta_fit, delta_table
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 
@@ -87,7 +87,7 @@ class DeltaWriter:
         passing("delta-before-write")
         if self._sink.write == "append":
             by = [DATE] if DATE in dated.columns else []
-            delta.append(dated, self.path, commit, by, replayed=batch.replayed)
+            delta_append.append(dated, self.path, commit, by, replayed=batch.replayed)
         else:
             delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
         passing("delta-after-write")

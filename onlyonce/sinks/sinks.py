@@ -1,4 +1,4 @@
-"""What every sink of an output can do, and which one an output has."""
+"""The interface of a sink, and the choice of an output's sink."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A source of the user's own: how far its parts reach, and their records by number. The contract is docs/how-to/own-source.md.
+"""A source of the user's own: how far each of its parts reaches, and the records of a part by number. The contract is docs/how-to/own-source.md.
 
-The driver asks for the ends and stores the ranges; tasks read them, each with a reader made anew. A reader that gives another
-number of rows than it was asked for breaks the contract, and the run stops.
+The driver asks for the ends and stores the ranges. Tasks read the ranges, each with a new reader. If a reader gives another
+number of rows than it was asked for, it breaks the contract and the run stops.
 
-Who calls it: `source_files`, the conformance suite. Errors: Refused for a class that is not there or for ends that are none,
-InvariantBroken for rows that break the contract; whatever the reader raises itself stops the run and is tried again by the next.
+Who calls it: `source_files`, the conformance suite. Errors: Refused if the class is missing or an end is not valid,
+InvariantBroken for rows that break the contract. Any error that the reader raises stops the run; the next run tries again.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _news(source: Custom, known: Mapping[str, Known]) -> dict[str, tuple[int, in
         if end < start:
             raise Refused(
                 f"{source.reader}: the part {part!r} ends at {end}, but was read up to {start}",
-                data="nothing was read or written; by a number that means another record now, records would be lost or kept twice",
-                hint="a part never gets shorter: give what was begun anew the name of another part",
+                data="nothing was read or written; if a number now means another record, records would be lost or kept twice",
+                hint="a part must never get shorter: if it was begun again, give it a new name",
             )
         news[part] = (start, end)
     return news

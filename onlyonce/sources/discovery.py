@@ -1,6 +1,6 @@
-"""What a source has that its registry does not know yet, in groups of one batch each; and what lies before its start.
+"""Finds what a source has and its registry does not know yet, in groups of one batch each; and what lies before the source's start.
 
-No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused for a start that was never decided,
+No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused if the start was never decided,
 and those of `custom`.
 """
 
@@ -100,7 +100,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
         inbox.folder.mkdir(parents=True, exist_ok=True)
         return
     raise Refused(
-        f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is no folder",
+        f"{declared_at(source)}the inbox of {inbox.pipeline.name}, {inbox.folder}, is not a folder",
         data="nothing was read or written",
         hint=f"mount it, or put it back; if it is to be made by its producer and nothing has come yet: mkdir -p {inbox.folder}",
     )

@@ -1,9 +1,9 @@
 """Entry point: land the messages of a Pub/Sub subscription as files in the pipeline's inbox. No Spark.
 
-What the task `land` of the DAG `<pipeline>_stream` and `onlyonce land` do. Messages are pulled, written to a file that is
-stable, and only then acknowledged; the stream reads the landed files like those of any other producer. A message that is
-delivered again is landed again, and the record catalog knows its id. So landings need no lock: two at once share the
-messages, and a kill at any point costs a second delivery (jobs/PROTOCOL.md, 17).
+The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and flushed to the
+disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A message that is
+delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock: two at once share the
+messages, and a kill at any point only causes a second delivery (jobs/PROTOCOL.md, 17).
 
 Errors: Refused (no such subscription, another pipeline's, no credentials), Retryable while Pub/Sub or the log is away.
 """
@@ -29,7 +29,7 @@ from onlyonce.declare.pipeline import Pipeline, PubSub
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
-from onlyonce.model.sources.landing import Flow, Message, line
+from onlyonce.sources.landing import Flow, Message, line
 from onlyonce.sources.pubsub import Facts, Subscription, TooLarge
 from onlyonce.storage.durable import sync
 

@@ -1,12 +1,11 @@
-"""Google's Pub/Sub client, and what its errors mean. The only place that pulls and acknowledges.
+"""Google's Pub/Sub client, and the meaning of its errors. The only module that pulls and acknowledges.
 
-Pulls are single requests, not a stream: a landing is a drain that ends, one answer is one file and one acknowledgement,
-no thread holds messages that nobody has asked for, and what may be in memory is bounded by the channel itself: an answer
-that is larger is thrown away unread by gRPC. A stream's flow control bounds what is outstanding and acknowledges in the
-background, where a kill could no longer be placed between the two.
+A pull is a single request, and not a stream. A landing is a drain that ends: one answer is one file and one acknowledgement, and no
+thread holds messages that nobody has asked for. The channel itself bounds the memory: gRPC throws a larger answer away
+unread. A stream would acknowledge in the background, where no test could place a kill between the file and the acknowledgement.
 
 Who calls it: `onlyonce.sources.land`, `onlyonce.local.feed.publish`. Needs the package google-cloud-pubsub (`pip install 'onlyonce-pipelines[pubsub]'`)
-and Google's own way to credentials where it runs; PUBSUB_EMULATOR_HOST is heeded.
+and Google's default credentials on the machine. PUBSUB_EMULATOR_HOST names an emulator.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 from onlyonce import environment
 from onlyonce.declare.sources import PubSub
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sources.landing import Message
+from onlyonce.sources.landing import Message
 
 ANSWER_SECONDS = 60.0
 """How long an acknowledgement, or a look at the subscription, may take."""
@@ -180,7 +179,7 @@ def _told(source: PubSub) -> Iterator[None]:
         ) from error
     except (answers.PermissionDenied, answers.Unauthenticated) as error:
         raise Refused(
-            f"Pub/Sub lets this account not read {source.subscription}: {error.message}",
+            f"Pub/Sub does not let this account read {source.subscription}: {error.message}",
             data="nothing was read",
             hint=f"give it {ROLES}",
         ) from error

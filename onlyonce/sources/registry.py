@@ -1,7 +1,7 @@
-"""The registry of a source: an append-only Delta table in which the driver notes what is new, cut into batches once.
+"""The registry of a source: an append-only Delta table in which the driver notes new input. The input is cut into batches here, once.
 
-Receive streams that table, one of its data files (one batch) at a time, and reads what it names. So a replay, a second
-driver and a new life read the same. Who calls it: `source_files`, `source_kafka`.
+Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay, a second
+driver and a new life read the same input. Who calls it: `source_files`, `source_kafka`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What receive asks of a source, and the source of a pipeline.
+"""The interface between receive and a source, and the choice of a pipeline's source.
 
-Any source is a registry (`registry`): new input is noted there, cut into batches once, and a batch of it is read as often
-as need be, each time the same.
+Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any number of
+times, and gives the same input each time.
 """
 
 from __future__ import annotations

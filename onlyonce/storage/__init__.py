@@ -1,1 +1,1 @@
-"""Where bytes lie, and commits of them: the platform's own Delta tables, checkpoints, staged rows, the archive."""
+"""Where data is stored, and how it is committed: Delta tables and checkpoints."""

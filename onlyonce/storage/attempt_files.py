@@ -1,7 +1,7 @@
-"""Data files of the platform's own tables that killed attempts have left: named by no commit, and by none to come. Without a JVM.
+"""Removes data files that killed attempts have left in the platform's own tables: no commit names them, and none ever will. Without a JVM.
 
-Who calls it: `onlyonce.operate.collect`. Errors: none; a table that can't be read is told. Not promised: folders of versions that gave them no
-name of their own; what the table does not know of them, nobody does.
+Who calls it: `onlyonce.operate.collect`. Errors: none; a table that can't be read is reported. Not promised: the removal of files that early
+versions have left, which gave each attempt no folder of its own.
 """
 
 from __future__ import annotations

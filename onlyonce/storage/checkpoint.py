@@ -1,4 +1,4 @@
-"""A query's checkpoint and its lineage in the log must be of one mind. Protocol step 1."""
+"""Checks that a query's checkpoint agrees with its lineage in the log. Protocol step 1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Commits to Delta that can be repeated, and the look afterwards that they are what was meant. Protocol step 4.
+"""Commits to Delta that can be repeated, and the check afterwards that the right one is there. Protocol step 4.
 
-Delta keeps only the highest txnVersion of a txnAppId and skips a write at or below it without a word. So
-each write is followed by a comparison of what is there (the commit's userMetadata) with what was meant.
+Delta keeps only the highest txnVersion of a txnAppId, and silently skips a write at or below it. So after each write the commit that
+is there (its userMetadata) is compared with the one that was meant.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ RECENT = 20
 
 KEEP_ALL = {
     "delta.appendOnly": "true",
-    # Streams of new outputs and new lives start at an old version, so the log must reach back (experiments, B17).
+    # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes with a compaction.
     "delta.logRetentionDuration": "interval 3650 days",
+    # Each checkpoint names all files that were removed since. Nobody needs it: what a compaction has replaced is swept by our own rule.
+    "delta.deletedFileRetentionDuration": "interval 1 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
 
@@ -198,7 +200,7 @@ def once(path: Path, commit: Commit, write: Callable[[], None], *, replayed: boo
         raise InvariantBroken(
             f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
             f"(content {commit.content}), but there is {there or version(path, commit.app_id)}",
-            data="Delta skipped the write without a word; the rows of this unit are not in the table as meant",
+            data="Delta silently skipped the write; the rows of this unit are not in the table as meant",
             hint="was the table or the checkpoint restored from another moment? See onlyonce.commits for the unit",
         )
     return there[0]
@@ -221,8 +223,8 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 
 def added(path: Path, version: int) -> list[Added]:
-    """The data files that a commit has added, by its entry in the table's log. No JVM needed."""
-    files = [action["add"] for action in _entry(path, version) if "add" in action]
+    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
+    files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
 
 

@@ -1,4 +1,4 @@
-"""Put on the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.land`, `onlyonce.sinks.files.local_store`."""
+"""Flushes to the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.land`, `onlyonce.sinks.files.local_store`."""
 
 from __future__ import annotations
 

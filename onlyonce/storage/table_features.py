@@ -1,4 +1,4 @@
-"""What a team has switched on in a Delta table that is no part of what this platform maintains or counts without Spark.
+"""Features of a Delta table that a team has switched on, and that this platform can't handle without Spark.
 
 Who calls it: `maintain`, the audit of the data. Errors: none of its own.
 """

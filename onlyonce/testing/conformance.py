@@ -1,7 +1,8 @@
-"""Does a source keep its contract? Read in pieces, each piece twice, and at once: the same records with the same ids.
+"""Tests whether a source keeps its contract. The source is read in pieces, each piece twice, and then at once: all must give the same
+records with the same ids.
 
-It goes the product's own way (registry, ranges, readers, ids), on scratch registries; nothing of the pipeline is touched. All
-ids are held in memory: try it on a part of the data, which must not change meanwhile.
+It uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the pipeline. All
+ids are held in memory, so try it on a part of the data, which must not change meanwhile.
 
 Who calls it: `onlyonce.testing.conform`, and the tests of whoever has a source. Errors: Refused for what is no source at all.
 """
@@ -97,7 +98,7 @@ def _of_size(pipeline: Pipeline, size: int) -> Pipeline:
     if isinstance(source, Kafka):
         raise Refused(
             f"{pipeline.name} reads a topic, whose reader is the platform's own",
-            hint="onlyonce conform asks sources of files, and readers of your own",
+            hint="onlyonce conform tries sources of files, and your own readers",
         )
     return replace(pipeline, source=replace(source, max_files_a_batch=size, **ALL if isinstance(source, Files) else {}))
 

@@ -1,7 +1,7 @@
-"""Which kills a crash test makes, in which chains, and what it says of them. Pure.
+"""Decides which kills a crash test makes, groups them into chains, and words the result. Pure.
 
-A chain is a row of kills over one copy of the input: each run is killed at the next of them, the last goes to its end,
-and then the results are held against those of an undisturbed run. One comparison judges the whole chain.
+A chain is a series of kills over one copy of the input. Each run is killed at the next point of the chain; the last run goes to its
+end. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
 """
 
 from __future__ import annotations

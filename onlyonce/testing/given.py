@@ -72,7 +72,7 @@ def step_of(given: Step) -> Batch | Backfill | Close:
         return given
     if isinstance(given, str | dict) or not isinstance(given, Sequence):
         raise Refused(
-            f"{type(given).__name__} is no step of a test: {str(given)[:80]}",
+            f"{type(given).__name__} is not a step of a test: {str(given)[:80]}",
             hint="give lists of rows: run(PIPELINE, [row, …], then([row, …]), close=True)",
         )
     return then(given)

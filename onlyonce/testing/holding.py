@@ -1,7 +1,7 @@
-"""`holds`: whether a pipeline's stream gives what its batch gives, for the same rows in any order and any cut.
+"""`holds`: tests that a pipeline's stream gives the same result as its batch, for the same rows in any order and any cut.
 
-Where it does not, the function is not deterministic, or it depends on the order in which rows come: then what a team sees in
-production depends on when files arrived, and a backfill gives something else. Needs Hypothesis: onlyonce-pipelines[testing].
+If it does not, the function is not deterministic, or it depends on the order of rows. Then the result in
+production depends on when files arrived, and a backfill gives another one. Needs Hypothesis: onlyonce-pipelines[testing].
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.cli import records
+from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.outputs.backfill import what_to_do
+from onlyonce.model.windows import Session, micros
 from onlyonce.outputs import results, windowing
 from onlyonce.receive import event_files
+from onlyonce.records import left_out
 from onlyonce.testing import shape
 from onlyonce.testing.result import Pane
 from onlyonce.testing.taking_in import Taken
@@ -173,7 +173,7 @@ class Play:
         part = taken.kept.combine_chunks().to_batches()[0]
         frontiers = pa.repeat(pa.scalar(known, event_files.FRONTIER), part.num_rows)
         judged = pa.RecordBatch.from_arrays([part.column("oo_event_time"), frontiers], ["oo_event_time", "oo_frontier"])
-        for starts, ends, positions in records.late_pairs(judged, root):
+        for starts, ends, positions in left_out.late_pairs(judged, root):
             for at in positions.tolist():
                 window = (None, None) if isinstance(root.window, Session) else (starts[at], ends[at])
                 record = part.slice(at, 1).select(self.pipeline.columns()).to_pylist()[0]

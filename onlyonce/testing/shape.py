@@ -1,4 +1,4 @@
-"""What an output is as a stream, asked of Spark without starting one. Raises Refused for what no stream can do, as a run would."""
+"""Asks Spark what an output is as a stream, without starting one. Raises Refused if the function can't run as a stream, as a run would."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def _refusal(root: Output, error: AnalysisException) -> Exception:
     return Refused(
         f"output {root.name}: Spark can't run {root.transform} as a stream: {first_line(error)}",
         data="only this test has read the rows",
-        hint="a function that a batch alone can do (a sort, a rank, a second aggregation) belongs behind it: from_output",
+        hint="put what only a batch can do (a sort, a rank, a second aggregation) into an output made from this one: from_output",
     )

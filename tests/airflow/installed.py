@@ -11,7 +11,6 @@ import re
 import secrets
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from sqlalchemy.engine import make_url
 from onlyonce.local.standalone.airflow_address import Address
 from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.settings import ROOT
-from onlyonce.spark_options import JARS
+from onlyonce.spark.options import JARS
 from tests.support.platform import free_port
 
 THREE_LINES = """\
@@ -55,28 +54,31 @@ UV = ROOT / ".venv" / ".uv" / "bin" / "uv"
 
 
 def make(folder: Path, *requirements: str) -> Path:
-    """The environment in `folder`; gives its Python. `requirements` change what the lock says of some packages."""
+    """The environment in `folder`; gives its Python. `requirements` name another Airflow than the locked one, and what it needs instead.
+
+    All else is as locked: Airflow says what its parts need at least, and some of its versions don't start with what came later.
+    """
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True)
     [wheel] = folder.glob("*.whl")
     subprocess.run([str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "venv")], check=True)
     python = folder / "venv" / "bin" / "python"
-    install = [str(UV), "pip", "install", "--quiet", "--python", str(python)]
-    if not requirements:
-        locked = folder / "constraints.txt"
-        pins = [
-            line.rstrip(" \\")
-            for line in (ROOT / "requirements.lock").read_text().splitlines()
-            if re.match(r"[\w.-]+==", line)
-        ]
-        locked.write_text("\n".join(pins))
-        ours = f"onlyonce-pipelines[airflow,spark] @ file://{wheel}"
-        subprocess.run([*install, "apache-airflow", ours, "--constraint", str(locked)], check=True)
-    else:
-        # What the wheel says of its versions is what is tried here: it is unpacked beside.
-        subprocess.run([*install, *requirements], check=True)
-        packages = next((folder / "venv" / "lib").glob("python*/site-packages"))
-        zipfile.ZipFile(wheel).extractall(packages)
+    locked = [
+        line.rstrip(" \\")
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if re.match(r"[\w.-]+==", line)
+    ]
+    others = {re.split(r"[=<>]", requirement)[0] for requirement in requirements}
+    kept = [
+        line
+        for line in locked
+        if not (requirements and line.startswith("apache-airflow")) and line.split("==")[0] not in others
+    ]
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join([*kept, *requirements]))
+    ours = f"onlyonce-pipelines[airflow,spark] @ file://{wheel}"
+    install = [str(UV), "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints)]
+    subprocess.run([*install, "apache-airflow", ours], check=True)
     return python
 
 

@@ -26,7 +26,7 @@ from onlyonce.local import processes
 from onlyonce.local.standalone.airflow_api import AirflowApi
 from tests import oracle
 from tests.fault import ledger
-from tests.spark.test_reference import KEYS, cut, plain
+from tests.spark.run.test_reference import KEYS, cut, plain
 from tests.support.platform import Platform, multiset
 
 pytestmark = [

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 
 HOUR = timedelta(hours=1)
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 from tests.benchmarks import ways
 from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
 

@@ -15,7 +15,7 @@ from onlyonce.declare.kafka import Kafka
 from onlyonce.local.feed import produce
 from tests.cluster.standalone import Cluster, cluster
 from tests.cluster.test_standalone import onlyonce
-from tests.spark.test_kafka_reference import as_files
+from tests.spark.sources.test_kafka_reference import as_files
 from tests.support import broker as brokers
 from tests.support.broker import Broker
 from tests.support.platform import Platform

@@ -16,7 +16,7 @@ from onlyonce.local import processes
 from onlyonce.local.feed.deliver import feed
 from tests import oracle
 from tests.cluster.standalone import cluster
-from tests.spark.test_reference import KEYS, cut, same
+from tests.spark.run.test_reference import KEYS, cut, same
 from tests.support.platform import ROOT, Platform
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -17,10 +17,10 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
-from onlyonce.configuration import VARIABLES
 from onlyonce.local import health
 from onlyonce.local.database import cluster, postgres
 from onlyonce.local.standalone import airflow, airflow_environment
+from onlyonce.settings.configuration import VARIABLES
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.
@@ -131,7 +131,9 @@ def _reads(name: str, ours: bool, key: str) -> bool:
 @cache
 def our_variables() -> frozenset[str]:
     """The variables that our sources read."""
-    texts = [path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")]
+    texts = [
+        path.read_text() for folder in ("onlyonce", "jobs", "plugins", "dags") for path in (ROOT / folder).rglob("*.py")
+    ]
     of_others = re.findall(r'(?:variable|_of_airflow)\("(\w+)"\)', "\n".join(texts))
     return frozenset({*VARIABLES.values(), *of_others})
 

@@ -70,7 +70,11 @@ def locked() -> dict[str, str]:
 def test_the_lock_is_within_the_ranges_of_what_is_declared() -> None:
     """What pyproject.toml asks for, in any of its extras, the lock that the image is made from holds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(line) for part in (project["dependencies"], *project["optional-dependencies"].values()) for line in part]
+    wanted = [
+        Requirement(line)
+        for part in (project["dependencies"], *project["optional-dependencies"].values())
+        for line in part
+    ]
     others = [one for one in wanted if one.name != project["name"]]
     assert len(others) > 30
     assert [str(one) for one in others if not one.specifier.contains(locked().get(one.name.lower(), "0"))] == []

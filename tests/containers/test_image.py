@@ -60,11 +60,11 @@ def test_each_step_has_what_it_needs_and_the_result_runs(tmp_path: Path) -> None
     for program in ("python", "onlyonce", "airflow", "spark-class", "spark-submit"):
         assert os.access(programs / program, os.X_OK), f"the image has no {program}"
     bare = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    where = "from onlyonce import settings, statements; print(settings.__file__); print(statements.FOLDER)"
+    where = "from onlyonce import settings; from onlyonce.database import statements; print(settings.__file__); print(statements.FOLDER)"
     for program, *arguments in (["onlyonce", "--help"], ["python", "-c", where]):
         told = subprocess.run(
             [str(programs / program), *arguments], cwd=tmp_path, env=bare, capture_output=True, text=True
         )
         assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == [str(made / "onlyonce" / "settings.py"), str(made / "sql")]
+    assert told.stdout.split() == [str(made / "onlyonce" / "settings" / "__init__.py"), str(made / "sql")]
     assert list((made / ".venv" / "jars").glob("delta-spark*.jar"))

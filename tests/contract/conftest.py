@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onlyonce.database.connect import forget_connections
-from onlyonce.database.migrate import migrate
 from onlyonce.testing.suite.log import NOON, Log, ask, plan_of, platform
 from tests.support.platform import Server
+from tests.support.shared_server import SharedServer
 
 __all__ = ["NOON", "Log", "ask", "plan_of"]
 
 
 @pytest.fixture
-def new_log(server: Server) -> Iterator[Callable[[], Log]]:
+def new_log(server: SharedServer) -> Iterator[Callable[[], Log]]:
     """Makes logs, each with a database of its own; their sessions end with the test."""
     made: list[Log] = []
 
     def make() -> Log:
-        log = Log(server, server.new_database())
-        migrate(log.url)
+        log = Log(server, server.new_migrated())
         made.append(log)
         return log
 

@@ -60,6 +60,7 @@ class Shop:
         self.pipeline = declarations.load()["shop"]
         self.drivers: dict[str, Driver] = {}
         self.next = dict.fromkeys(QUERIES, 0)
+        self.read: dict[str, dict[str, int]] = {}
         for query in QUERIES:
             self.drivers[query] = self.log.start("shop", query)
             run(self.log.database, lambda conn, q=query: declared.keep(conn, self.declared(q)))  # type: ignore[misc]
@@ -149,7 +150,8 @@ class Shop:
         """The next batch of an output: it reads all of `events`, and writes the windows that begin at `closes`."""
         number, driver = self._number(query)
         offset = {"reservoirVersion": DeltaTable(str(self.events)).version() + 1, "index": -1}
-        batch = self._begin(driver, number, query, source_to=offset, facts={"stateless": False})
+        before, self.read[query] = self.read.get(query), offset
+        batch = self._begin(driver, number, query, source_from=before, source_to=offset, facts={"stateless": False})
         name = f"{driver.lineage}/{number}"
         self._write(self.checkpoint(query) / "offsets", number)
         if upto == "begin":

@@ -51,7 +51,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
     done = subprocess.run([sys.executable, "-c", PARSE, *files], cwd=ROOT, capture_output=True, text=True, check=True)
     imported = {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
     assert not imported & {"pyspark", "delta", "deltalake", "sqlalchemy", "psycopg2", "asyncpg", "pandas", "numpy"}
-    assert "onlyonce.spark_options" in done.stdout
+    assert "onlyonce.spark.options" in done.stdout
     assert "onlyonce.session" not in done.stdout
     assert "onlyonce.commitlog" not in done.stdout
 

@@ -23,8 +23,8 @@ SHELL = [block for language in ("sh", "bash", "shell", "console") for block in b
 
 ONLY_COMPILED = {
     "existing-airflow": "it needs a project of the reader's own; tests/dags",
-    "notebook": "it needs a platform that has results; tests/spark/test_documented_commands.py",
-    "test-your-pipeline": "its tests need Spark; tests/spark/test_documented_function.py",
+    "notebook": "it needs a platform that has results; tests/spark/cli/test_documented_commands.py",
+    "test-your-pipeline": "its tests need Spark; tests/spark/outputs/test_documented_function.py",
     "tutorial": "it is played from its first line to its last by a test of its own",
 }
 """Pages whose Python can't run by itself, and why; what plays them instead."""

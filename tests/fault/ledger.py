@@ -19,6 +19,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from tests.fault.holes import HOLES
+
 VARIABLE = "ONLYONCE_FAULT_RESULTS"
 Entry = dict[str, Any]
 FACTS = ("matrix_complete", "lives_cases")
@@ -116,7 +118,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     target = Path(os.environ[VARIABLE])
     before = json.loads(target.read_text()) if target.exists() else {}
-    results = merged(before, [json.loads(line) for line in _notes().read_text().splitlines()])
+    results = merged(before, [json.loads(line) for line in _notes().read_text().splitlines()]) | {"holes": HOLES}
     partial = target.with_suffix(".partial")
     partial.write_text(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     partial.replace(target)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.spark.test_backfill import FIRST, LAST, seen, wanted
+from tests.spark.outputs.test_backfill import FIRST, LAST, seen, wanted
 from tests.support import shop_oracle
 from tests.support.platform import JOB_TIMEOUT, Platform
 
@@ -47,6 +47,7 @@ def test_a_killed_backfill_shows_each_sink_old_or_new_and_the_next_one_ends_it(
     assert states == ["replaced"] * (len(POINTS) - 1) + ["committed"] * 2
 
 
+@pytest.mark.whole
 def test_a_backfill_and_the_stream_do_not_starve_each_other(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:

@@ -26,7 +26,7 @@ from onlyonce.testing.crashing import Chain, Queue, Strike
 from tests import oracle
 from tests.fault import ledger
 from tests.fault.parts import Parts
-from tests.spark.test_reference import KEYS, cut, plain
+from tests.spark.run.test_reference import KEYS, cut, plain
 from tests.support.platform import Platform, multiset
 from tests.support.warm_drivers import WarmDrivers
 

@@ -68,6 +68,7 @@ def test_kills_do_not_show(
     check(platform, files)
 
 
+@pytest.mark.whole
 def test_a_killed_driver_reads_each_offset_once(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

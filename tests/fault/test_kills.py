@@ -36,8 +36,11 @@ CHAINS = {
     "units": ["postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-before-commit"],
 }  # fmt: skip
 CHAINS["receive by Spark's tasks"] = ["receive-lines-read", *CHAINS["receive"]]
-QUICK = ("output", "receive", "receive by Spark's tasks", "postgres")
-"""The kills at which most is half done. The others only in `make test-faults`; without a JVM the matrix has them all."""
+CHAINS["one of each"] = ["receive-after-delta", "delta-after-write", "postgres-unit-after-commit"]
+WHOLE = ("output", "receive", "receive by Spark's tasks", "postgres")
+"""The kills at which most is half done, in `make test-all`; one of each step in `make test`. The others only in `make test-faults`; without
+a JVM the matrix has them all."""
+MARKS = {"one of each": ()} | dict.fromkeys(WHOLE, pytest.mark.whole)
 
 
 def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
@@ -46,9 +49,7 @@ def put_all(platform: Platform, files: list[list[dict[str, Any]]]) -> None:
         platform.put("shop", f"sales-{number:04}.jsonl", records)
 
 
-@pytest.mark.parametrize(
-    "chain", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CHAINS]
-)
+@pytest.mark.parametrize("chain", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CHAINS])
 def test_kills_do_not_show(platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, chain: str) -> None:
     """A kill at each step, then the same command again, gives the result of no kill."""
     if "tasks" in chain:
@@ -92,7 +93,12 @@ def test_killed_workers_do_not_show(platform: Platform, spark: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["receive-before-end", "receive-lines-read", pytest.param("delta-before-write", marks=pytest.mark.slow)]
+    "point",
+    [
+        "receive-before-end",
+        pytest.param("receive-lines-read", marks=pytest.mark.whole),
+        pytest.param("delta-before-write", marks=pytest.mark.slow),
+    ],
 )
 def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: str) -> None:
     """A driver stopped before an effect and woken after the new one has finished stops without effect; also one whose blocks the
@@ -118,6 +124,7 @@ def test_zombie_that_wakes_is_fenced(platform: Platform, spark: object, point: s
     assert report.facts["batches"] == 0
 
 
+@pytest.mark.whole
 def test_two_drivers_at_once_make_one_result(platform: Platform, spark: object) -> None:
     """Two drivers started at the same instant on one checkpoint: each record and each effect once."""
     files = shop_oracle.sales(240, 2)

@@ -40,6 +40,7 @@ def forget_last_commit(query: str) -> Path:
     return last
 
 
+@pytest.mark.whole
 def test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing(
     platform: Platform, spark: object, cut_otherwise: Any
 ) -> None:

@@ -25,7 +25,7 @@ from onlyonce.local.database import postgres
 from onlyonce.operate import audit
 from tests import oracle
 from tests.fault import ledger
-from tests.spark.test_reference import KEYS, plain
+from tests.spark.run.test_reference import KEYS, plain
 from tests.support.platform import Platform, Server, free_port, multiset
 from tests.support.proxy import Proxy
 from tests.support.soak import Soak

@@ -1,6 +1,6 @@
 """A sink in another database than the log, a driver that is killed or stopped there, and a new life: each row once.
 
-Without Spark the same is asked in tests/contract/test_authorities.py, in all its cases.
+Without Spark the same is asked in tests/contract/commitlog/test_authorities.py, in all its cases.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def rows(platform: Platform, url: str) -> Counter[Any]:
     return multiset(platform.sql("SELECT id, cents FROM results.plain", url))
 
 
+@pytest.mark.whole
 def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
     apart: tuple[Platform, str], spark: object
 ) -> None:

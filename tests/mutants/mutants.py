@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-INTERLEAVINGS = "tests/contract/test_interleavings.py::"
-EPOCHS = "tests/contract/test_epochs.py::"
-BATCHES = "tests/contract/test_batches.py::"
-RECEIVE = "tests/contract/test_receive_unit.py::"
-POSTGRES = "tests/contract/test_postgres_unit.py::"
-LOST = "tests/contract/test_lost_answers.py::"
-OWN = "tests/contract/test_own_tables.py::"
-UNITS = "tests/unit/test_model_units.py::"
+INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
+EPOCHS = "tests/contract/commitlog/test_epochs.py::"
+BATCHES = "tests/contract/commitlog/test_batches.py::"
+RECEIVE = "tests/contract/receive/test_receive_unit.py::"
+POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
+LOST = "tests/contract/database/test_lost_answers.py::"
+OWN = "tests/contract/storage/test_own_tables.py::"
+UNITS = "tests/unit/model/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
-FILES = "tests/contract/test_files.py::"
-DELIVER = "tests/contract/test_deliver.py::"
-BIGQUERY = "tests/contract/test_deliver_bigquery.py::"
-KAFKA = "tests/contract/test_kafka_sink.py::"
-DELTA = "tests/contract/test_delta_once.py::"
-TARGETS = "tests/contract/test_targets.py::"
-LONG = "tests/spark/test_long_run.py::"
-AUTHORITIES = "tests/contract/test_authorities.py::"
+FILES = "tests/contract/sinks/test_files.py::"
+DELIVER = "tests/contract/sinks/test_deliver.py::"
+BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
+KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
+DELTA = "tests/contract/sinks/test_delta_once.py::"
+TARGETS = "tests/contract/sinks/test_targets.py::"
+LONG = "tests/spark/run/test_long_run.py::"
+AUTHORITIES = "tests/contract/commitlog/test_authorities.py::"
 ZOMBIES = "tests/fault/matrix/test_drivers.py::test_a_zombie_that_wakes_at_an_end_is_fenced"
 
 
@@ -140,6 +140,38 @@ _ALL = (
         (LOST + "test_a_transaction_cut_at_its_commit_is_neither_done_nor_failed", LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time"),
     ),
     Mutant(
+        "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
+        ((" -c statement_timeout=0", ""),),
+        ("tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
+    ),
+    Mutant(
+        "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
+        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, _hash(packed))", "len(packed) // BYTES, None)")),
+        ("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
+    ),
+    Mutant(
+        "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
+        (
+            ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
+            (
+                '    do(connection, "failures", "refuse", refused=told, **names)\n',
+                '    do(connection, "failures", "refuse", refused=told, **names)\n    connection.exec_driver_sql("COMMIT; BEGIN")\n'
+                '    do(connection, "relive", "withdraw_units", **names)\n',
+            ),
+        ),
+        ("tests/contract/receive/test_poison.py::test_a_kill_while_a_record_is_refused_does_not_show[poison-before-commit]",),
+    ),
+    Mutant(
+        "end-of-another-driver", "a driver's end is noted though another has begun since", "sql/driver_runs.sql",
+        ((" AND pipeline = :pipeline AND attempt = :attempt", " AND pipeline = :pipeline"),),
+        ("tests/contract/commitlog/test_driver_runs.py::test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it",),
+    ),
+    Mutant(
+        "kept-as-it-is-written", "what a check has found is written in place", "onlyonce/check/kept.py",
+        (('file.with_name(f".{file.name}.{os.getpid()}")', "file"),),
+        ("tests/unit/check/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
@@ -160,9 +192,19 @@ _ALL = (
         (OWN + "test_a_commit_is_there_once_however_often_it_is_tried", OWN + "test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it"),
     ),
     Mutant(
+        "cut-text-unbounded", "the largest text of a file is told as its beginning", "onlyonce/storage/statistics.py",
+        (("(LAST if up else \"\")", "(\"\")"),),
+        ("tests/spark/sinks/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
+    ),
+    Mutant(
+        "bounded-by-files", "a table with a rule for a column's values is written by files alone", "onlyonce/sinks/delta_append.py",
+        (("{*field.metadata} <= SAYS_NOTHING", "True"),),
+        ("tests/spark/sinks/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
+    ),
+    Mutant(
         "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
         (("    lived = _behind(sorted(set(known.committed), reverse=True), horizon)\n", '    lived = int(__import__("time").time()) // 600 - horizon\n'),),
-        ("tests/contract/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
+        ("tests/contract/operate/test_collect.py::test_an_outage_longer_than_the_horizon_lets_no_duplicate_through", "tests/unit/model/operate/test_model_collecting.py::test_an_outage_of_any_length_lets_the_last_buckets_be"),
     ),
     Mutant(
         "offsets-unchecked", "a replay may read other offsets than the log has", "onlyonce/model/batch.py",
@@ -188,28 +230,48 @@ _ALL = (
     Mutant(
         "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "onlyonce/sources/parse/plain_records.py",
         (('np.mod(records.column("oo_high").to_numpy(), self.partitions)', "np.zeros(records.num_rows, np.int64)"),),
-        ("tests/unit/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
+        ("tests/unit/receive/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
     ),
     Mutant(
         "left-lines-lost", "lines that are left for Spark's parser are not told to the driver", "onlyonce/receive/block_files.py",
         (("        if left.any:\n", "        if False:\n"),),
-        ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+        ("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
     Mutant(
         "any-size-with-any", "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
         "onlyonce/model/operate/collecting.py",
         (("for some in [list(layout)] if closed else _levels(layout):", "for some in [list(layout)]:"),),
-        ("tests/unit/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
+        ("tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
     ),
     Mutant(
         "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
         (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
-        ("tests/contract/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+        ("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
+    ),
+    Mutant(
+        "compacted-is-news", "a compaction says that its files are new rows", "onlyonce/storage/rewriting.py",
+        (("own_tables.added(path, new, table, data_change=False)", "own_tables.added(path, new, table)"),),
+        ("tests/contract/operate/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
+    ),
+    Mutant(
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
+    ),
+    Mutant(
+        "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
+        (("    for reader in readers:\n", "    for reader in ():\n"),),
+        ("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
+    ),
+    Mutant(
+        "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
+        (("        os.utime(path / file.path)", "        pass"),),
+        ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
-        ("tests/contract/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+        ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
     ),
     Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
@@ -229,7 +291,7 @@ _ALL = (
     Mutant(
         "maybe-is-yes", "a filter's maybe counts as a duplicate", "onlyonce/catalog/catalog_lookup.py",
         (("            self.found[maybe[held]] = True\n", "            self.found[maybe] = True\n"),),
-        ("tests/contract/test_textbook_filter.py",),
+        ("tests/contract/catalog/test_textbook_filter.py",),
     ),
     Mutant(
         "conservation-unchecked", "a receive batch ends whatever its counts", "onlyonce/model/batch.py",
@@ -245,8 +307,8 @@ _ALL = (
         "committed-again", "a batch that the log has as committed is written again", "onlyonce/model/batch.py",
         (('        return self.state == "committed"\n', "        return False\n"),),
         (
-            "tests/contract/test_batches.py::test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
-            "tests/contract/test_batches.py::test_a_batch_that_has_ended_stays_as_it_ended",
+            "tests/contract/commitlog/test_batches.py::test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
+            "tests/contract/commitlog/test_batches.py::test_a_batch_that_has_ended_stays_as_it_ended",
         ),
     ),
     Mutant(
@@ -353,32 +415,32 @@ _ALL = (
     Mutant(
         "control-row-foretold", "a batch without a catalog tells of event time before its control row", "sql/backfills.sql",
         (("CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END", "0"),),
-        ("tests/contract/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
+        ("tests/contract/commitlog/test_backfills.py::test_a_batch_tells_of_event_time_from_its_control_row_on",),
     ),
     Mutant(
         "final-at-first-row", "a window whose rows are written as they come is final with the first of them", "sql/batches.sql",
         (("0, false, rows, lineage", "0, true, rows, lineage"),),
-        ("tests/contract/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
+        ("tests/contract/commitlog/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(
         "rows-written-by-each-life", "a new life reads the rows of open windows again that were written as they came",
         "onlyonce/run/lineage.py", (("if last.stateless else {}", "if False else {}"),),
-        ("tests/contract/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",),
+        ("tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",),
     ),
     Mutant(
         "before-1970-in-a-block", "a plain line is not asked whether its event time is before 1970", "onlyonce/sources/parse/plain_records.py",
         (("pc.greater_equal(micros, FIRST_TIME)", "pc.is_valid(micros)"),),
-        ("tests/unit/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
+        ("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
     Mutant(
         "folded-by-the-hour", "late rows of a session ask for the start of their hour, not for where in it they are",
         "onlyonce/commitlog/outputs/backfills.py", (("        if row.late_from is None:\n", "        if True:\n"),),
-        ("tests/contract/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
+        ("tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
     ),
     Mutant(
         "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/results.py",
         (('"StreamingExecutionRelation", "Join",', '"StreamingExecutionRelation",'),),
-        ("tests/spark/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",),
+        ("tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",),
         spark=True,
     ),
     Mutant(
@@ -388,47 +450,47 @@ _ALL = (
             ('    (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),\n', ""),
         ),
         (
-            "tests/unit/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",
-            "tests/unit/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
+            "tests/unit/sources/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",
+            "tests/unit/sources/test_listing.py::test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_nor_waited_for[link]",
         ),
     ),
     Mutant(
         "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
         (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
-        ("tests/unit/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
+        ("tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
     Mutant(
         "moved-is-new", "an inbox that was moved is taken for a new one", "onlyonce/sources/files/moved_inboxes.py",
         (("    if not roots or (folder in roots and folder not in moved):\n", "    if True:\n"),),
         (
-            "tests/unit/test_moved_inboxes.py::test_a_folder_that_no_file_was_read_from_is_asked_about",
-            "tests/unit/test_moved_inboxes.py::test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about",
+            "tests/unit/sources/test_moved_inboxes.py::test_a_folder_that_no_file_was_read_from_is_asked_about",
+            "tests/unit/sources/test_moved_inboxes.py::test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about",
         ),
     ),
     Mutant(
         "long-lines-whole", "a line is held in memory as a whole, however long it is", "onlyonce/sources/files/line_reader.py",
         (("        if self.bytes > self._most:\n", "        if False:\n"),),
-        ("tests/unit/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
+        ("tests/unit/sources/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
     ),
     Mutant(
         "keys-not-held-against-the-rows", "a key of a sink that the function does not give is found by the run alone", "onlyonce/check/fits.py",
         (("        if key not in columns:\n", "        if False:\n"),),
-        ("tests/unit/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
+        ("tests/unit/check/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
     ),
     Mutant(
         "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
         (("    if name not in written and ", "    if not written and "),),
-        ("tests/unit/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
+        ("tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
     ),
     Mutant(
-        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/poison.py",
-        (("    return first if count and fails(first, stop) else None", "    return first if count else None"),),
-        ("tests/unit/test_model_poison.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
+        "any-record-is-to-blame", "a record is refused that does not fail by itself", "onlyonce/model/halves.py",
+        (("    return first if count and goes_on() and fails(first, stop) else None", "    return first if count else None"),),
+        ("tests/unit/model/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",),
     ),
     Mutant(
         "shared-values-at-once", "rows that share a large value are written out as they come", "onlyonce/sources/files/row_sizes.py",
         ((", before + AT_ONCE, ", ", before + (1 << 62), "),),
-        ("tests/unit/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
+        ("tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",),
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "onlyonce/outputs/outputs.py",
@@ -442,7 +504,19 @@ _ALL = (
             ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
         ),
-        ("tests/spark/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        ("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "refused-in-blocks-only", "a refused record is left out of blocks, and not of rows", "onlyonce/sources/chosen.py",
+        (("        if not self.refused:\n            return rows\n", "        if True:\n            return rows\n"),),
+        ("tests/spark/receive/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",),
+        spark=True,
+    ),
+    Mutant(
+        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
+        (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
+        ("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
         spark=True,
     ),
     Mutant(
@@ -455,22 +529,22 @@ _ALL = (
         "withdrawn-without-a-fence", "the transaction of a withdrawn Delta batch is left free: a driver that wakes lands its rows",
         "onlyonce/run/withdraw.py",
         (("    there = table.transaction_version(app_id)\n    if holds(", "    return\n    there = table.transaction_version(app_id)\n    if holds("),),
-        ("tests/contract/test_withdraw.py::test_a_driver_that_wakes_can_not_land_a_withdrawn_batch",),
+        ("tests/contract/run/test_withdraw.py::test_a_driver_that_wakes_can_not_land_a_withdrawn_batch",),
     ),
     Mutant(
         "nothing-is-nothing", "a replay that means no rows adds its units beside one that holds some", "onlyonce/sinks/postgres/pinned.py",
         (("                compare(unit, found, nothing)", "                pass"),),
-        ("tests/contract/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",),
+        ("tests/contract/commitlog/test_batches_of_nothing.py::test_where_one_unit_holds_something_none_is_added",),
     ),
     Mutant(
         "landed-is-taken", "rows that got to the table between the look and the mark count as a transaction of ours, and their batch is withdrawn",
         "onlyonce/run/withdraw.py", (("    if holds(path, app_id, batch_id):", "    if False:"),),
-        ("tests/contract/test_withdraw.py::test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn",),
+        ("tests/contract/run/test_withdraw.py::test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn",),
     ),
     Mutant(
         "appends-withdrawn", "a begun batch is withdrawn though an append has rows of it, which a new life writes again",
         "onlyonce/run/withdraw.py", (('WRITTEN_OVER = ("upsert", ', 'WRITTEN_OVER = ("append", "upsert", '),),
-        ("tests/contract/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
+        ("tests/contract/run/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
     ),
     Mutant(
         "two-spellings-two-targets", "a target is known by what stands in the declaration, not by where it is",
@@ -499,7 +573,7 @@ _ALL = (
     Mutant(
         "merge-by-date", "a MERGE matches the date too, whatever the keys", "onlyonce/sinks/sink_delta.py",
         (('        if "window_start" in self._sink.keys:', "        if DATE in rows.columns:"),),
-        ("tests/spark/test_sink_schema.py::"
+        ("tests/spark/sinks/test_sink_schema.py::"
          "test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",),
         spark=True,
     ),
@@ -512,12 +586,12 @@ _ALL = (
         "witness-before-the-rows-fit", "a Delta unit is committed before it is known that the table takes its rows",
         "onlyonce/sinks/sink_delta.py",
         (("        if content.rows:\n            delta_fit.check", "        self._witness(batch, unit, content)\n        if content.rows:\n            delta_fit.check"),),
-        ("tests/spark/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",), spark=True,
+        ("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",), spark=True,
     ),
     Mutant(
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
         "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
-        ("tests/spark/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
+        ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
         "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",
@@ -532,7 +606,7 @@ _ALL = (
     Mutant(
         "one-output-stops-all", "a drain ends at the first output that can't go on", "onlyonce/run/drain.py",
         (("            failures[root.name] = translate(error)\n", "            raise translate(error)\n"),),
-        ("tests/spark/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",),
+        ("tests/spark/run/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",),
         spark=True,
     ),
     Mutant(
@@ -543,7 +617,7 @@ _ALL = (
     Mutant(
         "half-a-manifest", "a manifest that was half written is taken for somebody else's", "onlyonce/sinks/files/object_store.py",
         (("        if there is None or (there != text and text.startswith(there)):\n", "        if there is None:\n"),),
-        ("tests/contract/test_object_store.py::test_a_half_written_manifest_is_written_again",),
+        ("tests/contract/sinks/test_object_store.py::test_a_half_written_manifest_is_written_again",),
     ),
     Mutant(
         "payload-by-rows", "a deliverer reads as many rows as it may, whatever they weigh", "sql/outbox.sql",
@@ -551,7 +625,7 @@ _ALL = (
         (DELIVER + "test_rows_are_read_by_their_bytes_and_each_goes_once_in_order",),
     ),
     Mutant(
-        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/configuration.py",
+        "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/settings/configuration.py",
         (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
         ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),

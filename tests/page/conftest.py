@@ -18,6 +18,7 @@ from onlyonce.database.migrate import migrate
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
 from tests.support.platform import Server
+from tests.support.shared_server import SharedServer
 
 if "AIRFLOW_HOME" not in os.environ:
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="onlyonce-airflow-")
@@ -63,10 +64,10 @@ def template(server: Server) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def shop(template: Shop, log: Log) -> Shop:  # noqa: F811
+def shop(template: Shop, server: SharedServer, log: Log) -> Shop:  # noqa: F811
     """The same in the log of this test."""
     log.server.drop(log.name)
-    log.server._do(f'CREATE DATABASE "{log.name}" OWNER onlyonce_writer TEMPLATE "{template.log.name}"')
+    server.copy_of(template.log.name, log.name)
     return template.on(log)
 
 

@@ -22,10 +22,10 @@ from onlyonce.local.feed.deliver import feed
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
 from tests import oracle
-from tests.contract.test_doctor import old
+from tests.contract.operate.test_doctor import old
 from tests.fault.test_every_spark_point import results
 from tests.page.conftest import PREFIX, Token
-from tests.spark.test_reference import KEYS, plain
+from tests.spark.run.test_reference import KEYS, plain
 from tests.support.platform import Platform, multiset
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2 * 3600)]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
-from onlyonce.declare.windows import Sliding
+from onlyonce.model.windows import Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 

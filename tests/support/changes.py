@@ -15,7 +15,7 @@ SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
 HEADER = """
 from datetime import timedelta
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 MINUTE = timedelta(minutes=1)
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed, Session, Sliding
+from onlyonce.model.windows import Fixed, Session, Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 ME = "tests.support.kinds"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.declare.windows import Session, Sliding, Window
+from onlyonce.model.windows import Session, Sliding, Window
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 PER_SHOP = "tests.support.shop_transforms:per_shop"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
 from onlyonce.declare.sources import LARGEST_MESSAGE
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)
 """One answer without a message ends a landing: the fake keeps nothing back."""

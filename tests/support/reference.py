@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests import oracle
-from tests.spark.test_reference import KEYS, same
+from tests.spark.run.test_reference import KEYS, same
 from tests.support.platform import Platform
 
 OF = {"flights": (oracle.FLIGHTS, "2h", "1h"), "user_counts": (oracle.USER_COUNTS, "2min", "1min")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 
 MINUTE = Fixed(timedelta(minutes=1))
 LATENESS = timedelta(minutes=1)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onlyonce.local.database import postgres
-from tests.contract.test_server_deaths import kill as kill_server
+from tests.contract.database.test_server_deaths import kill as kill_server
 from tests.support.platform import ROOT, Platform, Server
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy
 from tests.support.soak_driver import Driver

@@ -18,7 +18,11 @@ def each(sales: DataFrame) -> DataFrame:
 
 def shaky(sales: DataFrame) -> DataFrame:
     """Each sale with something else each time."""
-    return each(sales).withColumn("chance", F.udf(lambda _: random.random(), "double")("id")).withColumn("seen", F.current_timestamp())
+    return (
+        each(sales)
+        .withColumn("chance", F.udf(lambda _: random.random(), "double")("id"))
+        .withColumn("seen", F.current_timestamp())
+    )
 
 
 def _pipeline(name: str, table: str = "results.written") -> Pipeline:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from onlyonce.declare.windows import Micros, Session, micros
 from onlyonce.model.frontier import Frontier, closed_until, is_late
+from onlyonce.model.windows import Micros, Session, micros
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())

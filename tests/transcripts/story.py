@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import yaml
 
-from onlyonce.declare.windows import Fixed, Micros, Session, Sliding, Window
 from onlyonce.model.batch import to_micros
+from onlyonce.model.windows import Fixed, Micros, Session, Sliding, Window
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fault import ledger
+from tests.fault.holes import HOLES
+from tests.support.platform import ROOT
 
 
 def note(suite: str, point: str, lost: int = 0, doubled: int = 0) -> ledger.Entry:
@@ -66,3 +68,12 @@ def test_nothing_is_noted_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path
     ledger.record("a", "x", lost=0, doubled=0)
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", HOLES)
+def test_each_hole_has_tests_that_are_there(number: str) -> None:
+    """By file, or by file and name."""
+    assert HOLES[number]
+    for test in HOLES[number]:
+        path, _, name = test.partition("::")
+        assert f"def {name.split('[')[0] or 'test_'}" in (ROOT / path).read_text()

@@ -147,8 +147,19 @@ def test_the_page_of_the_settings_is_up_to_date() -> None:
 
 def test_one_module_reads_the_environment() -> None:
     """But fail-points, which must need nothing, the suite that arms them, and the check before there is an environment."""
-    exceptions = {"onlyonce/environment.py", "onlyonce/failpoints.py", "onlyonce/testing/suite/processes.py", "onlyonce/local/prerequisites.py"}
-    files = [path for folder in ("onlyonce", "dags", "plugins", "jobs") for path in (settings.ROOT / folder).rglob("*.py")]
-    found = {str(path.relative_to(settings.ROOT)) for path in files if re.search(r"os\.environ|getenv\(|import environ\b", path.read_text())}
+    exceptions = {
+        "onlyonce/environment.py",
+        "onlyonce/failpoints.py",
+        "onlyonce/testing/suite/processes.py",
+        "onlyonce/local/prerequisites.py",
+    }
+    files = [
+        path for folder in ("onlyonce", "dags", "plugins", "jobs") for path in (settings.ROOT / folder).rglob("*.py")
+    ]
+    found = {
+        str(path.relative_to(settings.ROOT))
+        for path in files
+        if re.search(r"os\.environ|getenv\(|import environ\b", path.read_text())
+    }
 
     assert found == exceptions

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce import spark_options
 from onlyonce.model.errors import Refused
-from onlyonce.spark_defaults import spark_defaults
-from onlyonce.spark_master import refuse_master
+from onlyonce.spark import options as spark_options
+from onlyonce.spark.defaults import spark_defaults
+from onlyonce.spark.master import refuse_master
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a person sees of a backfill in Airflow: the page of its DAG and the form of a run."""
+"""The texts of a backfill in Airflow: the page of its DAG, and the form of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAGs for all pipelines: what is looked at, sent, renamed, compacted and let go by the clock. No Spark."""
+"""The scheduled DAGs for all pipelines: audit, collect, deliver, finalize, maintain. No Spark."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ and removed when they are a day old. The task's log says what went.
 """
 MAINTAIN = """\
 Puts the files of a date together once no window that starts on it can be written any more by the stream, and removes files that are no
-longer part of a table after `ONLYONCE_VACUUM_HOURS` (a week), later while a batch or backfill that began before is under way. Safe beside
-running streams, backfills and itself: who comes second leaves a table for the next night, with a warning.
+longer part of a table after `ONLYONCE_VACUUM_HOURS` (a week), later while a batch or backfill that began before is under way. The small files of
+old batches in `events` become large ones, with the same rows, and its Delta log is cut. Safe beside
+running streams, backfills and itself: who comes second leaves a table for the next time, with a warning.
 """
 FINALIZE = """\
 Files of sharded outputs are written under temporary names. Once their batch is committed this gives them their final
@@ -71,9 +72,9 @@ def collect(_: Sequence[Pipeline], options: Options) -> DAG:
 
 
 def maintain(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Every night: compact the small files of closed windows in Delta tables."""
-    what = "Compact the small files of closed windows, remove what no reader needs"
-    with _dag("maintain", "50 3 * * *", what, MAINTAIN, options) as dag:
+    """Every hour, once the collection is through: compact small files in the platform's own Delta tables and in those of outputs."""
+    what = "Compact the small files of old batches and closed windows, remove what no reader needs"
+    with _dag("maintain", "50 * * * *", what, MAINTAIN, options) as dag:
         MaintainOperator(task_id="compact_closed_windows", declarations=options.declared.names)
     return dag
 

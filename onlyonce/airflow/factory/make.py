@@ -37,7 +37,7 @@ def dags(
     Raises Refused: Airflow shows it as the import error of the DAG file.
     """
     if strange := sorted(set(housekeeping) - set(keeping.ALL)):
-        raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose of {', '.join(keeping.ALL)}")
+        raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose from {', '.join(keeping.ALL)}")
     options = Options(
         declared=Declared.of(declarations), prefix=prefix, schedule=schedule, backfill_interval=backfill_interval, pool=pool,
         queue=queue, default_args=default_args or {}, tags=tags, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks,

@@ -1,4 +1,4 @@
-"""What a DAG file may say about all of its DAGs, in the words of Airflow."""
+"""The options that a DAG file may set for all of its DAGs, in Airflow's own words."""
 
 from __future__ import annotations
 

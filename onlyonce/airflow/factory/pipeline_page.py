@@ -1,4 +1,4 @@
-"""What a person sees of a pipeline in Airflow: the page of its DAG and the form of a run."""
+"""The texts of a pipeline in Airflow: the page of its DAG, and the form of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from airflow.sdk import Param
 
 from onlyonce.declare.pipeline import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
-from onlyonce.declare.windows import Window
+from onlyonce.model.windows import Window
 
 
 def page(pipeline: Pipeline) -> str:

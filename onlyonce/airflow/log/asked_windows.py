@@ -1,4 +1,4 @@
-"""Which windows a run of a backfill DAG is about, from its form or its data interval. Pure."""
+"""Which windows a run of a backfill DAG recomputes, by its form or its data interval. Pure."""
 
 from __future__ import annotations
 

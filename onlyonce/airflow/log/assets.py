@@ -1,7 +1,7 @@
 """The tables of outputs as Airflow's assets, so that other DAGs can follow them: `schedule=[Asset.ref(name="flights/per_carrier")]`.
 
-A task declares an alias and not the assets: those would have an event at the end of each run, also of one that found
-nothing to do. Through the alias there is one only for a table that the run has written rows to.
+A task declares an alias and not the assets. An asset would have an event at the end of each run, even if the run had
+nothing to do. Through the alias only a table has an event to which the run has written rows.
 """
 
 from __future__ import annotations

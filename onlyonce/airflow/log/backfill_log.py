@@ -1,4 +1,4 @@
-"""What the commit log says of a backfill before Spark starts: whether it must wait, and what it would recompute."""
+"""Asks the commit log about a backfill before Spark starts: whether it must wait, and what it would recompute."""
 
 from __future__ import annotations
 

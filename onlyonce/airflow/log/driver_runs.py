@@ -1,4 +1,4 @@
-"""What Airflow asks of the commit log about the drivers of a run."""
+"""Asks the commit log about the drivers of a run of a DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline reads and writes, for OpenLineage. Its provider asks the operators where a team has it; else nobody does."""
+"""What a pipeline reads and writes, for OpenLineage. If OpenLineage's provider is installed it asks the operators; otherwise this is not used."""
 
 from __future__ import annotations
 

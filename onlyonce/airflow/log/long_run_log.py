@@ -1,4 +1,4 @@
-"""What Airflow asks of the commit log about a pipeline's long run. Called by the operator, and by the trigger on a thread."""
+"""Asks the commit log about a pipeline's long run. Called by the operator, and by the trigger on a thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a job gets through its task's environment: the database's URL, which no command line and no log may hold.
+"""The variables that a job gets from its task's environment: the database's URL, which must be on no command line and in no log.
 
-Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyonce.airflow.operators.jobs`, and what asks the log.
+Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyonce.airflow.operators.jobs`, and modules that ask the log.
 """
 
 from __future__ import annotations

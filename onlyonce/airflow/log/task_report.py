@@ -1,4 +1,4 @@
-"""A report in a task's log: one line for each row. For tasks without a driver, whose log Airflow has configured."""
+"""Writes a report into a task's log, one line for each row. For tasks without a driver; their log is configured by Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a driver in a cluster is what the commit log says, not what the process that submitted it does."""
+"""Follows a driver in a cluster. The commit log tells how it ended, not the process that has submitted it."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ def follow(pipeline: str, context: Any, before: int, told: AirflowException | No
         except (Retryable, CommitStateUnknown) as error:
             log.warning("the commit log did not answer: %s", error.what)
         time.sleep(LOOK_SECONDS)
-    raise told or AirflowException("The driver in the cluster is silent: it has no session, and has not told its end.")
+    raise told or AirflowException("The driver in the cluster is silent: it has no database session, and the log does not know that it has ended.")

@@ -1,8 +1,8 @@
-"""How a driver that runs in a cluster gets the database's URL: by a file of properties that only this account may read.
+"""Gives the database's URL to a driver in a cluster, by a file of properties that only this account may read.
 
-No command line, no rendered template and no log has it. Spark's pages and event logs show settings: the names that hold a secret are
-redacted. In Kubernetes whoever may read the driver's pod sees its environment; `spark.kubernetes.driver.secretKeyRef` is the way
-where that is too much, and then no connection is needed.
+The URL is on no command line, in no rendered template and in no log. Spark's pages and event logs show settings; names that hold a secret
+are redacted. In Kubernetes whoever may read the driver's pod sees its environment. If that is too much, use
+`spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The link from a task to what its run has committed: a tab on the page of the DAG run."""
+"""The link from a task to the tab *Commits* of its DAG run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider's hook, as we use it: its public ways, and the one thing of it that has none."""
+"""The hook of Airflow's Spark provider, used by its public methods only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import Connection
 
-from onlyonce.spark_options import with_retries
+from onlyonce.spark.options import with_retries
 
 
 class DriverHook(SparkSubmitHook):
@@ -20,10 +20,6 @@ class DriverHook(SparkSubmitHook):
         found = copy.copy(super().get_connection(conn_id))
         found.host = with_retries(found.host) if found.host else found.host
         return found
-
-    def command(self, application: str) -> list[str]:
-        """What `submit` would run, for a driver that is to outlive its task: `submit` waits for its end."""
-        return list(self._build_spark_submit_command(application))
 
 
 def master_of(connection: Connection) -> str:

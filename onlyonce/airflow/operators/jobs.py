@@ -1,7 +1,7 @@
-"""Operators for what needs no Spark: a job of the package runs in the worker's own process, and its report is the task's log.
+"""Operators for jobs that need no Spark. The job runs in the worker's own process, and its report goes to the task's log.
 
-Used by the DAGs of `onlyonce.airflow.dags`, and by hand in DAGs of a team's own. What is refused fails the task for good;
-anything else is retried as the task says: each of these jobs may run at any time, twice at once too.
+The DAGs of `onlyonce.airflow.dags` use them, and a team may use them in its own DAGs. A refusal fails the task for good.
+After any other error the task is tried again, as its options say: each of these jobs may run at any time, even twice at once.
 """
 
 from __future__ import annotations
@@ -104,4 +104,4 @@ class CollectOperator(JobOperator):
 class MaintainOperator(JobOperator):
     """Compact the small files of closed windows in Delta tables, and remove what no reader needs."""
 
-    module = "sinks.maintain"
+    module = "operate.maintain"

@@ -1,4 +1,4 @@
-"""What the end of a driver means for its task: fail for good, try again, or nothing."""
+"""What a driver's exit code means for its task: success, another try, or failure for good."""
 
 from __future__ import annotations
 

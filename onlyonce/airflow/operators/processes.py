@@ -1,4 +1,4 @@
-"""The processes of a driver that runs beside its task: which they are, and their end."""
+"""Finds the processes of a driver that runs beside its task, and ends them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The operator that runs a pipeline's Spark job, by the hook of Airflow's Spark provider.
 
-What the provider's own operator takes goes on to that hook as it is: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`,
-`env_vars`, and any other word of `SparkSubmitHook`. Added are the settings that the JVM needs before it starts, the secrets, the
-meaning of the driver's exit code, and the end of the driver with its task.
+All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`,
+`env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs before it starts, and the
+secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -34,11 +33,11 @@ from onlyonce.airflow.operators.jobs import Declarations
 from onlyonce.airflow.operators.outcome import outcome, refusals_are_final
 from onlyonce.airflow.operators.processes import end_drivers
 from onlyonce.settings import within
-from onlyonce.spark_defaults import spark_defaults
-from onlyonce.spark_master import refuse_master
-from onlyonce.spark_options import options, with_retries
+from onlyonce.spark.defaults import spark_defaults
+from onlyonce.spark.master import refuse_master
+from onlyonce.spark.options import options, with_retries
 
-PACKAGE = Path(settings.__file__).parent
+PACKAGE = settings.ROOT / "onlyonce"
 OURS = frozenset(
     {"self", "application_args", "name", "conf", "conn_id", "deploy_mode", "packages", "py_files", "env_vars"}
 )
@@ -129,15 +128,18 @@ class SparkJobOperator(BaseOperator):
         follow(self.pipeline, context, before, told, self.log)
 
     def _hook(self, context: Any, master: str, mode: str = "client", **instead: Any) -> DriverHook:
-        """The provider's hook. Raises AirflowFailException for settings that can't work."""
+        words = self._words(context, master, mode) | instead
+        return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **words)
+
+    def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
+        """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
         conf = self._conf(context)
         with refusals_are_final(self.log):
             added = options(master, {**self._theirs(), **conf, "spark.submit.deployMode": mode})
-        given = {"env_vars": self.env_vars, **self.submit, **instead}
-        return DriverHook(
-            conn_id=self.conn_id, deploy_mode=self.deploy_mode, conf=conf | added, packages=self.packages, py_files=self.py_files,
-            name=f"onlyonce {self.pipeline}", application_args=self._arguments(context), **given,
-        )  # fmt: skip
+        return {
+            "env_vars": self.env_vars, "deploy_mode": self.deploy_mode, "conf": conf | added, "packages": self.packages,
+            "py_files": self.py_files, "name": f"onlyonce {self.pipeline}", **self.submit,
+        }  # fmt: skip
 
     def _theirs(self) -> dict[str, str]:
         """What spark-submit finds by itself, and what other words of the operator say: ours is added to it."""

@@ -1,4 +1,4 @@
-"""The operator of a pipeline's stream: a drain, or the supervision of a long run, by the Param `mode`."""
+"""The operator of a pipeline's stream. The Param `mode` says whether it drains the pipeline or supervises a long run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import time
 from typing import Any
 
+from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from onlyonce import settings
@@ -15,6 +16,7 @@ from onlyonce.airflow.operators import workers
 from onlyonce.airflow.operators.outcome import failed_for_good, of_code, refusals_are_final
 from onlyonce.airflow.operators.processes import end_tree
 from onlyonce.airflow.operators.spark_job import SparkJobOperator
+from onlyonce.airflow.operators.submit_command import submit_command
 from onlyonce.airflow.triggers.long_run_end import LongRunEnd
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.run.long_run import LongRun, ending, on_start, on_watch, refuse_with
@@ -150,12 +152,13 @@ class StreamOperator(SparkJobOperator):
     def _start_driver(self, context: Any, before: LongRun | None) -> None:
         with refusals_are_final(self.log):
             master, _ = self.place()
-        hook = self._hook(context, master)
+            extra, words = Connection.get(self.conn_id).extra_dejson, self._words(context, master)
+            command = submit_command(master, extra, words, self.application, self._arguments(context))
         self._link(context)
         with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log:
             # In a session of its own: it outlives this task, whose end must be the end of nothing else.
             driver = subprocess.Popen(
-                hook.command(self.application),
+                command,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             self.log.info("A long run starts as process %s; its log is %s", driver.pid, log.name)

@@ -1,4 +1,4 @@
-"""Whether what a task has started may outlive it: by the executor of the task."""
+"""Tells by a task's executor whether a process that the task starts may outlive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The FastAPI app behind the page. Airflow's API server mounts it; every route asks for a user who may read DAG runs.
+"""The FastAPI app behind the page. Airflow's API server mounts it; every route requires a user who may read DAG runs.
 
 Each answer is one HTML page without scripts. Who calls it: browsers, in a frame of Airflow's UI or alone.
 """

@@ -1,4 +1,4 @@
-"""What the page shows of a pipeline, made of the rows of the queries in `sql/page.sql`. Pure."""
+"""Makes what the page shows of a pipeline from the rows of the queries in `sql/page.sql`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as bars, and numbers, times and ages as text. Pure."""
+"""Draws numbers as bars, and writes numbers, times and ages as text. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that came too late for an output: the first of them, from the table `events`, as `onlyonce late` finds them."""
+"""The first records that came too late for an output. They are read from the table `events`, as `onlyonce late` does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 from onlyonce import settings
 from onlyonce.airflow.page.read import Row
 from onlyonce.airflow.page.search import beyond_reach
-from onlyonce.cli import records
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.records import left_out
 
 SHOWN = 20
 MOST_RECORDS = 2_000_000
@@ -38,5 +38,5 @@ def of_output(name: str, instance: str, output: str) -> Late:
         pipeline = declarations.one(name)
     except OnlyonceError as error:
         return Late(remark=f"{error.what}; next: {error.hint}")
-    total, rows = records.late(pipeline, instance, SHOWN, output)
+    total, rows = left_out.late(pipeline, instance, SHOWN, output)
     return Late(total, [row | {"id": {column: row[column] for column in pipeline.record_id}} for row in rows])

@@ -1,4 +1,4 @@
-"""Pages of a long list, by the place of their last row and not by its number: none is shown twice, however many come in. Pure."""
+"""Pages of a long list. A page begins after the last row of the one before, and not at a number, so no row is shown twice while rows come in. Pure."""
 
 from __future__ import annotations
 

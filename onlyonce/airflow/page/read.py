@@ -1,4 +1,4 @@
-"""The page's look at the commit log: as the reader, who sees the views and can change nothing, and never for long."""
+"""The page's access to the commit log: as the role that only reads the views, and with a short time limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What became of something: a unit, a batch, a run, or a record. Behind the one function `find`.
+"""Finds what became of a unit, a batch, a run, or a record. The only public function is `find`.
 
-A record is sought in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
-the columns asked for of the whole table, so a table that is too large is not searched from a web page.
+A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That reads
+these columns of the whole table, so a table that is too large is not searched from a web page.
 """
 
 from __future__ import annotations
@@ -154,5 +154,5 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
     if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
-        raise Refused(f"{unknown[0]!r} is no declared column", hint="carrier=UA flight=1545, each of them column=value")
+        raise Refused(f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value")
     return wanted

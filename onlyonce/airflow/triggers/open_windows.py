@@ -1,7 +1,7 @@
 """The trigger that waits for windows which are still open, by looking at the commit log.
 
-It runs in Airflow's triggerer, beside others on one event loop, so each look is on a thread. It carries names and
-times only; the database's URL is found where it runs.
+It runs in Airflow's triggerer, beside others on one event loop, so each look at the log is on a thread. It has only names and
+times; the triggerer itself has the database's URL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Begin and end of a backfill, and what the log knows of the windows that it recomputes. PROTOCOL.md, 10.
+"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes. PROTOCOL.md, 10.
 
 An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
-checkpoint. Each attempt is a batch of its own: it reads the newest `events`, replaces the windows whole, and so needs
-nothing of an attempt before it.
+checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs
+nothing from an earlier attempt.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import Database, ask, do, do_rows, run
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import Session, micros
 from onlyonce.model.batch import read_upto, to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.outputs.backfill import Span, closed_part
+from onlyonce.model.windows import Session, micros
 
 AskedBy = Literal["person", "late rows"]
 Counts = dict[str, int]
@@ -95,9 +95,9 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
         return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
 
     if root.window is None:
-        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; nothing is late here")
+        raise Refused(f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
     found, open_rows = run(database, look)
-    return found, closed_part(root, span, found.closed_until(root), open_rows=open_rows)
+    return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 
 
 def open_lineage(connection: Connection, request: Request, run_id: str) -> Driver:

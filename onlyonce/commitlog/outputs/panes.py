@@ -1,7 +1,7 @@
-"""The windows that an output has written before they close: what was written of each so far, and since when it is final.
+"""The windows that an output writes before they close: what was written of each so far, and since when it is final.
 
-Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written whole when they
-close are `batches.add_panes`.
+Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once, when they
+close, are noted by `batches.add_panes`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import do, do_rows
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.windows import micros
 from onlyonce.model.batch import Batch, to_time
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import micros
 
 
 def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:

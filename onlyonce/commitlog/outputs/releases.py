@@ -1,7 +1,7 @@
-"""Begin and end of a release: rows of `invalid` or `remnant` that go in again as a new input file. PROTOCOL.md, 11.
+"""Begin and end of a release: invalid or remnant rows become a new input file. PROTOCOL.md, 11.
 
-A release takes its sets of rows when it begins, by their primary key, and is ended when its file is in the inbox.
-One that was left between the two is finished by the next release of its pipeline, whoever asks for it.
+When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A release that
+was killed in between is finished by the next release of its pipeline, whoever asks for it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the log knows of what sinks hold: files, rows to be sent, and whose each target is."""
+"""What the log knows of the sinks: their files, rows that wait to be sent, and which output has which target."""

@@ -1,7 +1,7 @@
 """The files of sharded sinks: which attempt's file counts, its pane, and whether it has its final name.
 
-Who calls it: a unit of a file sink records what it has written, the end of the batch gives the panes, `onlyonce.sinks.files.finalize` and
-`onlyonce.sinks.files.sweep` ask. Not promised: that the files are there; the log says what must be.
+Who calls it: a unit of a file sink, to record what it has written; the end of a batch, to note the panes; `onlyonce.sinks.files.finalize` and
+`onlyonce.sinks.files.sweep`, to read both. Not promised: that the files are there. The log says which files must be there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The outbox: rows to be sent outside, and the state of their delivery. Called by `onlyonce.sinks.outbox.deliver`.
+"""The outbox: rows that wait to be sent outside, and the state of their delivery. Called by `onlyonce.sinks.outbox.deliver`.
 
-A deliverer of an output holds a lock for as long as it works, so that a second one leaves; and it has an epoch, so that one
-that has lost its lock stops at its next statement. An attempt is written down before it is made.
+A deliverer holds the lock of its output while it works, so a second one gives up. It also has an epoch, so a deliverer that
+has lost its lock stops at its next statement. Each attempt is noted before it is made.
 """
 
 from __future__ import annotations

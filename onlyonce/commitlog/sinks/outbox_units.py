@@ -1,6 +1,6 @@
-"""The outbox by whole units, for targets that know a unit: Kafka, and sinks of one's own. Called by `onlyonce.sinks.outbox.units`.
+"""The outbox in whole units, for targets that take a unit at once: Kafka, and the user's own sinks. Called by `onlyonce.sinks.outbox.units`.
 
-Locks and epochs are those of `outbox`. A unit's rows have one state, since they are begun and recorded together.
+Locks and epochs are those of `outbox`. All rows of a unit have one state, since they are begun and recorded together.
 """
 
 from __future__ import annotations

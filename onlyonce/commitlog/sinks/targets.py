@@ -1,7 +1,7 @@
-"""Which output has which target: a table or folder has the rows of one output of one instance. PROTOCOL.md, 1.
+"""Which output has which target. A table or folder holds the rows of one output of one instance only. PROTOCOL.md, 1.
 
-Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop. What is the same target, `onlyonce.declare.target_identity`
-decides. Errors: Refused for a target of somebody else. Not promised: anything about who writes there without this platform.
+Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop. `onlyonce.declare.target_identity` decides
+whether two targets are the same. Errors: Refused for the target of another output. Not promised: that nobody writes there without this platform.
 """
 
 from __future__ import annotations

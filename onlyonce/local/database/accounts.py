@@ -1,7 +1,7 @@
-"""The account that runs the embedded PostgreSQL: the user's own, or, for root, one without rights.
+"""The account that runs the embedded PostgreSQL: the user's own, or, if the user is root, an account without rights.
 
-PostgreSQL refuses to run as root. The usual way out opens the project's parent folders to everyone; we
-change no folder but our own, and refuse with a clear word where that is not enough.
+PostgreSQL refuses to run as root. The usual workaround opens the project's parent folders to everyone. We
+change only our own folder, and refuse where that is not enough.
 
 Who calls it: `onlyonce.local.database.postgres` and `onlyonce.local.database.cluster`. Errors: Refused.
 """

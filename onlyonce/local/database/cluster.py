@@ -7,8 +7,8 @@
 | onlyonce_reader  | connect to `onlyonce`; the migrations grant it the views         |
 | airflow          | owns the database `airflow`                                      |
 
-Who calls it: `onlyonce.local.database.postgres`, and `onlyonce.local.setup` for a server in a container. All of it may be repeated: what is
-there is left as it is.
+Who calls it: `onlyonce.local.database.postgres`, and `onlyonce.local.setup` for a server in a container. All of it may be repeated: an
+existing role or database stays as it is.
 """
 
 from __future__ import annotations

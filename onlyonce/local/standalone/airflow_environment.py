@@ -1,6 +1,6 @@
-"""What Airflow is told, all of it by the environment: settings, secrets, connections.
+"""The environment of Airflow's processes: settings, secrets, connections.
 
-Secrets stand in files of mode 0600 and in the environment of our own processes, never on a command line.
+Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line.
 Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.standalone.airflow_api`, and tests that run Airflow's commands.
 """
 
@@ -14,9 +14,10 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 
-from onlyonce import configuration, settings
+from onlyonce import settings
 from onlyonce.environment import inherited, variable
 from onlyonce.local import secret_files
+from onlyonce.settings import configuration
 
 USER = "admin"
 

@@ -1,8 +1,8 @@
 """Holds the schedules of a pipeline in Airflow, and lets them go on.
 
-A DAG that is paused starts no run and no further task. A task at work goes on to its end (a drain is one task, so its
-driver ends as ever); what is queued, a retry, and a backfill that waits for open windows start when it is resumed. A run
-at the shell does not ask Airflow. Nothing is lost meanwhile: input waits in the inbox.
+A paused DAG starts no run and no further task. A task at work goes on to its end; a drain is one task, so its
+driver ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is resumed. Runs
+at the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
 
 Who calls it: `onlyonce pause` and `resume`. Errors: Retryable when Airflow does not answer, Refused when it has no such DAG.
 """

@@ -1,6 +1,6 @@
-"""What somebody is told of without asking: broken conservation, lag over a bound, duplicates near the horizon. Pure.
+"""The alerts: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
 
-A cause is one thing that is wrong (`kind`, `subject`); it is told once, and again only after it has cleared. Who calls it:
+A cause is one thing that is wrong (`kind`, `subject`). It is told once, and again only after it has cleared. Who calls it:
 `onlyonce.operate.alerts`. Errors: none.
 """
 

@@ -1,17 +1,16 @@
-"""Garbage collection: up to which bucket of system time the catalog's ids may go. Pure, and without a clock.
+"""Garbage collection: decides which ids of the catalog are old enough to be removed. Pure, and without a clock.
 
-SYSTEMS.md, 2: behind the oldest record that is not committed, less the dedup horizon; never back; it stands
-still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring
-buckets with committed batches at most `PAUSE` counts, however long the outage, the silence of the source or
-the step of a clock between them was. After an outage of horizon + 1 hour the ids from before it are still
-there, also for the tenth batch of the backlog; and an hour's worth of ids is what a clock that leaps by a
-year can cost.
+Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it stands
+still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring buckets with
+committed batches at most `PAUSE` is counted, however long an outage, a silent source or a step of the clock took.
+After an outage of horizon + 1 hour the ids from before it are still there, also for the tenth batch of the backlog. A clock
+that leaps by a year removes at most an hour's worth of ids.
 
-What stays is merged (`to_merge`): a look-up costs a probe for each chunk, so many small ones become few large ones, by
+The ids that stay are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
 levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and Cassandra).
 
-Who calls it: `onlyonce.operate.collect`, and receive's driver between two batches. Errors: none. Not promised: that ids go as soon as they may. A source that sends
-once a day keeps (horizon / PAUSE) deliveries.
+Who calls it: `onlyonce.operate.collect`, and receive's driver between two batches. Errors: none. Not promised: that ids are removed as soon as they may be. Of a
+source that sends once a day, (horizon / PAUSE) deliveries are kept.
 """
 
 from __future__ import annotations

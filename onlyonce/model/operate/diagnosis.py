@@ -1,10 +1,10 @@
-"""What is stuck, what that means for the data, and the safe way out of it. Pure: rows in, findings out.
+"""Decides what is stuck, what that means for the data, and how it is safely repaired. Pure: rows in, findings out.
 
-A healthy platform has no finding, at work or idle: work under way is left alone as long as a driver of its instance has
-a session, or was heard of within the grace time. One that is just starting has none yet: then what it will go on with
-still counts as left, and a second run beside it is one too many, without harm.
+A healthy platform has no finding, whether it works or is idle. Work is not stuck while a driver of its instance has a database
+session, or was heard of within the grace time. A driver that is just starting has no session yet. Then its work counts as
+stuck, and a second run may be started beside it; that does no harm.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds; it is a command like any other.
+Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds. It is a command that may fail like any other.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _lives(seen: Evidence, resting: Mapping[str, Row]) -> Iterator[Finding]:
             continue
         target = f"{query['instance']}/{query['query']}"
         if query["state"] == "damaged":
-            what = f"lineage {lineage} is marked damaged: Spark dropped rows as late behind the platform's back"
+            what = f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
             data = "what it wrote before is in the log; its open windows may lack rows, and no run of it begins"
             yield Finding("damaged lineage", lineage, what, data, new_life(target))
         elif lineage in seen.checkpoints:

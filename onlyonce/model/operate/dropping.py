@@ -1,16 +1,16 @@
-"""What a dropped pipeline or output leaves beside the log, as places in text. Pure.
+"""The places outside the log where a pipeline or an output has data, written as text. Pure.
 
-| place                        | what is there                                           | of a drop            |
-|------------------------------|---------------------------------------------------------|----------------------|
-| data:shop                    | the folder <home>/data/shop, or a folder below it       | goes                 |
-| units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | go                   |
-| delta:shop/per_shop          | a Delta table below <home>/tables                       | left, or --tables    |
-| postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | left, or --tables    |
-| files:shop/counts            | a folder below <home>/files, or an object store's URL   | left, or --tables    |
+| place                        | what is there                                           | at a drop             |
+|------------------------------|---------------------------------------------------------|-----------------------|
+| data:shop                    | the folder <home>/data/shop, or a folder below it       | removed               |
+| units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | removed               |
+| delta:shop/per_shop          | a Delta table below <home>/tables                       | kept, unless --tables |
+| postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | kept, unless --tables |
+| files:shop/counts            | a folder below <home>/files, or an object store's URL   | kept, unless --tables |
 
-What was sent outside, to a webhook or BigQuery, is no place of ours.
+Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
 
-Who calls it: `onlyonce.operate.drop`, and a starting driver, which writes to none of these. Errors: none.
+Who calls it: `onlyonce.operate.drop`; a starting driver, which writes to no place that a drop has still to clear. Errors: none.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from onlyonce.declare.pipeline import Pipeline, target
 
 Kind = Literal["data", "units", "delta", "postgres", "files"]
 TABLES = ("delta", "postgres", "files")
@@ -47,16 +45,11 @@ class Place:
         return self.text.split(":", 2 if self.kind in ("units", "postgres") else 1)[-1]
 
 
-def targets(pipeline: Pipeline, instance: str) -> list[str]:
-    """The places that the outputs of an instance write to as they are declared now."""
-    return [target(pipeline, output) + _suffix(instance) for output in pipeline.outputs]
-
-
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """The places that an instance's outputs have written to, by all declarations that they ran under."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
     ours = [text for text in found if Place(text).kind in TABLES]
-    return list(dict.fromkeys(text + _suffix(instance) for text in ours))
+    return list(dict.fromkeys(text + suffix_of(instance) for text in ours))
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:
@@ -72,6 +65,7 @@ def other_databases(instance: str, query: str | None, places: Iterable[str], kno
     return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
 
 
-def _suffix(instance: str) -> str:
+def suffix_of(instance: str) -> str:
+    """What a bounded run adds to the declared name of a target: @1; nothing for a stream."""
     _, at, number = instance.partition("@")
     return at + number

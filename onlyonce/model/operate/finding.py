@@ -1,6 +1,6 @@
-"""A finding of `onlyonce doctor`: what is stuck, what that means for the data, and the safe way out. Pure.
+"""A finding of `onlyonce doctor`: what is stuck, what that means for the data, and how it is safely repaired. Pure.
 
-Who makes them: `onlyonce.model.operate.diagnosis` and `onlyonce.model.operate.waiting`; who carries the repairs out: `onlyonce.operate.doctor`. Errors: none.
+`onlyonce.model.operate.diagnosis` and `onlyonce.model.operate.waiting` make findings. `onlyonce.operate.doctor` carries out their repairs. Errors: none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
 
-A declaration is compared in readable parts (`onlyonce/declare/fingerprint.py`), which the log keeps once for each fingerprint. What follows from a change stands in `CONSEQUENCES`; `tests/spark/test_changes.py` holds it to Spark.
+Two declarations are compared by their readable parts (`onlyonce/declare/fingerprint.py`), which the log keeps once for each fingerprint.
+`CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from onlyonce.declare.fingerprint import PLACE, same_code
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.code import same_code
 
 Parts = Mapping[str, Any]
+PLACE = "file and position"
+"""What a fingerprint says of record_id where a record is its place."""
 
 
 class Need(StrEnum):

@@ -1,9 +1,10 @@
-"""What waits and nobody comes for: a lost long run, an output that stands still, files without final names, rows of the outbox, messages of Pub/Sub. Pure.
+"""Finds work that waits for a command which has not run: a lost long run, an output that has stopped, files without final names, rows
+of the outbox, messages of Pub/Sub. Pure.
 
-None of it is half done, and nothing here is mended: the command that should have run is named, or is run. What waits for a
-short time is no finding: the task or the schedule that will come for it may just be late.
+None of this work is half done. A finding names the command that should have run, and the doctor may run it. Work that waits only
+for a short time is no finding, since its task or schedule may just be late.
 
-Who calls it: `onlyonce.model.operate.diagnosis`. Errors: none. Not promised: that the command helps; a target may still say no.
+Who calls it: `onlyonce.model.operate.diagnosis`. Errors: none. Not promised: that the command helps; a target may still refuse.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Decisions about windows that are computed again, and rows that are released."""
+"""Decisions about windows that a backfill computes again, and about rows that a release takes in again."""

@@ -1,6 +1,6 @@
-"""Which windows a backfill recomputes, which rows it reads for that, and when it must not. Pure.
+"""Decides which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
 
-A backfill of [from, to) recomputes the windows that *start* there, so that neighbouring intervals share none,
+A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
 whatever the windows' size. Times are whole microseconds since 1970, UTC.
 """
 
@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from onlyonce.declare.pipeline import Output, Sent
-from onlyonce.declare.windows import Fixed, Micros, Session, micros
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.windows import Fixed, Micros, Session, Window, micros
 
 
 class OpenWindows(Retryable):
@@ -59,35 +58,32 @@ class Span:
         return Span(low, max([self.stop, *(start + 1 for start, _ in touching)]))
 
 
-def rows_of(output: Output, span: Span) -> tuple[Micros, Micros]:
+def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
     """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
     some that are in windows outside only, of sessions a first guess on both sides.
     """
-    if isinstance(output.window, Session):
-        margin = 8 * micros(output.window.gap)
+    if isinstance(window, Session):
+        margin = 8 * micros(window.gap)
         return span.start - margin, span.stop + margin
-    assert output.window is not None
     # Of fixed windows one ends where the next begins.
-    low = output.window.last_end(span.start - 1) if isinstance(output.window, Fixed) else span.start
-    return low, output.window.last_end(span.stop - 1)
+    low = window.last_end(span.start - 1) if isinstance(window, Fixed) else span.start
+    return low, window.last_end(span.stop - 1)
 
 
-def closed_part(output: Output, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
+def closed_part(output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
     """The part of a span whose windows the stream has closed and written. Raises OpenWindows when there is none, or
     when the rest has rows: half of what was asked for would look like all of it.
 
     An open window without rows is left to the stream in silence: there is nothing to recompute. A session may begin
     anywhere, so here only its start is judged; its end is when it is computed.
     """
-    window = output.window
-    assert window is not None
     if closed_until is None:
-        raise still_open(output.name, span, span.stop, None)
+        raise still_open(output, span, span.stop, None)
     first_open = closed_until if isinstance(window, Session) else window.assign(closed_until)[0][0]
     if span.stop <= first_open:
         return span
     if open_rows or span.start >= first_open:
-        raise still_open(output.name, span, span.stop, closed_until)
+        raise still_open(output, span, span.stop, closed_until)
     return Span(span.start, first_open)
 
 
@@ -100,45 +96,6 @@ def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None
         hint="choose an earlier --to, or let the stream run on first (onlyonce run PIPELINE; with --close when the "
         "input has ended)",
     )
-
-
-def what_to_do(output: Output) -> str:
-    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
-
-    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
-    the keys.
-    """
-    sink = output.sink
-    if isinstance(sink, Sent):
-        return _of_sent(output)
-    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
-    if carried.get(sink.write, "window_start" in sink.keys):
-        return "replace"
-    if output.on_backfill == "refuse":
-        raise Refused(
-            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
-            data="nothing was written",
-            hint="put window_start among the keys (of a new table), or declare what a backfill shall do: "
-            "on_backfill='skip' leaves this sink as it is"
-            + (
-                ", 'resend' upserts the new rows over the old"
-                if sink.write == "upsert"
-                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
-            ),
-        )
-    return output.on_backfill
-
-
-def _of_sent(output: Output) -> str:
-    """What was sent is out of reach."""
-    if output.on_backfill == "refuse":
-        raise Refused(
-            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
-            data="nothing was written or sent",
-            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
-            "send the recomputed rows as well, as new ones",
-        )
-    return output.on_backfill
 
 
 def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:

@@ -1,7 +1,7 @@
-"""Which rows of `invalid` and `remnant` go in again together, and under which name. Pure.
+"""Decides which invalid and remnant rows a release takes in again together, and under which name. Pure.
 
-Rows are released in sets: all of one batch that have the same reason, or one file that could not be read. A set is
-released at most once, which the log's primary key holds; so a release that is repeated, months later too, adds nothing.
+Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read. The log's
+primary key lets each set be released at most once. So a release that is repeated, even months later, adds nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outputs go on without each other: what a run ends with when some of them could not go on. Pure."""
+"""An output that fails does not stop the others. Decides which error a run ends with when some outputs have failed. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A long run: one driver that takes in what comes until it is asked to stop. Pure.
 
-The log has one row for each pipeline, the last long run of it, and a clock of its own: how long a heartbeat is ago is
-told by the database, so machines need not agree on the time.
+The log has one row for the last long run of each pipeline. The age of its heartbeat is told by the database's clock, so the clocks
+of the machines need not agree.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LongRun:
 
     @property
     def lost(self) -> bool:
-        """Whether its heartbeat ended without a word."""
+        """Whether its heartbeat has stopped without notice."""
         return self.exit_code is None and not self.alive
 
     @property

@@ -1,7 +1,7 @@
-"""What becomes of a row that is sent out of the outbox: the answer judged, the next state decided. Pure.
+"""Judges a target's answer to a row that was sent from the outbox, and decides the row's next state. Pure.
 
-An answer is one of five. What matters for the data is whether the target may have the row: *delivered* says yes,
-*not now* and *no* say no, and an *unknown* one says neither, so the row is sent again under the same key, and counted.
+There are five kinds of answer. What matters for the data is whether the target may have the row. *delivered*: it has it. *not now*
+and *no*: it does not have it. *unknown*: nobody can tell, so the row is sent again under the same key, and that is counted.
 """
 
 from __future__ import annotations

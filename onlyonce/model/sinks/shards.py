@@ -1,7 +1,7 @@
-"""Files of a sharded sink: their final and temporary names, and which temporaries may go. Pure.
+"""Files of a sharded sink: their final and temporary names, and which temporary files may be removed. Pure.
 
-A final name says window, pane and shard; a temporary one says unit, epoch and attempt. So a temporary tells by its name
-who may still want it.
+A final name has the window, the pane and the shard. A temporary name has the unit, the epoch and the attempt, so the name alone
+tells whether some attempt may still need the file.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Decisions about what is read: offsets, landed messages, plain lines."""
+"""Decisions about what is read: which lines are plain."""

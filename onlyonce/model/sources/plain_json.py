@@ -1,8 +1,8 @@
-"""Plain lines: a flat JSON object of declared keys, without anything that needs a second look. As regular expressions.
+"""Recognises plain lines by regular expressions. A plain line is a flat JSON object of declared keys, with nothing unusual in it.
 
-`exact` finds what Arrow may read in the place of Spark's parser, where all types have such a form; else `pattern` what Spark's parser
-has read and nothing else must look at. Java and Python read `pattern` alike. All its repetitions are possessive, so that it takes
-time in proportion to the line and no stack, whatever the line is; RE2 does so with any expression.
+`exact` matches lines that Arrow may read instead of Spark's parser; it exists where all declared types have an exact form. `pattern`
+matches lines that Spark's parser reads and that need no further check. Java and Python read `pattern` alike. Its repetitions are
+possessive, so matching takes time in proportion to the line and no stack. RE2, which runs `exact`, does so with any expression.
 """
 
 from __future__ import annotations

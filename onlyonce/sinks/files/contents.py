@@ -1,4 +1,4 @@
-"""The bytes of a sharded file beside what its unit has recorded of them."""
+"""Compares the bytes of a sharded file with what its unit has recorded."""
 
 from __future__ import annotations
 

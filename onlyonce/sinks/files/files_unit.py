@@ -1,8 +1,8 @@
-"""What one task of a file sink does on an executor: write temporaries, then claim, record them as the ones that count, commit.
+"""The work of one task of a file sink on an executor: write temporary files, claim the unit, record the files, commit.
 
-The files are written before the transaction, since a transaction that waits for a disk holds up others. So twins may write
-beside each other, under names of their own; the claim decides whose count, and the other takes its own away. What a
-killed task leaves is an orphan that nobody reads (`onlyonce.sinks.files.sweep`).
+The files are written before the transaction, since a transaction that waits for a disk holds up others. So two attempts of a task may
+write beside each other, under different names. The claim decides whose files count, and the other attempt removes its own. A
+killed task leaves files that nobody reads; `onlyonce.sinks.files.sweep` removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.sinks.shards import Shard, Temporary, Written
 from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.files import formats
 from onlyonce.sinks.files.stores import Store

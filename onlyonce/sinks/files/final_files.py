@@ -1,7 +1,7 @@
-"""The files of a sharded output against what their units have recorded: each one's size, and the content of the last ones.
+"""Compares the files of a sharded output with what their units have recorded: the size of each, and the content of the last ones.
 
-Who calls it: `onlyonce.operate.audit_data`. Errors: Retryable while their folder or store is away. Not promised: the content of files
-that are not among the last; `onlyonce finalize` has read each one once, when it gave it its name.
+Who calls it: `onlyonce.operate.audit_data`. Errors: Retryable while their folder or store is away. Not promised: a check of the content of
+older files. `onlyonce finalize` has read each file once, when it gave it its name.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Entry point: give the files of sharded outputs their final names. No Spark. What the task `finalize` of a stream's DAG,
-the DAG `onlyonce_finalize` and `onlyonce finalize` do.
+"""Entry point: give the files of sharded outputs their final names. No Spark. The task `finalize` of a stream's DAG,
+the DAG `onlyonce_finalize` and `onlyonce finalize` run it.
 
-Only panes of committed batches are in question; the log says which attempt's files count. Each step may run twice, at the
-same time too, and after a kill between any two: a final name that has the same content already is done, anything else is
+Only panes of committed batches get final names; the log says which attempt's files count. Each step may run twice, also at the
+same time or after a kill. If the final name has the same content already, the file is done; any other content is
 an error (jobs/PROTOCOL.md, 16).
 
-Errors: InvariantBroken for a file that is missing or a name that other content has; the other panes are done first.
+Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first.
 Retryable while the database or a store is away. Refused for a pipeline that is not declared.
 """
 

@@ -1,9 +1,8 @@
-"""Rows to the bytes of one file. A format is a function of (binary file, schema, record batches), called once for a file.
+"""Writes rows as the bytes of one file. A format is a function of (binary file, schema, record batches), called once for each file.
 
-Without batches each gives an empty file that is valid. JSON lines and text get one column of finished lines: Spark makes
-them where the rows are.
+Without batches each format writes a valid empty file. JSON lines and text are given one column of finished lines, which Spark has made.
 
-Who calls it: `onlyonce.sinks.files.files_unit`. Errors: Refused for a writer that is not there, a line break in a text.
+Who calls it: `onlyonce.sinks.files.files_unit`. Errors: Refused if a writer is missing, or if a text has a line break.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A folder with files. A temporary gets its final name by a link, which fails where the name is taken.
+"""A folder with files. A temporary file gets its final name by a hard link, which fails if the name is taken.
 
-Link, then unlink: killed between the two, the next finalize finds both names and goes on. Temporaries lie in a hidden
-folder beside the final names, on the same file system, where no reader's glob meets them.
+The file is linked, then its temporary name is removed. After a kill between the two, the next finalize finds both names and goes on.
+Temporary files are in a hidden folder beside the final names, on the same file system, where no reader's glob finds them.
 
 Who calls it: `onlyonce.sinks.files.files_unit`, `onlyonce.sinks.files.finalize`, `onlyonce.sinks.files.sweep`. Errors: InvariantBroken; OSError of the disk.
 """

@@ -1,8 +1,8 @@
 """Anything behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …), where no rename is atomic and none is used.
 
-A task writes each file once, under its attempt's name, and that is where it stays. What is final is in the log; beside it
-each pane has a manifest, written when all of its files were found: readers take the files that the manifests name, and
-never list the folder `parts`, where those of lost attempts lie too.
+A task writes each file once, under its attempt's name, and the file keeps that name. The log says which files are final. Each pane
+also has a manifest, which is written when all of its files were found. Readers take the files that the manifests name, and
+never list the folder `parts`, which also has the files of lost attempts.
 
 Who calls it: like `local_store`. Errors: InvariantBroken; OSError of the store.
 """

@@ -1,7 +1,7 @@
-"""The file sink: each pane's shards written by tasks under temporary names, and recorded in their units' transactions.
+"""The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
 
-A row's shard is a hash of the row, or of the declared keys, so a replay cuts the same. A shard belongs to the partition
-that its number tells. The names become final by `onlyonce.sinks.files.finalize`, once the batch is committed.
+A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a shard tells its
+partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the files of a sharded sink lie, and what is asked of such a place.
+"""Where the files of a sharded sink are, and the interface of such a store.
 
-A local folder gives final names; in an object store nothing can be renamed as one, so there the log and a manifest for
-each pane say what is final.
+A local folder gives final names. In an object store several files can't be renamed at once, so there the log and a manifest for
+each pane say which files are final.
 """
 
 from __future__ import annotations

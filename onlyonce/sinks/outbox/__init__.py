@@ -1,1 +1,1 @@
-"""How rows of the outbox reach their target: the only place that speaks to endpoints outside."""
+"""Sends the rows of the outbox to their targets. Only this folder speaks to endpoints outside."""

@@ -1,7 +1,7 @@
-"""Streaming inserts: up to 500 rows are one `insertAll`, each with the insert id that was stored with it.
+"""Streaming inserts into BigQuery: up to 500 rows are one `insertAll`, each with the insert id that was stored with the row.
 
-The server drops an insert id that it has just seen, at best effort and for about a minute. The client's own retries are
-off: each attempt is in the log before it is made, and an answer that was lost is known as lost.
+The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own retries are
+off, since each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
 """
 
 from __future__ import annotations

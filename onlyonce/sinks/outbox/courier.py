@@ -1,7 +1,7 @@
-"""One deliverer at work on one output: rows begun in the log, sent, and their answers recorded, wave by wave.
+"""One deliverer that works on one output. Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
 
-A wave is one request for each of some keys, so rows of a key are never under way together. It takes two statements,
-however many rows it has: the attempts before they are made, and the answers. Called by `onlyonce.sinks.outbox.deliver`.
+A wave has at most one request for each key, so two rows of a key are never sent at the same time. A wave takes two statements,
+however many rows it has: one for the attempts, one for the answers. Called by `onlyonce.sinks.outbox.deliver`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Courier:
                 hint="is it up, and its address right? Then: onlyonce deliver",
             )
         raise Refused(
-            f"the target of {where} refuses whatever is sent: {held.text}",
-            data="it took nothing of these; they wait in the outbox, and no attempt was counted",
+            f"the target of {where} refuses every row: {held.text}",
+            data="it took none of these rows; they wait in the outbox, and no attempt was counted",
             hint="correct the address or the password, then: onlyonce deliver",
         )

@@ -1,12 +1,12 @@
-"""Entry point: send what waits in the outbox. No Spark. What the task `deliver` and `onlyonce deliver` do.
+"""Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
 
-Each row of a Webhook or BigQuery output was committed with its unit. Here it is sent under a key that never changes, in
-order for each key, again after a pause where that may help, and is a dead letter after `attempts` (jobs/PROTOCOL.md, 15).
-Kafka and sinks of one's own take whole units, in order; what they can't take holds what comes after.
-Safe beside a running stream and beside itself; it may be killed at any point and run again.
+Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never changes, in the
+order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter (jobs/PROTOCOL.md, 15).
+Kafka and the user's own sinks take whole units, in order. A unit that they can't take holds all that come after it.
+It is safe beside a running stream and beside itself, and may be killed at any point and run again.
 
-Errors: Refused for what is not declared and for an endpoint that refuses everybody, Retryable for one that is away,
-Superseded when another deliverer has taken over. Not promised: that a target which ignores the key has a row once, after
+Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an endpoint that is away,
+Superseded if another deliverer has taken over. Not promised: that a target which ignores the key gets a row only once, if
 an answer was lost.
 """
 
@@ -79,7 +79,7 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
     if asked.output is not None and not isinstance(declared[name].output(asked.output).sink, Sent):
         raise Refused(
             f"output {asked.output} sends nothing",
-            hint="its sink is none that is sent: Webhook, BigQuery, KafkaSink, CustomSink",
+            hint="only these sinks send rows: Webhook, BigQuery, KafkaSink, CustomSink",
         )
     return [(asked.pipeline, declared[name])]
 

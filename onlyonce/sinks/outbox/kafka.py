@@ -1,9 +1,9 @@
-"""Kafka: a unit is one transaction, in which its name goes to a compacted topic. Read back at start, that topic tells a
-restart what is committed.
+"""Kafka: a unit is one transaction. The same transaction writes the unit's name to a compacted topic. A deliverer reads that topic at its
+start, and so knows what is committed.
 
-The transactional id is the output's, so opening the producer fences the one of an older deliverer, whatever it has under
-way: its transaction is ended before anything is read back. A key of the compacted topic is lineage, sink and partition,
-its value the last unit; units of a partition come in order, so one record for each is enough, for ever.
+The transactional id belongs to the output. So opening the producer fences that of an older deliverer, and ends its
+transaction, before the topic is read. A key of the compacted topic is lineage, sink and partition, and its value is the last unit.
+The units of a partition come in order, so one record for each partition is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compacted topic of unit names: made, checked, and read back to its end. Called by `onlyonce.sinks.outbox.kafka`."""
+"""Makes and checks the compacted topic of unit names, and reads it to its end. Called by `onlyonce.sinks.outbox.kafka`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def settings_of(text: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except ValueError as error:
         raise Refused(
-            "the settings of a Kafka sink are no JSON", data="nothing was sent", hint="host:port,…"
+            "the settings of a Kafka sink are not JSON", data="nothing was sent", hint="host:port,…"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What every sender of rows can do, and which one a sink has."""
+"""The interface of a sender of rows, and the choice of a sink's sender."""
 
 from __future__ import annotations
 

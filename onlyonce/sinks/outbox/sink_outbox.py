@@ -1,9 +1,9 @@
-"""The sinks behind the outbox, Webhook, BigQuery, Kafka and your own: each row as JSON, with its unit, in the unit's own transaction.
+"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): each row is stored as JSON, in the transaction of its unit.
 
-It is the unit of a Postgres sink with another table. What is committed here is stable input: `onlyonce.sinks.outbox.deliver` sends it, and a
-replay of the batch writes nothing again. Rows of a backfill are held until it has ended (`commitlog.outputs.backfills`): each attempt
-is a batch of its own, and what a killed one has left is never sent. Rows of a key are in one unit of a batch, and batches come one after the other,
-so the order of a key is the order of the rows in the outbox.
+The unit is that of a Postgres sink with another table. Once committed the rows never change. `onlyonce.sinks.outbox.deliver` sends them, and a
+replay of the batch writes nothing. Rows of a backfill are held until it has ended (`commitlog.outputs.backfills`): each attempt
+is a batch of its own, and the rows of a killed attempt are never sent. The rows of a key are in one unit of a batch, and batches
+come one after the other, so the rows of a key are in order in the outbox.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class OutboxWriter:
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """What was sent can't be taken back; `model.backfill.what_to_do` refuses it, skips it or writes new rows."""
+        """What was sent can't be taken back; `declare.output.what_to_do` refuses it, skips it or writes new rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
     def end(self, connection: Connection, batch: Batch) -> None:

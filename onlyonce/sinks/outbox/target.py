@@ -1,4 +1,4 @@
-"""What a target of whole units can do: Kafka, and a sink of your own (docs/how-to/own-sink.md); and which one a sink has."""
+"""The interface of a target that takes whole units (Kafka, and the user's own sinks: docs/how-to/own-sink.md), and the choice of a sink's target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One deliverer of whole units: Kafka, and sinks of your own. A unit is asked for, begun, written, recorded; then the next.
+"""Delivers whole units, to Kafka and the user's own sinks. It asks the target whether it has the unit, notes the attempt, writes the
+unit, records it, and goes on with the next.
 
-The order is strict, so that a target need only remember the last unit of each partition; what can't be written holds all
-that comes after it, loudly. Called by `onlyonce.sinks.outbox.deliver`.
+The order is strict, so a target need only remember the last unit of each partition. A unit that can't be written holds all
+that come after it, with an error. Called by `onlyonce.sinks.outbox.deliver`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One row is one POST of JSON, with its Idempotency-Key."""
+"""Sends each row as one POST of JSON, with its Idempotency-Key."""
 
 from __future__ import annotations
 

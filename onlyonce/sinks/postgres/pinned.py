@@ -1,4 +1,4 @@
-"""Rows in pinned partitions: what the sinks share whose units are tasks. The number of partitions is the batch row's."""
+"""Puts rows into a fixed number of partitions, which the batch's row in the log has. Shared by the sinks whose units are tasks."""
 
 from __future__ import annotations
 

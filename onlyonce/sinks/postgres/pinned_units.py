@@ -1,6 +1,6 @@
 """The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for each.
 
-For the sinks whose rows are in the unit's transaction: a table (`sink_postgres`) and the outbox (`sink_outbox`).
+Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`) and the outbox (`sink_outbox`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one task of a Postgres sink does in at-least-once mode: check the epoch, write, note, commit.
+"""The work of one task of a Postgres sink in at-least-once mode: check the epoch, write the rows, note them, commit.
 
-No claim, and no hash to compare: a task that is tried again, or a replay, writes its rows again. The note in the rows'
-transaction adds up over all attempts, so that the batch can tell how many rows are there twice.
+There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in the rows'
+transaction adds up over all attempts, so the batch can tell how many rows are there twice.
 
 Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put` raises.
 """
@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from onlyonce.commitlog import lineages, units
 from onlyonce.database.connect import transaction
 from onlyonce.failpoints import passing
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import Batches
 from onlyonce.sinks.postgres.postgres_unit import Work

@@ -1,7 +1,7 @@
-"""Increments that can be corrected: what each window has added is kept beside the sums, in `<table>_by_window`.
+"""Increments that can be corrected: `<table>_by_window` keeps what each window has added to the sums.
 
-The stream's unit keeps its rows there and adds them. A backfill's unit takes out what its windows had added, keeps the
-new rows, and adds the difference: all in one transaction, so that a second attempt finds no difference.
+The stream's unit keeps its rows there and adds them. A backfill's unit removes what its windows had added, keeps the
+new rows, and adds the difference, all in one transaction. So a second attempt finds no difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of a Postgres sink: made, given the columns that are new, refused where it does not fit the output."""
+"""Makes the table of a Postgres sink, adds new columns to it, and refuses a table that does not fit the output."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SinkTable:
         ):
             raise Refused(
                 f"output {self._output.name}: {', '.join(wrong)} can't be added up",
-                hint="increment adds numbers; what is no number belongs into the keys, or use write='upsert'",
+                hint="increment adds numbers; put columns that are no numbers among the keys, or use write='upsert'",
             )
 
     def make(

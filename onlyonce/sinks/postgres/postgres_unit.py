@@ -1,7 +1,7 @@
-"""What one task of a Postgres sink does on an executor: claim, check the epoch, COPY, fill, commit.
+"""The work of one task of a Postgres sink on an executor: claim the unit, check the epoch, COPY the rows, store the content, commit.
 
-The rows are in the unit's own transaction, so a unit that is there is skipped, after its content was
-compared. Rows stream from Arrow to COPY; a partition is never whole in memory.
+The rows are in the unit's own transaction. So a unit that is already there is skipped, after its content was
+compared. Rows stream from Arrow to COPY; a partition is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
-from onlyonce.receive.receive_unit import attempt_name
+from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.postgres import postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
@@ -118,7 +118,7 @@ def put(connection: Connection, work: Work, batches: Batches) -> None:
             f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {str(error).splitlines()[0]}",
             data="nothing of this unit was written",
             hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a text, a key too long), "
-            "or the table take them; what of this batch has committed before waits for the rest",
+            "or change the table; the committed units of this batch wait for the rest",
         ) from error
 
 

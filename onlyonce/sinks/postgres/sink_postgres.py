@@ -1,7 +1,7 @@
-"""The Postgres sink: rows and unit in one transaction, in a pinned number of partitions (protocol step 3).
+"""The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (protocol step 3).
 
-Where the table is in another database than the log, that database is the authority: it has an epoch row
-and units of its own, the log remembers that (`authorities`), and the end of the batch copies the units to it.
+If the table is in another database than the log, that database is the authority. It has its own epoch row and
+units; the log notes that (`authorities`), and the end of the batch copies the units to the log.
 """
 
 from __future__ import annotations

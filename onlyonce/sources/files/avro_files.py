@@ -1,8 +1,8 @@
-"""Avro files: their records some at a time; and what of a file would take a reader more memory, or a deeper stack, than it has.
+"""Reads the records of Avro files, some at a time, and refuses files that would need more memory or a deeper stack than a reader has.
 
-fastavro takes a block apart whole, and follows types as deep as they go, past the end of its stack: five thousand records
-inside each other, in five kilobytes, end the process. So the types are looked at before a record is, and the blocks are
-unpacked once, in bounds, when a file is registered.
+fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand records
+inside each other, in a file of five kilobytes, end the process. So the types are checked before any record is read, and the
+blocks are unpacked once, within bounds, when a file is registered.
 
 Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a damaged byte.
 """
@@ -35,7 +35,7 @@ def columns(path: str) -> list[str]:
     with Path(path).open("rb") as file:
         schema = fastavro.reader(file).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise Damaged("its values are no records")
+        raise Damaged("its values are not records")
     if not _least(schema, {}, ()):
         raise Damaged("its records take no bytes")
     return [field["name"] for field in schema["fields"]]
@@ -66,7 +66,7 @@ def check(path: str) -> None:
         reader = fastavro.reader(file)
         codec = reader.metadata.get("avro.codec", "null")
         if codec not in UNPACKED:
-            raise Damaged(f"it is packed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
+            raise Damaged(f"it is compressed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
         while (packed := _block(file)) is not None:
             if UNPACKED[codec](packed) > BLOCK:
                 raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
@@ -130,7 +130,7 @@ def _least(schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], de
         named[name] = schema
         return sum(_least(field["type"], named, (*inside, name), depth + 1) for field in schema["fields"])
     if kind == "array" and not _least(schema["items"], named, inside, depth + 1):
-        raise Damaged("it has lists of what takes no bytes: nothing says how long they are")
+        raise Damaged("it has lists of values that take no bytes, so nothing bounds their length")
     if kind == "map":
         _least(schema["values"], named, inside, depth + 1)
     if kind == "fixed":

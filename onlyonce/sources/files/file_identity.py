@@ -1,6 +1,6 @@
-"""Who a growing file is, whatever it is named: its inode and its first line. Of a packed one, its first bytes.
+"""The identity of a growing file, whatever its name: its inode and its first line; of a compressed file its first bytes.
 
-Who calls it: `onlyonce.sources.files.growing`, `onlyonce.sources.parse.record_id`. No errors but OSError. Not promised: that a copy is the same file.
+Who calls it: `onlyonce.sources.files.growing`, `onlyonce.sources.parse.record_id`. Errors: OSError. Not promised: that a copy is the same file.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Files that grow: who they are, how far they reach in whole lines, and what of them is new.
+"""Files that grow: their identity, how far they reach in whole lines, and which part of them is new.
 
-A file is known by its inode and its first line, so a rename changes nothing, and a new file under an old name is another
-one. What was read of it is known by the last bytes before its end (`mark`): a file that has not got them there any more
-was cut short or rewritten in place, and is refused once, for good. No Spark and no table: the registry remembers.
+A file is identified by its inode and its first line. So a rename changes nothing, and a new file under an old name is another
+file. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them at that place, it was cut
+short or rewritten, and it is refused for good. No Spark and no table: the registry remembers.
 
-Who calls it: `source_files`. Errors: none for a single file. Not promised: a first line and an inode
-that a new file has from an old one, whose last read bytes it also has at the same place, make it the old one.
+Who calls it: `source_files`. Errors: none for a single file. Not promised: that a new file is told from an old one if it has the same
+inode, the same first line, and the same bytes at the mark.
 """
 
 from __future__ import annotations

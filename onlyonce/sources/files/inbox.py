@@ -1,6 +1,6 @@
-"""Entry point: where a pipeline's inbox was, and is; and a person's word on whether its files were moved there.
+"""Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files were moved there.
 
-Nothing but that word is written. Errors: Refused. No Spark.
+Only that answer is written. Errors: Refused. No Spark.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
             raise Refused(
                 f"{folder} is the name of files of {name} that were moved away",
                 data="nothing was changed",
-                hint="give what is new a folder of another name",
+                hint="give the new files a folder of another name",
             )
         moved_inboxes.tell(name, roots[-1] if said == "moved" else folder, folder)
     facts = {
@@ -68,13 +68,13 @@ def _refuse_settled(name: str, folder: str, roots: list[str], moved: moved_inbox
 
 
 def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
-    """Files that grow are known by their inodes: a copy is another file, and would be read again from its begin."""
+    """Files that grow are known by their inodes: a copy is another file, and would be read again from its beginning."""
     first_lines = {who.partition("-")[2] for who in known}
     for path in sorted(settings.inbox(pipeline.name, folder).glob("[!._]*")):
         who = identity(path)
         if who is not None and who not in known and who.partition("-")[2] in first_lines:
             raise Refused(
                 f"{path} is a copy of a file that was read, and files that grow are known by their inodes",
-                data="nothing was changed; the copy would be read again from its begin",
+                data="nothing was changed; the copy would be read again from its beginning",
                 hint="move the folder within its file system (mv), which keeps them",
             )

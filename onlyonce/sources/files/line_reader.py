@@ -1,13 +1,13 @@
-"""Lines of files with their places: each with the byte at which it begins. Byte ranges, read in parallel.
+"""Reads lines of files with their places. The place of a line is the byte at which it begins. Ranges of bytes are read in parallel.
 
-Spark's text source does not say where a line is. Here a task reads ranges of files and cuts them into lines itself, on
-whole arrays: some megabytes at a time, more only for a line that is longer, and never more than a record may have: of a
-longer one the beginning is kept, and the reason. A range has the lines that *begin* in it, so a file has the same lines
-with the same places however it is cut.
+Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into lines itself, on
+whole arrays. It holds some megabytes at a time, and more only for a longer line, up to the largest size of a record. Of a longer
+record it keeps the beginning and the reason. A range has the lines that *begin* in it, so a file has the same lines
+at the same places however it is cut.
 
-Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for one that vanished, and for a growing
-one that is another by now. Not promised: that any other change of a file while it is read is noticed here; the count of its
-lines does that (conservation).
+Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a file that vanished, and for a
+growing file that was replaced. Not promised: that any other change of a file during reading is noticed here; the count of its lines
+notices it later (conservation).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is in an inbox: each file as it is found, counted, and compared again when its batch begins.
+"""Lists the files of an inbox, counts their records, and checks each file again when its batch begins.
 
-No Spark and no table: the registry (`source_files`) decides what is new, this looks. Linear in the number of
-files, about 0.03 ms of one core and 0.5 KB each; one that is known costs a look at its size and time, 0.01 ms.
+No Spark and no table: the registry (`source_files`) decides what is new. The cost is linear in the number of
+files: about 0.03 ms of one core and 0.5 KB for each. A known file costs a look at its size and time, 0.01 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Inboxes that were moved: a file is known by the path that it had when its inbox was first read, wherever that folder is now.
+"""Inboxes that were moved. A file is identified by the path that it had when its inbox was first read, wherever the folder is now.
 
-The registry keeps those paths. Where a folder of it is now stands in a file beside the registry, written only by a person's
-word (`onlyonce inbox`): a run that finds its inbox elsewhere asks, and never takes what was read for new input.
+The registry keeps those first paths. A file beside the registry says where each folder is now. Only a person writes it, by
+`onlyonce inbox`. A run that finds its inbox at another place asks for that, and never reads old files as new input.
 
 Who calls it: whatever lists an inbox, opens a registered file, or names one. Errors: Refused.
 """
@@ -54,7 +54,7 @@ def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> s
         return folder
     raise Refused(
         f"the inbox of {pipeline} was {last(roots, moved)}, and is {folder} now",
-        data="nothing was read or written; taken for another inbox, each of its files would be read again",
+        data="nothing was read or written; if it were taken for another inbox, each of its files would be read again",
         hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all of which is "
         f"new: onlyonce inbox {pipeline} --another",
     )

@@ -1,10 +1,10 @@
-"""Parquet files: their rows some at a time; and what of a file would take more memory to unpack than it is worth.
+"""Reads the rows of Parquet files, some at a time, and refuses files that would unpack to far more than their size.
 
-A value that many rows share is in the file once (a dictionary): 200 rows with one text of 20 MB are two kilobytes. Where such
-texts are long they are left shared; `coercion` measures them before it writes them out.
+A value that many rows share is in the file once (a dictionary): 200 rows with the same text of 20 MB take two kilobytes. Long texts
+stay shared in memory; `coercion` measures them before it copies them into each row.
 
-Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: the bound on what a
-column unpacks to, where the file says less than it has.
+Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: that the bound on the unpacked
+size holds for a file whose own figures are too low.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Opening what somebody else has put into a folder: a regular file or an error; no link is followed, and no pipe is waited for.
+"""Opens a file that somebody else has put into a folder. Only a regular file is opened: no link is followed, and no pipe is waited for.
 
-Whoever may write to an inbox could else have any file read that the driver's user may read. Who calls it: whatever lists or
-reads an inbox. Errors: NoFile, and OSError. Not promised: anything of second names (hard links), which nobody can tell apart.
+Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it: whatever lists or
+reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be told from the file itself.
 """
 
 from __future__ import annotations

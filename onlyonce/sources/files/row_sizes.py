@@ -1,7 +1,7 @@
-"""How many bytes each row of columns has; and rows in groups that memory holds, those that are too large apart.
+"""Measures the bytes of each row of columns, and groups rows so that each group fits into memory. Rows that are too large are kept apart.
 
-Columns may share a value among many rows (a dictionary): whoever writes them out takes memory for each. So they are measured as they are,
-and written out some at a time. Who calls it: `coercion`. No errors.
+Many rows may share one value (a dictionary), and copying it into each row takes memory for each. So rows are measured before they are
+copied, and copied some at a time. Who calls it: `coercion`. No errors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The inbox of files, by a registry of our own.
+"""The inbox of files, read by a registry of our own.
 
-Spark's file source takes a file replaced under its name as seen, has no positions and dies or loses rows
-on a vanished file (experiments, B22). So the driver lists the inbox and appends what is new to the Delta
-table `files`; receive streams that table, one of its data files a batch, and reads the files named there.
-The cut into batches is made here, once: by sorted name, `max_files_a_batch` at a time.
+Spark's file source does not notice a file that is replaced under its name, has no positions, and fails or loses rows
+when a file vanishes. So the driver lists the inbox and appends new files to the Delta
+table `files`. Receive streams that table, one of its data files a batch, and reads the files that it names.
+The batches are cut here, once: by sorted name, `max_files_a_batch` at a time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Parquet and Avro files: rows with their numbers, as columns of the declared types.
 
-A file is read to its end, by the same reader and the same rules, when it is registered: one that is cut short, damaged, or of
-other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of rows by whole arrays
-(`parquet_files`); an Avro file by one task (`avro_files`), some thousand records at a time. A row that is too large is `invalid`,
-and the others of its file are not.
+When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short, damaged, or of
+other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of rows, as whole arrays
+(`parquet_files`). An Avro file is read by one task (`avro_files`), some thousand records at a time. A row that is too large is
+`invalid`; the other rows of its file are not.
 
 Who calls it: `source_files`. Errors: Damaged from `count`; OSError for a file that can't be read, which Spark tries again.
-Not promised: an Avro file that was cut exactly behind a block is shorter and not damaged: its format can't tell.
+Not promised: that an Avro file is refused which was cut exactly at the end of a block. Its format can't tell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker says of a topic, asked by the client that is on Spark's class path. On the driver.
+"""Asks a broker about a topic, by the client that is on Spark's class path. Runs on the driver.
 
 The same client and the same options as Spark's own connector, so that TLS and passwords are given once.
 Errors: Refused for a topic or an option that is not there, Retryable while the brokers do not answer.
@@ -19,7 +19,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sources.offsets import Seen
+from onlyonce.sources.kafka.offsets import Seen
 
 ANSWER_MS = "30000"
 """How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""

@@ -1,7 +1,7 @@
-"""Ranges of a topic, read by Spark's own connector: a bounded read, the same at each attempt.
+"""Reads ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
 
-Who calls it: `source_kafka`. Errors: Refused for a secret that the environment has not; a range that went while it was
-read fails its task (`failOnDataLoss`), which `failures` translates.
+Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted during the read its
+task fails (`failOnDataLoss`), which `failures` translates.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.kafka import Kafka
 from onlyonce.model import record_size
-from onlyonce.model.sources.offsets import Range
 from onlyonce.sources.kafka import kafka_admin
+from onlyonce.sources.kafka.offsets import Range
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
 

@@ -1,9 +1,9 @@
-"""A topic of Kafka, by a registry of offsets.
+"""A topic of Kafka, read by a registry of offsets.
 
 The driver asks the broker how far the topic goes, cuts what is new into batches of ranges and appends them to the Delta
-table `ranges`; receive streams that table and reads each batch's ranges with Spark's own connector, as a bounded read. A
-stream of the connector would keep offsets in the checkpoint only: nothing there tells a topic that was made again, a
-lost range, or a new life where to go on, and its start is resolved anew with each checkpoint.
+table `ranges`. Receive streams that table and reads each batch's ranges with Spark's own connector, as a bounded read. A
+stream of the connector would keep its offsets in the checkpoint only. From that nobody can tell that a topic was made again or a
+range was lost, nor where a new life goes on; and each new checkpoint would resolve the start again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
-from onlyonce.model.sources.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin, kafka_reader
+from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE

@@ -1,1 +1,1 @@
-"""What a source gives as records: plain lines by Arrow, all others by Spark's parser, columns that come with types."""
+"""Turns lines and columns into records: plain lines by Arrow, all other lines by Spark's parser, and columns that have types."""

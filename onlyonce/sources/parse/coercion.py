@@ -1,7 +1,7 @@
-"""Columns as a source has them, as the declared ones: by name, whole arrays at a time, and nothing is guessed.
+"""Converts the columns of a source to the declared ones: by name, in whole arrays, without guessing.
 
-A type fits when every value of it that is there can be held without loss: whole numbers in wider ones, times of any unit in
-microseconds. A text is never read as a number or time: who writes columns knows their types.
+A type fits if the declared type holds every value without loss: whole numbers in wider ones, times of any unit in
+microseconds. A text is never read as a number or a time, since whoever writes columns knows their types.
 
 Who calls it: `typed_files`, `custom`. Errors: Damaged for a column that does not fit.
 """

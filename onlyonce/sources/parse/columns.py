@@ -1,7 +1,7 @@
-"""Columns that a declaration or a function has gained since its Delta table was made.
+"""Adds columns to a Delta table that the declaration or the function has gained since the table was made.
 
-A new column is added to the table before anything is written; a type that has changed is refused, since a table has
-one type for a column, and rows of the old one would be lost or guessed. Called by `events` and the Delta sink.
+A new column is added before anything is written. A changed type is refused: a table has one type for a column, and the old rows
+would be lost or guessed. Called by `events` and the Delta sink.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From a line to a record: declared columns, event time, id, or the reason why it is invalid.
+"""Turns a line into a record: declared columns, event time and id, or the reason why it is invalid.
 
-One pass. A line with fields that the declaration doesn't know is kept, whole, in `oo_unknown` beside its record. Plain lines,
-as nearly all are, don't come here where the types allow it (`plain_records`); where they do come (`onlyonce/model/sources/plain_json.py`) they are
-spared the looks for what is wrong with any other.
+One pass. If a line has fields that the declaration does not know, the whole line is kept in `oo_unknown` beside its record. Nearly all
+lines are plain. Where the declared types allow it `plain_records` reads those, and they don't come here; otherwise
+(`onlyonce/model/sources/plain_json.py`) the checks for unusual lines are skipped for them.
 
-Each look is made once for a declaration, not for each batch: an expression is some calls into the JVM, and there are a thousand.
+The expressions are made once for a declaration and not for each batch: there are a thousand, and each takes some calls into the JVM.
 """
 
 from __future__ import annotations

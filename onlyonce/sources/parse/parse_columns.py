@@ -1,6 +1,6 @@
-"""Rows that come in columns: the declared ones are there; what is looked at is what no type rules out.
+"""Turns rows of typed columns into records. The declared columns are there; only what a type can't guarantee is checked.
 
-`oo_line` becomes their JSON, which an invalid record keeps and twins are told apart by. Who calls it: `parse`, which goes on
+`oo_line` is the row as JSON. An invalid record keeps it, and two records of one id are put in order by it. Who calls it: `parse`, which goes on
 as with a line of JSON.
 """
 

@@ -1,6 +1,6 @@
-"""A line of CSV in columns: the declared ones in order, or the reason why it is none.
+"""Turns a line of CSV into the declared columns, in their order, or gives the reason why that fails.
 
-Each column is read as a text and cast: what does not fit its type makes the line invalid, and is not null by accident.
+Each column is read as a text and then cast. A value that does not fit its type makes the line invalid; it never becomes null by accident.
 Who calls it: `parse`, which goes on as with a line of JSON.
 """
 

@@ -1,10 +1,10 @@
-"""Plain lines, read by Arrow a block at a time, where Spark's parser takes line by line.
+"""Reads plain lines by Arrow, a block at a time. Spark's parser reads line by line.
 
-Which lines those are (`onlyonce/model/sources/plain_json.py`) is decided by their text alone: so narrowly that Arrow and Spark's parser give
+A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and Spark's parser give
 the same values. Every other line, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
-left to Spark's parser, whose word is the last on what is invalid. So no fate hangs on what is read here.
+left to Spark's parser, which alone decides what is invalid. So a record's fate does not depend on which of the two reads it.
 
-Who calls it: `plain_records`. Not promised: which lines are read here; that a line beyond LONGEST ever is.
+Who calls it: `plain_records`. Not promised: which lines are read here. A line longer than LONGEST never is.
 """
 
 from __future__ import annotations

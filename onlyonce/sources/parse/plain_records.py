@@ -1,8 +1,9 @@
-"""Plain lines as records, in blocks: read, identified and packed for their partition, without a row in the JVM.
+"""Turns plain lines into blocks of records: they are read, given their id and packed for their partition, without a row in the JVM.
 
-A block is an Arrow message with the records of one partition of the batch; it waits in a file for its task (`block_files`). A line that is not plain (`plain_lines`), or whose record would not be kept (no id, no event time, one
-before 1970 or too far ahead), goes on as a line: Spark's parser has the last word on it (`parse`). So a block has only valid records, and
-no fate hangs on which lines are in blocks. The ids are those of `parse`, to the bit.
+A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task (`block_files`). A line
+goes on as a line if it is not plain (`plain_lines`), or if its record would not be kept (no id, no event time, or a time before 1970 or too far
+ahead). Spark's parser then decides (`parse`). So a block has only valid records, and a record's fate does not depend on whether it
+is in a block. The ids are those of `parse`, to the bit.
 
 Who calls it: `exchange`. Not promised: where a block is cut.
 """

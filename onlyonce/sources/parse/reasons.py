@@ -1,9 +1,9 @@
-"""Why a line is no record of the declared types: the column, its type, and the start of what was there.
+"""The reason why a line has no record of the declared types: the column, its type, and the beginning of the value.
 
-Made of expressions that stand behind a condition, so that only a line which is refused already is looked at again. They are made of the line
-alone: a replay, and either way of reading, gives the same reason.
+The expressions stand behind a condition, so only a line that is already refused is looked at again. They depend on the line
+alone, so a replay and both ways of reading give the same reason.
 
-Who calls it: `parse`, `parse_csv`. Not promised: which column is named where several are wrong; it is the first as declared.
+Who calls it: `parse`, `parse_csv`. Of several wrong columns the first as declared is named.
 """
 
 from __future__ import annotations

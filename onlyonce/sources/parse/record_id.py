@@ -1,8 +1,8 @@
-"""A record's id as receive computes it (`parse`, `plain_records`), without a JVM: two chained XXH64 hashes of the id columns as text,
-or of its place.
+"""Computes a record's id without a JVM, as receive does (`parse`, `plain_records`): two chained XXH64 hashes of the id columns as text,
+or of the record's place.
 
 Who calls it: `onlyonce trace`. Errors: Refused for values that are no id of the pipeline. Not promised: ids of columns
-whose text only Spark knows (floats, decimals, nested ones); those are asked for by their 128 bits in hexadecimal.
+whose text only Spark can make (floats, decimals, nested types). Ask for such a record by the 128 bits of its id, in hexadecimal.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _json(text: str) -> dict[str, str] | list[str]:
         # Numbers stay the text that they are, as in Spark's parser.
         found = json.loads(text, parse_int=str, parse_float=str)
     except ValueError as error:
-        raise Refused(f"{text!r} is no JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
+        raise Refused(f"{text!r} is not JSON: {error}", hint='like {"id": "a-17"}, in quotes for the shell') from error
     assert isinstance(found, dict | list)
     return found
 

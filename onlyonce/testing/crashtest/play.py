@@ -1,4 +1,4 @@
-"""Crash test a pipeline: an undisturbed run over a copy of its input, then kills at every step, then the same results?
+"""The crash test of a pipeline: an undisturbed run over a copy of its input, then runs with kills at every step; all must have the same results.
 
 Why the comparison is exact. All files lie in the copy before the first run, under the same names and paths, so each
 platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the registry's

@@ -1,4 +1,4 @@
-"""What every sink must do, the same cases for all; and what it must not, by the broken sinks that the suite fails.
+"""The cases that every sink must pass. Deliberately broken sinks show that the suite fails a wrong one.
 
 A sink is described by an `UnderTest`: how one attempt writes a batch (with what follows: finalize, deliver), what a reader
 sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`, which

@@ -1,4 +1,4 @@
-"""A platform's database for a test: what it does with it by the product's functions, and looks at by plain SQL."""
+"""A platform's database for a test. The test changes it by the product's functions and reads it by plain SQL."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ SINKS = (
 LIVES = ("none", "lineage new", "receive new", "changed", "planned", "backfill", "recompute", "release")
 """changed: a declaration that needs nothing. planned: another function, by `onlyonce plan --apply`."""
 STEPS = ("run", "life", "end")
-"""Where a case is struck: in the run before its life, which is then left as it is; in what befalls it; in the last run."""
+"""Where a case is struck: in the run before its life, which is then left as it is; in what befalls it; in the last run.
+Every second run is left whole, so that lives befall what is half done and what is done."""
 
 STREAM = (
     "output-before-begin", "output-after-begin", "output-consumed", "output-before-end", "output-after-end",
@@ -40,44 +41,37 @@ REPLACE = {
 }
 REPLACE["other"] = REPLACE["postgres"]
 RELEASE = ("release-after-begin", "release-before-put", "release-after-put")
-HALF_WRITTEN = (
-    "delta-unit-after-commit", "delta-before-write", "delta-after-write", "postgres-unit-after-commit",
-    "postgres-after-units", "files-unit-after-commit", "files-after-units", "output-before-end",
-)  # fmt: skip
-"""Behind these a batch has units and has not ended."""
 ALL_POINTS = tuple(dict.fromkeys(itertools.chain(STREAM, *OF_SINK.values(), BACKFILL, *REPLACE.values(), RELEASE)))
 
 
 @dataclass(frozen=True)
+class Strike:
+    """Within the step `at`, at the nth pass of a point."""
+
+    at: str
+    point: str
+    nth: int
+
+
+@dataclass(frozen=True)
 class Case:
-    """One life. `nth`: at which pass of `point` within the step `at` it is struck. `seed`: of its input."""
+    """One life, with its strikes. `seed`: of its input."""
 
     kind: str
     sink: str
     life: str
-    at: str
-    point: str
-    nth: int
+    strikes: tuple[Strike, ...]
     seed: int
 
     def __str__(self) -> str:
         what = "-".join((self.kind, self.sink, self.life)).replace(" ", "_")
-        return f"{what}-{self.at}.{self.point}.{self.nth}-{self.seed}"
-
-    @property
-    def has_window(self) -> bool:
-        """Whether the output has windows."""
-        return self.kind not in ("plain", "totals")
+        struck = "-".join(f"{strike.at}.{strike.point}.{strike.nth}" for strike in self.strikes)
+        return f"{what}-{struck}-{self.seed}"
 
     @property
     def way(self) -> str:
         """How its sink writes."""
         return self.sink.split()[-1]
-
-    @property
-    def half_written(self) -> bool:
-        """Whether a batch of the output may be half written when its life comes."""
-        return self.at == "run" and self.point in HALF_WRITTEN
 
 
 def possible(kind: str, sink: str, life: str) -> bool:
@@ -99,14 +93,17 @@ def possible(kind: str, sink: str, life: str) -> bool:
 
 
 def product(seed: int) -> Iterator[Case]:
-    """Each kind with each sink and each life, struck at each step, at a point drawn by the seed."""
+    """Each kind with each sink and each life, struck at its steps, at points drawn by the seed."""
     for kind, sink, life in itertools.product(KINDS, SINKS, LIVES):
         if possible(kind, sink, life):
-            for at in STEPS:
-                if points := _points(sink, life, at):
-                    chance = random.Random(f"{seed} {kind} {sink} {life} {at}")
-                    nth = chance.choice((1, 1, 2, 3))
-                    yield Case(kind, sink, life, at, chance.choice(points), nth, chance.randrange(1000))
+            chance = random.Random(f"{seed} {kind} {sink} {life}")
+            whole = chance.random() < 0.5
+            strikes = [
+                Strike(at, chance.choice(points), chance.choice((1, 1, 2, 3)))
+                for at in STEPS
+                if (points := _points(sink, life, at)) and not (at == "run" and whole)
+            ]
+            yield Case(kind, sink, life, tuple(strikes), chance.randrange(1000))
 
 
 def _points(sink: str, life: str, at: str) -> tuple[str, ...]:

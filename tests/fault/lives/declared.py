@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline, Postgres, Sink, Webhook
-from onlyonce.declare.windows import Session, Sliding, Window
+from onlyonce.model.windows import Session, Sliding, Window
 from tests.support.shop import LATENESS, MINUTE
 
 ME = "tests.fault.lives.declared"

@@ -1,4 +1,4 @@
-"""One life of an output, from its first run to its last: what befalls it, and a strike on the way."""
+"""One life of an output, from its first run to its last: what befalls it, and the strikes on the way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Life:
         self._other = server.new_database()
         other = server.url("writer", self._other)
         self.platform.give(patched, TEST_OTHER_DATABASE=other, TEST_ENDPOINT="http://127.0.0.1:9")
-        self.has_struck = False
+        self.struck = 0
 
     def play(self) -> list[tuple[wanted.Rows, wanted.Rows]]:
         """Live it; gives (wanted, found) of each output."""
@@ -70,14 +70,15 @@ class Life:
 
     def _step(self, name: str, work: Callable[[], object], *, again: bool = True) -> None:
         """A step, which ends where it is struck; then the same once more, if it is to."""
-        if self.case.at == name:
-            self._strikes.arm(self.case.point, self.case.nth)
+        strike = next((one for one in self.case.strikes if one.at == name), None)
+        if strike:
+            self._strikes.arm(strike.point, strike.nth)
         try:
             work()
         except Exception:
-            if not self._strikes.struck(self.case.point):
+            if not (strike and self._strikes.struck(strike.point)):
                 raise
-            self.has_struck = True
+            self.struck += 1
             self._strikes.disarm()
             self.platform.end_sessions()
             if again:

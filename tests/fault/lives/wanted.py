@@ -12,7 +12,7 @@ import pandas as pd
 from onlyonce import settings
 from onlyonce.sinks.files import finalize
 from tests.fault.lives.cases import Case
-from tests.spark.test_sinks import sessions, sliding
+from tests.spark.sinks.test_sinks import sessions, sliding
 from tests.support import shop_oracle
 from tests.support.platform import Platform
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
-from onlyonce.declare.windows import Fixed
+from onlyonce.model.windows import Fixed
 from tests.fault.matrix.frames import schema_of
 
 SCHEMA = "id string, shop string, at timestamp, cents long"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -166,6 +167,13 @@ class Writer:
             write_deltalake(table, written, mode="append", partition_by=self._by, commit_properties=properties)
         except CommitFailedError as error:
             raise RuntimeError(f"{SPARKS_CONFLICT}: {error}") from error
+
+    def parquet(self, folder: str) -> None:
+        """One file, as a task writes it; below the folder of its values where there are some."""
+        table = pa.Table.from_pylist(self._frame.rows(), schema=to_arrow_schema(self._frame.schema, timezone="UTC"))
+        parquet.write_to_dataset(
+            table, folder, partition_cols=self._by, basename_template=f"{uuid4().hex}-{{i}}.parquet"
+        )
 
 
 class Session:

@@ -283,8 +283,9 @@ def _exchanged(records: Partitions, partitions: int) -> Partitions:
 
 
 def _mapped(tasks: Tasks, records: Partitions, task: exchange.Task, gives: object, shares: object = ()) -> Any:
-    """The product's own task over each partition; the paths of what it has written."""
-    found = [path for number, rows in enumerate(records) for path in tasks(lambda n=number, r=rows: _ran(task, n, r))]  # type: ignore[misc]
+    """The product's own task over each partition, in tasks with other numbers; the paths of what it has written."""
+    numbered = enumerate(records, 1)
+    found = [path for n, rows in numbered for path in tasks(lambda n=n, r=rows: _ran(task, n % len(records), r))]  # type: ignore[misc]
     return SimpleNamespace(collect=lambda: [SimpleNamespace(path=path) for path in found])
 
 

@@ -19,7 +19,7 @@ import pytest
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
 from onlyonce.local.database import postgres
-from tests.contract.test_server_deaths import kill, own_server  # noqa: F401 - a fixture
+from tests.contract.database.test_server_deaths import kill, own_server  # noqa: F401 - a fixture
 from tests.fault.matrix.world import AGAIN, World
 from tests.fault.matrix.zygote import Zygote
 from tests.support.platform import Server

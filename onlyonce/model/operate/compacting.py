@@ -1,0 +1,77 @@
+"""Which commits to `events` may be compacted, and which of their files go together. Pure.
+
+Who calls it: `onlyonce.operate.compaction`. No errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+TARGET_BYTES = 1 << 26
+"""How large a file becomes, as it lies on the disk. Its rows are in memory while they are sorted: some ten times as much."""
+SMALL_BYTES = TARGET_BYTES // 2
+"""A file of so much is left as it is."""
+FEW = 2
+"""Fewer files than this are left as they are."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A life of an output that may go on.
+
+    last            its last committed batch; None before the first
+    begun_after     the version of `events` after which that batch began to read; -1 for the beginning
+    read_upto       the version that it has read
+    starts_from     the version from which a new life would read; 0 for all that there is
+    """
+
+    query: str
+    last: int | None
+    begun_after: int
+    read_upto: int
+    starts_from: int
+
+
+def whole_from(ended: int, readers: Sequence[Reader]) -> tuple[int, str | None]:
+    """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones, if one does.
+
+    Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the last batch when the checkpoint
+    has not its end. Not those from which a new life would read on. What reads from the beginning asks for no commit: it takes the table as it is.
+    """
+    found, by = ended, None
+    for reader in readers:
+        until = _until(reader)
+        if until is not None and until < found:
+            found, by = until, reader.query
+    return max(found, -1), by
+
+
+def _until(reader: Reader) -> int | None:
+    holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
+    if reader.last is not None:
+        holds.append(reader.begun_after if reader.last else reader.read_upto)  # the first batch is repeated as a whole
+    return min(holds, default=None)
+
+
+class Sized(Protocol):
+    """A file that may go together with others."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+F = TypeVar("F", bound=Sized)
+
+
+def together(files: Sequence[F]) -> list[list[F]]:
+    """The small files that make one, in the order in which they are given: each group as large as a file may be."""
+    groups: list[list[F]] = [[]]
+    for file in files:
+        if file.bytes >= SMALL_BYTES:
+            continue
+        if sum(one.bytes for one in groups[-1]) + file.bytes > TARGET_BYTES:
+            groups.append([])
+        groups[-1].append(file)
+    return [group for group in groups if len(group) >= FEW]

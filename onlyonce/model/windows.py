@@ -1,0 +1,190 @@
+"""Windows over event time: fixed, sliding, sessions. Pure; times are whole microseconds since 1970, UTC.
+
+A window is `[start, end)`. The words and the arithmetic are Beam's (`FixedWindows`, `SlidingWindows`,
+`Sessions`). Windows are aligned to the epoch in UTC, shifted by an offset, or (whole days only) to the
+wall clock of a time zone: such a day has 23, 24 or 25 hours. Time zones are read by `zoneinfo`, from the
+system or from the package tzdata.
+"""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from onlyonce.model.errors import Refused
+
+Micros = int
+DAY = timedelta(days=1)
+_ZERO = timedelta(0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WALL_EPOCH = datetime(1970, 1, 1)
+
+
+def micros(delta: timedelta) -> Micros:
+    """The whole microseconds of a timedelta, exactly (no float in between)."""
+    return delta // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Windows of one size, one after the other: `[n * size + offset, (n + 1) * size + offset)`.
+
+    size      how long each is
+    offset    where they begin, after the epoch: Fixed(7 days, offset=4 days) are weeks that begin on Monday
+    timezone  an IANA zone, for sizes of whole days: each begins at local midnight plus `offset` by the wall
+              clock. A start that the clock skips is as much later as the clock jumps; of one that it shows
+              twice the first counts
+    """
+
+    size: timedelta
+    offset: timedelta = _ZERO
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        _positive("Fixed", "size", self.size)
+        _within("Fixed", self.offset, "size", self.size)
+        if self.timezone == "UTC":
+            return
+        if self.size % DAY:
+            raise Refused(
+                f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is not a whole number of days",
+                hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
+            )
+        _known_zone(self.timezone)
+
+    @property
+    def in_utc(self) -> bool:
+        """Whether all windows are of exactly one size; else by the wall clock of a time zone."""
+        return self.timezone == "UTC"
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the last window that holds `time`."""
+        if not self.in_utc:
+            return self._by_wall_clock(time)[1]
+        size = micros(self.size)
+        return time - (time - micros(self.offset)) % size + size
+
+    def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
+        """The windows that hold `time`."""
+        if not self.in_utc:
+            return [self._by_wall_clock(time)]
+        end = self.last_end(time)
+        return [(end - micros(self.size), end)]
+
+    def start_of(self, number: int) -> Micros:
+        """When window `number` begins, counted from the epoch."""
+        wall = _WALL_EPOCH + number * self.size + self.offset
+        return micros(wall.replace(tzinfo=zoneinfo.ZoneInfo(self.timezone)) - _EPOCH)
+
+    def _by_wall_clock(self, time: Micros) -> tuple[Micros, Micros]:
+        local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
+        number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
+        # A clock that is set back over a start shows the window before once more, and one set forward over a
+        # whole day leaves a window without an instant: the instants decide, not what the clock shows.
+        if time < self.start_of(number):
+            number -= 1
+        elif time >= self.start_of(number + 1):
+            number += 1
+        return self.start_of(number), self.start_of(number + 1)
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
+
+    size    how long a window is; a multiple of slide
+    slide   one begins this often
+    offset  shifts them all: from 0 to slide
+    """
+
+    size: timedelta
+    slide: timedelta
+    offset: timedelta = _ZERO
+
+    def __post_init__(self) -> None:
+        _positive("Sliding", "size", self.size)
+        _positive("Sliding", "slide", self.slide)
+        _within("Sliding", self.offset, "slide", self.slide)
+        if micros(self.size) % micros(self.slide):
+            raise Refused(
+                f"Sliding(size={self.size}, slide={self.slide}): the size is not a multiple of the slide",
+                hint="choose a slide that divides the size, so that each record is in the same number of windows",
+            )
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the last window that holds `time`."""
+        return time - (time - micros(self.offset)) % micros(self.slide) + micros(self.size)
+
+    def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
+        """The windows that hold `time`, earliest first."""
+        size, slide = micros(self.size), micros(self.slide)
+        last = self.last_end(time)
+        ends = range(last - size + slide, last + 1, slide)
+        return [(end - size, end) for end in ends]
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return micros(self.size) // micros(self.slide)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Bursts of one key that are more than `gap` apart. A lone record's session is `[time, time + gap)`; two that
+    touch are one, as Spark has it (Beam merges only what overlaps).
+
+    A record is late iff its event time is at or before what is closed: the merged end,
+    which Spark itself compares, lets a stream differ from its batch with no drop reported.
+
+    gap  how long a key is silent before its next record begins another session
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        _positive("Session", "gap", self.gap)
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the session of a lone record at `time`."""
+        return time + micros(self.gap)
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return 1
+
+
+Window = Fixed | Sliding | Session
+
+
+def _positive(kind: str, name: str, value: timedelta) -> None:
+    if micros(value) <= 0:
+        raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
+
+
+def _within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
+    if not _ZERO <= offset < step:
+        raise Refused(
+            f"{kind}(offset={offset}): must be from zero to less than the {name} of {step}",
+            hint=f"offset={offset % step!r} gives the same windows",
+        )
+
+
+def _known_zone(name: str) -> None:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        known = sorted(zoneinfo.available_timezones())
+        close = difflib.get_close_matches(name, known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        missing = "" if known else "this machine has no time zones: install the package tzdata. "
+        raise Refused(
+            f"Fixed(timezone={name!r}): no such time zone", hint=f"{guess}{missing}It is an IANA name: 'Europe/Berlin'"
+        ) from error

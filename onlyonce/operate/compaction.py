@@ -1,0 +1,131 @@
+"""The platform's own tables are compacted, and their logs kept short. No Spark. Protocol step 19.
+
+Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log of each table. Here the files of commits that
+nobody reads one by one any more become large ones, in order of time, and what a log has for such commits goes. No row changes, and no stream over the table notices
+(`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL first: from then on whoever starts at the beginning takes the table as
+it is, and whoever wants rows of those commits looks for them by their batch (`receive/past_rows`).
+
+Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where a table can't be read or written. Not promised: that all is compacted. A query that stands still
+holds what it has not read, and the report names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import compaction
+from onlyonce.database.connect import Database, run
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import read_upto
+from onlyonce.model.operate import compacting
+from onlyonce.model.operate.compacting import Reader
+from onlyonce.operate import under_way
+from onlyonce.run import lineage
+from onlyonce.storage import delta, rewriting
+from onlyonce.storage.rewriting import File
+
+EVENTS = ("oo_event_time", "oo_system_time")
+"""What files of `events` are ordered by. Control rows have no event time."""
+REGISTRY = ("batch_no",)
+REGISTRIES = ("files", "ranges")
+LOG_HOURS = 24.0
+"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, up to which version its commits may be compacted, and the query that holds the next ones."""
+
+    path: Path
+    order: tuple[str, ...]
+    upto: int
+    held_by: str | None = None
+
+
+def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
+    """Compact the tables of a pipeline; gives what was done, or with `dry_run` would be."""
+    tables = [table for table in _tables(database, instance) if delta.exists(table.path)]
+    return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
+
+
+def _tables(database: Database, instance: str) -> Iterator[Table]:
+    home = settings.data_dir(instance)
+    upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
+    yield Table(home / "events", EVENTS, upto, held_by)
+    taken_in = run(database, lambda conn: _registry_upto(conn, instance))
+    for name in REGISTRIES:
+        yield Table(home / name, REGISTRY, taken_in, "receive")
+
+
+def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
+    table = DeltaTable(str(of.path))
+    groups = list(_groups(table, of))
+    before, done, shortened = len(table.file_uris()), 0, 0
+    if not dry_run:
+        if of.order is EVENTS:
+            run(database, lambda conn: compaction.raise_to(conn, instance, of.upto))
+            passing("compact-after-note")
+        done = sum(_rewrite(of, instance, group) for group in groups)
+        if done:
+            DeltaTable(str(of.path)).create_checkpoint()
+        passing("compact-after-checkpoint")
+        upto = min([of.upto, *(under_way.first_batches(database, instance) if of.order is EVENTS else ())])
+        shortened = rewriting.shorten_log(of.path, upto, max(LOG_HOURS, under_way.hours(database, instance)))
+        passing("compact-after-log")
+    return {
+        "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
+        "new files": len(groups) if dry_run else done, "files before": before,
+        "files after": len(DeltaTable(str(of.path)).file_uris()), "log files": shortened,
+    }  # fmt: skip
+
+
+def _registry_upto(connection: Connection, instance: str) -> int:
+    """Of a registry Spark reads file by file, and receive may read its last batch again. A new life goes on at its end."""
+    found = [one for one in compaction.queries(connection, instance) if one.query == "receive"]
+    if not found or found[0].source_from is None:
+        return -1
+    return int(found[0].source_from["reservoirVersion"]) - 1
+
+
+def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
+    readers = [
+        _reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
+    ]
+    return compacting.whole_from(compaction.ended(connection, instance), readers)
+
+
+def _reader(connection: Connection, instance: str, one: Any) -> Reader:
+    again = lineage.start_from(connection, instance, one.query, one.lineage, None) or {}
+    return Reader(
+        one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0))
+    )
+
+
+def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
+    """The files that are put together: of one partition each, in order of time."""
+    versions = range(of.upto + 1, table.version() + 1)
+    newer = {file.path for version in versions for file in delta.added(of.path, version)}
+    old = [
+        file for file in rewriting.files(table, of.order) if of.path / file.path not in newer and file.rows is not None
+    ]
+    # By the last of their times: of a batch with a late record the first says little.
+    old.sort(key=lambda file: (sorted(file.partition.items()), file.largest is not None, file.largest))
+    for _, some in groupby(old, key=lambda file: file.partition):
+        yield from compacting.together(list(some))
+
+
+def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
+    number = DeltaTable(str(of.path)).version()
+    app_id = f"{instance}/receive/0/compaction"
+    order = [(name, "ascending") for name in of.order]
+    return rewriting.rewrite(of.path, group, app_id, number, lambda rows: rows.sort_by(order))

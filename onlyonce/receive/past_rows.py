@@ -1,0 +1,59 @@
+"""The rows of `events` as of an earlier version, and those of some batches, whatever has become of the files that they were written to.
+
+Old commits are compacted (PROTOCOL.md, 19): their rows are in other files, and Delta's log forgets them. So nobody asks Delta for an old version. The
+table is read as it is now, less what has come later; a row says of which batch it is, and the log of which version that is.
+
+Who calls it: outputs, backfills, releases. Errors: those of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onlyonce.commitlog import compaction
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.receive import events
+
+
+def as_of(context: RunContext, version: int) -> DataFrame:
+    """The rows of all kinds but control that batches of receive have put into `events` up to a version."""
+    last = run(context.database, lambda conn: compaction.last_in(conn, context.instance, version))
+    return upto(context.spark, context.events, last)
+
+
+def upto(spark: SparkSession, path: Path, last: Mapping[str, int]) -> DataFrame:
+    """The rows of all kinds but control of these lives of receive, each up to a batch."""
+    return spark.read.format("delta").load(str(path)).filter((F.col("oo_kind") != "control") & in_batches(last))
+
+
+def in_batches(last: Mapping[str, int]) -> Column:
+    """Whether a row is of one of these lives of receive, up to its batch."""
+    return reduce(
+        lambda found, one: found | ((F.col("oo_lineage") == one[0]) & (F.col("oo_batch") <= one[1])),
+        sorted(last.items()),
+        F.lit(False),
+    )
+
+
+def kept(spark: SparkSession, path: Path, schema: StructType, received: list[Any]) -> DataFrame:
+    """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
+    intact = [one for one in received if not one.compacted]
+    files = events.kept_files(path, intact)
+    rows = spark.read.schema(schema).parquet(*map(str, files)) if files else spark.createDataFrame([], schema)
+    moved = [one for one in received if one.compacted]
+    if not moved:
+        return rows
+    table = spark.read.format("delta").load(str(path)).filter(F.col("oo_kind") == "kept")
+    ids = spark.createDataFrame([(one.lineage, one.batch_id) for one in moved], "oo_lineage string, oo_batch long")
+    numbers = [one.batch_id for one in moved]
+    between = F.col("oo_batch").between(min(numbers), max(numbers))  # what files are skipped by
+    found = table.filter(between).join(F.broadcast(ids), ["oo_lineage", "oo_batch"], "left_semi")
+    return rows.unionByName(found.select(*schema.names))

@@ -1,0 +1,169 @@
+"""The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
+
+The model's rule says what is late (`onlyonce.model.frontier`). It is asked once for each frontier; all rows of a batch carry
+the same one, so there are few. Whole columns are compared with the windows at once.
+
+Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
+Not promised: that only committed batches are shown. Rows are shown as soon as they are in `events`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from onlyonce import settings
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.windows import Fixed, Session, Window, micros
+from onlyonce.storage import event_rows
+
+Row = dict[str, Any]
+Times = NDArray[np.int64]
+
+NOTHING_CLOSED = int(np.iinfo(np.int64).min)
+
+_ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
+
+
+def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
+    """How many (record, window) pairs met a closed window, of all outputs or only one, and the first `limit` of them."""
+    rows: list[Row] = []
+    total = 0
+    windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
+    wanted = [*pipeline.record_id, "oo_event_time", "oo_frontier", "oo_lineage", "oo_batch"]
+    for part in parts(instance, of_kind("kept"), wanted):
+        for output in windowed:
+            for start, end, positions in late_pairs(part, output):
+                total += len(positions)
+                for at in positions[: limit - len(rows)]:
+                    rows.append(_late_row(pipeline, output, part, int(at), start, end))
+    return total, rows
+
+
+def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Times, NDArray[np.int64]]]:
+    """For each window that a record is in: (starts, ends) of all rows, and the positions of the late ones.
+
+    `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
+    """
+    assert output.window is not None
+    times = _whole_micros(part.column("oo_event_time"))
+    closed = closed_by_row(part.column("oo_frontier"), output.window, micros(output.lateness))
+    for starts, ends in _windows(output.window, times):
+        compared = times if isinstance(output.window, Session) else ends
+        yield starts, ends, np.flatnonzero((closed != NOTHING_CLOSED) & (compared <= closed))
+
+
+def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:
+    """Up to where the output's windows were closed for each row; NOTHING_CLOSED while nothing was."""
+    names = [field.name for field in frontiers.type]
+    columns = np.column_stack([_whole_micros(column) for column in frontiers.flatten()])
+    distinct, which = np.unique(columns, axis=0, return_inverse=True)
+    closed = [_closed_until(dict(zip(names, values, strict=True)), window, lateness) for values in distinct.tolist()]
+    return np.array(closed, dtype=np.int64)[which.reshape(-1)]
+
+
+def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
+    """How many invalid records there are, and the first `limit` with reason and raw content."""
+    del pipeline  # an invalid record has none of the declared columns
+    wanted = {"oo_reason": "reason", "oo_raw": "raw", "oo_system_time": "system_time", **_ORIGIN}
+    return _rows(instance, "invalid", wanted, limit)
+
+
+def remnant(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
+    """How many records came from before the horizon, and the first `limit`."""
+    ids = {column: column for column in pipeline.record_id}
+    wanted = {"oo_reason": "reason", **ids, "oo_event_time": "event_time", "oo_raw": "raw", **_ORIGIN}
+    return _rows(instance, "remnant", wanted, limit)
+
+
+def _rows(instance: str, kind: str, wanted: dict[str, str], limit: int) -> tuple[int, list[Row]]:
+    rows: list[Row] = []
+    total = 0
+    for part in parts(instance, of_kind(kind), list(wanted)):
+        total += part.num_rows
+        few = part.slice(0, limit - len(rows)).to_pylist()
+        rows += [{shown: row[column] for column, shown in wanted.items()} for row in few]
+    return total, rows
+
+
+def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int, start: Any, end: Any) -> Row:
+    """The output first, then its window (none for a session, which has no end yet), then whose record it is."""
+    record = part.slice(at, 1).to_pylist()[0]
+    session = isinstance(output.window, Session)
+    frontier = {name: to_micros(value) for name, value in record["oo_frontier"].items()}
+    assert output.window is not None
+    closed = closed_until(Frontier(**frontier), output.window, micros(output.lateness))
+    return {
+        "output": output.name,
+        "window_start": None if session else to_time(int(start[at])),
+        "window_end": None if session else to_time(int(end[at])),
+        "closed_until": to_time(closed),
+        "event_time": record["oo_event_time"],
+        **{column: record[column] for column in pipeline.record_id},
+        **{shown: record[column] for column, shown in _ORIGIN.items()},
+    }
+
+
+def of_kind(kind: str) -> pc.Expression:
+    """Which rows of `events` are of a kind."""
+    return pc.field("oo_kind") == kind
+
+
+def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never ran."""
+    path = settings.data_dir(instance) / "events"
+    if not (path / "_delta_log").is_dir():
+        return
+    rows = event_rows.dataset(path)
+    for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
+        if part.num_rows:
+            yield part
+
+
+def _windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
+    """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
+    if isinstance(window, Fixed) and not window.in_utc:
+        yield _days(window, times)
+        return
+    last: Any = window.last_end(times)  # type: ignore[arg-type]
+    if isinstance(window, Session):
+        yield times, last
+        return
+    size = micros(window.size)
+    step = size if isinstance(window, Fixed) else micros(window.slide)
+    for back in range(window.per_record):
+        yield last - back * step - size, last - back * step
+
+
+def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
+    """(starts, ends) of days by a wall clock, which only the model knows: asked once for each of the days."""
+    starts, ends = np.empty_like(times), np.empty_like(times)
+    order = np.argsort(times)
+    ordered = times[order]
+    at = 0
+    while at < len(ordered):
+        start, end = window.assign(int(ordered[at]))[0]
+        upto = int(np.searchsorted(ordered, end))
+        starts[order[at:upto]], ends[order[at:upto]] = start, end
+        at = upto
+    return starts, ends
+
+
+def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:
+    known = {name: None if value == NOTHING_CLOSED else value for name, value in values.items()}
+    until = closed_until(Frontier(**known), window, lateness)
+    return NOTHING_CLOSED if until is None else until
+
+
+def _whole_micros(column: pa.Array) -> Times:
+    """Timestamps as whole microseconds; null becomes NOTHING_CLOSED."""
+    whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    numbers: Times = pc.fill_null(whole, NOTHING_CLOSED).to_numpy(zero_copy_only=False)
+    return numbers

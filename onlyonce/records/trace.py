@@ -1,0 +1,217 @@
+"""Tells what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
+
+An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked for.
+
+Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is away. Not promised: a
+quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only counted.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from sqlalchemy import Connection
+
+from onlyonce.catalog import bloom, packed
+from onlyonce.catalog import chunks as catalog
+from onlyonce.database.connect import Database, ask, snapshot, transaction
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.frontier import Frontier, is_late
+from onlyonce.model.report import Report
+from onlyonce.model.windows import Session, micros
+from onlyonce.records import left_out
+from onlyonce.sources.parse.record_id import Asked, RecordId
+
+Row = dict[str, Any]
+
+PLATFORM = [
+    "oo_kind", "oo_lineage", "oo_batch", "oo_partition", "oo_event_time", "oo_system_time", "oo_frontier", "oo_reason",
+    "oo_raw",
+]  # fmt: skip
+MOST = 20
+"""Invalid lines that are shown of those that give these values."""
+NEVER_SEEN = (
+    "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run has taken in "
+    "(onlyonce run PIPELINE --dry-run), or was on a line or in a file that could not be read (onlyonce invalid PIPELINE)",
+    "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
+    "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the catalog",
+)
+NOT_THERE = "not there: never kept, or collected since"
+NOT_NEEDED = "none: a record is its place"
+IN_CATALOG_ONLY = (
+    "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
+    "ends it; onlyonce doctor says whether it is stuck"
+)
+
+
+def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) -> tuple[Report, bool]:
+    """What is known of a record, and whether anything is."""
+    # Before the transaction: it holds the catalog's tables against a collection, and this may take long.
+    found = _of_ids(instance, wanted.ids)
+    found += [row for row in _of_lines(instance, wanted.values) if row not in found]
+    with transaction(database) as connection:
+        snapshot(connection)
+        known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
+        judged = [(row, *_fate(connection, row)) for row in found]
+        windows = [
+            of_window
+            for row, _, version in judged
+            if row["oo_kind"] == "kept"
+            for of_window in _windows(connection, pipeline, instance, row, version)
+        ]
+    shown = [fate for _, fate, _ in judged]
+    facts = {
+        **wanted.values, "record id": " or ".join(map(str, wanted.ids)),
+        "catalog": NOT_NEEDED if pipeline.by_position else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
+    }  # fmt: skip
+    tables = {"fates": shown} | ({"windows": windows} if windows else {})
+    told = _told(shown, bool(known))
+    title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else 'never seen')}"
+    return Report(title, "trace", facts, tables if shown else {}, told), bool(shown or known)
+
+
+def _summary(shown: list[Row], windows: list[Row]) -> str:
+    counts = {kind: sum(fate["fate"] == kind for fate in shown) for kind in ("kept", "remnant", "invalid")}
+    said = [f"{kind}{f' {count} times' if count > 1 else ''}" for kind, count in counts.items() if count]
+    late = sum(row["fate"] == "late" for row in windows)
+    return ", ".join(said) + (f", late for {late} of {len(windows)} windows" if late else "")
+
+
+def _told(shown: list[Row], known: bool) -> list[str]:
+    if not shown:
+        return [IN_CATALOG_ONLY] if known else list(NEVER_SEEN)
+    told = [
+        f"batch {fate['batch']} is {fate['state']}: its rows count when it is committed"
+        for fate in shown
+        if fate["state"] == "begun"
+    ]
+    told += [
+        f"the log does not know batch {fate['batch']}: onlyonce doctor" for fate in shown if fate["state"] == "unknown"
+    ]
+    kept = [fate for fate in shown if fate["fate"] == "kept"]
+    if len(kept) == 1 and kept[0]["mode"] == "exactly_once":
+        told.append("it is kept once; any other delivery of it was counted as a duplicate and left no row")
+    if sum(fate["fate"] == "invalid" for fate in shown) >= MOST:
+        told.append(f"only the first {MOST} invalid lines with these values are shown")
+    return list(dict.fromkeys(told))
+
+
+def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
+    where = pc.scalar(False)
+    for one in ids:
+        where |= (pc.field("oo_high") == one.high) & (pc.field("oo_low") == one.low)
+    where &= ~left_out.of_kind("control")
+    return [row for part in left_out.parts(instance, where, PLATFORM) for row in part.to_pylist()]
+
+
+def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
+    """The invalid lines that give each id column its value, as text: most are not JSON that could be read."""
+    found: list[Row] = []
+    for part in left_out.parts(instance, left_out.of_kind("invalid"), PLATFORM) if values else []:
+        holds = pc.is_valid(part.column("oo_raw"))
+        for column, value in values.items():
+            pattern = rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)'
+            holds = pc.and_(holds, pc.fill_null(pc.match_substring_regex(part.column("oo_raw"), pattern), False))
+        found += part.filter(holds).slice(0, MOST - len(found)).to_pylist()
+    return found
+
+
+def _fate(connection: Connection, row: Row) -> tuple[Row, int | None]:
+    """One row of `events` with its batch and unit, and the version of the commit that holds it."""
+    batch = f"{row['oo_lineage']}/{row['oo_batch']}"
+    unit = f"{batch}/events/{row['oo_partition']}"
+    known = ask(connection, "trace", "batch_of", unique_id=unit, lineage=row["oo_lineage"], batch_id=row["oo_batch"])
+    log: Any = known[0] if known else None
+    said = {name: getattr(log, name, None) for name in ("unit_committed_at", "committed_at", "run_id", "mode")}
+    fate = {
+        "fate": row["oo_kind"], "batch": batch, "state": log.state if log else "unknown",
+        "event_time": row["oo_event_time"], "system_time": row["oo_system_time"], "reason": row["oo_reason"],
+        "raw": row["oo_raw"], "unit": _unit(log, unit), **said,
+    }  # fmt: skip
+    return fate, log.delta_version if log else None
+
+
+def _unit(log: Any, unit: str) -> str | None:
+    if log is None or log.unique_id is not None:
+        return log and str(log.unique_id)
+    return f"{unit} (removed, it was kept long enough)" if log.units_removed is not None else None
+
+
+def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
+    """The windows of each output that a kept record falls in, and what has become of each."""
+    found: list[Row] = []
+    for root in pipeline.roots():
+        reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
+        read: Any = reader[0] if version is not None and reader else None
+        for output in (root, *pipeline.made_from(root)):
+            there = ask(
+                connection, "trace", "windows_at", instance=instance, output=output.name, time=row["oo_event_time"]
+            )
+            found += _of_output(output.name, root, row, version, read, there)
+    return found
+
+
+def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any, there: list[Any]) -> list[Row]:
+    if root.window is None:
+        return [_shown(name, "in time", None, None, "written" if read else "not read yet", None)]
+    time = to_micros(row["oo_event_time"]) or 0
+    frontier = Frontier(**{part: to_micros(value) for part, value in (row["oo_frontier"] or {}).items()})
+    if isinstance(root.window, Session):
+        late = is_late(frontier, root.window, micros(root.lateness), time, time)
+        # Its session is of a key that only the function knows: all that hold its time are shown.
+        made = [window for window in there if window.state == "closed"]
+        ends = [(window.window_start, window.window_end, window) for window in made] or [(None, None, None)]
+        return [_of_window(name, late, start, end, read, window, version) for start, end, window in ends]
+    known = {(window.window_start, window.window_end): window for window in there}
+    begins = (read.start_from or {}).get("first_window") if read else None
+    found = []
+    for first, last in root.window.assign(time):
+        late = is_late(frontier, root.window, micros(root.lateness), time, last)
+        late = late or (begins is not None and first < begins)
+        start, end = to_time(first), to_time(last)
+        found.append(_of_window(name, late, start, end, read, known.get((start, end)), version))
+    return found
+
+
+def _of_window(
+    name: str, late: bool, start: datetime | None, end: datetime | None, read: Any, window: Any, version: int | None
+) -> Row:
+    """`window` is the newest generation of it that readers see, if there is one."""
+    by_backfill = window is not None and window.events_version is not None
+    folded = by_backfill and version is not None and window.events_version >= version
+    final = window is not None and window.state == "closed"
+    if late:
+        state = "folded in by a backfill" if folded else "waits for a backfill"
+    elif read is None and not folded:
+        state = "not read yet"
+    else:
+        state = "final" if final else "open"
+    return _shown(name, "late" if late else "in time", start, end, state, window if final else None)
+
+
+def _shown(name: str, fate: str, start: datetime | None, end: datetime | None, state: str, made: Any) -> Row:
+    return {
+        "output": name, "window_start": start, "window_end": end, "fate": fate, "state": state,
+        "generation": made.generation if made else None, "rows": made.rows if made else None,
+        "made_by": f"{made.lineage}/{made.batch}" if made else None, "made_at": made.committed_at if made else None,
+    }  # fmt: skip
+
+
+def _in_catalog(connection: Connection, instance: str, wanted: RecordId) -> catalog.ChunkKey | None:
+    """The live chunk that holds an id. A filter's "maybe" is settled by the ids."""
+    one = tuple(np.array([half % 2**64], dtype=np.uint64) for half in (wanted.high, wanted.low))
+    ids = (one[0], one[1])
+    probes = bloom.probes(ids)
+    for row in ask(connection, "trace", "chunks", instance=instance, high=wanted.high):
+        key = catalog.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+        known = bloom.read(catalog.filters(connection, instance, [key]).get(key), row.id_count)
+        if known is None or len(bloom.maybe(known, probes)):
+            held = catalog.ids(connection, instance, key)
+            if held is not None and packed.member(packed.unpack(held), ids)[0]:
+                return key
+    return None

@@ -1,0 +1,243 @@
+"""The settings as the package reads them: where things are, and how it behaves.
+
+The list of all settings, with types and defaults, is `onlyonce.settings.configuration`; docs/reference/settings.md is made from it. Executors
+import this module, and of its functions call only `database_patience`. pydantic is imported when the first setting is read. Each
+function raises Refused if a setting is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onlyonce.environment import within
+from onlyonce.model.errors import Refused
+from onlyonce.model.folders import check_folder
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from onlyonce.settings.configuration import Configuration
+
+__all__ = ["ROOT", "within"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def _current() -> Configuration:
+    from onlyonce.settings import configuration  # with it comes pydantic, which executors do without
+
+    return configuration.current()
+
+
+def home() -> Path:
+    """The folder of all state, absolute; it may not exist yet. Raises Refused for a URL, as the others do, and for
+    state that lies among installed packages."""
+    return _folder("ONLYONCE_HOME", _current().home) or _default_home(ROOT)
+
+
+def _default_home(root: Path) -> Path:
+    beside, own = root / ".onlyonce", Path.home() / ".onlyonce"
+    if (root / "pyproject.toml").is_file():
+        return beside.resolve()
+    # Among the packages: to make the environment anew would delete the commit log.
+    if beside.exists() and not own.exists():
+        raise Refused(
+            f"there is a platform in {beside}, among the installed packages, which an update deletes",
+            data="nothing was read or written",
+            hint=f"stop what runs there, then move it: mv {beside} {own}; or name its place: ONLYONCE_HOME",
+        )
+    return own.resolve()
+
+
+def inbox(pipeline: str, declared: str | None = None) -> Path:
+    """The folder that the file source of a pipeline lists: the one its declaration names, or one in the home."""
+    return Path(declared).expanduser() if declared else home() / "inbox" / pipeline
+
+
+def data_dir(instance: str) -> Path:
+    """The folder of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
+    return home() / "data" / instance
+
+
+def tables_dir() -> Path:
+    """The folder of the Delta tables that outputs write and people read."""
+    return home() / "tables"
+
+
+def files_dir() -> Path:
+    """The folder of the files that sharded outputs write and people read."""
+    return home() / "files"
+
+
+def database_url() -> str:
+    """The URL of the platform's database for the writer role. It holds a password: never log it.
+
+    Raises FileNotFoundError when neither the setting is there nor the embedded server was set up.
+    """
+    return given_database_url() or (home() / "postgres" / "writer.url").read_text().strip()
+
+
+def given_database_url() -> str | None:
+    """The same where it is set; None: the embedded server. It holds a password: never log it."""
+    given = _current().database_url
+    return given.get_secret_value() if given else None
+
+
+def embedded() -> bool:
+    """Whether the platform's database is the embedded server, which we may start, and not one that a URL names."""
+    return given_database_url() is None
+
+
+def reader_url() -> str:
+    """The URL for the role that sees the views and can change nothing."""
+    given = _current().reader_url
+    return given.get_secret_value() if given else (home() / "postgres" / "reader.url").read_text().strip()
+
+
+def admin_url() -> str:
+    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases. Raises Refused when it is not set."""
+    return _needed("ONLYONCE_ADMIN_URL", _current().admin_url)
+
+
+def airflow_password() -> str:
+    """The password of the UI's user in the real set-up. Raises Refused when it is not set."""
+    return _needed("ONLYONCE_AIRFLOW_PASSWORD", _current().airflow_password)
+
+
+@dataclass(frozen=True)
+class AirflowLogin:
+    """What is said of the Airflow that commands speak to; empty where nothing is. The secrets are never printed."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+    token: str = field(repr=False)
+
+
+def airflow_login() -> AirflowLogin:
+    """The Airflow that pause, resume and stop speak to, and who asks it."""
+    given = _current()
+    password, token = (secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token))
+    return AirflowLogin(given.airflow_url or "", given.airflow_user or "", password, token)
+
+
+def _needed(name: str, given: SecretStr | None) -> str:
+    if given is None:
+        raise Refused(f"{name} is not set", data="nothing was read or written", hint="`onlyonce settings` tells what it is")
+    return given.get_secret_value()
+
+
+def database_patience() -> float:
+    """How many seconds to wait for a database that is away. An executor without pydantic has no settings, and takes the default."""
+    try:
+        import pydantic_settings  # noqa: F401
+    except ModuleNotFoundError:
+        return 60.0
+    return _current().database_patience
+
+
+def pg_port() -> int:
+    """The port of the embedded PostgreSQL on the loopback address."""
+    return _current().pg_port
+
+
+def airflow_port() -> int:
+    """The port of Airflow's UI and API on the loopback address."""
+    return _current().airflow_port
+
+
+def master() -> str:
+    """Spark's master."""
+    return _current().master
+
+
+def pipeline_files() -> list[Path]:
+    """The files with declarations, in order."""
+    listed = [path.expanduser().resolve() for path in _current().pipelines]
+    return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
+
+
+def _of_project(folder: Path) -> Path | None:
+    """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
+    own = folder / "pipelines.py"
+    found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
+    return found[0].resolve() if len(found) == 1 else None
+
+
+def schedule() -> str | None:
+    """The cron expression of the stream DAGs, UTC; None: by hand only."""
+    given = _current().schedule
+    return None if given == "none" else given
+
+
+def backfill_interval() -> str:
+    """The cron expression of a backfill's data intervals, UTC."""
+    return _current().backfill_interval
+
+
+def spark() -> Configuration:
+    """All settings, for who makes the options of a Spark session of many of them."""
+    return _current()
+
+
+def log_format() -> str:
+    """How log lines look: lines or json."""
+    return _current().log
+
+
+def keep_units_days() -> int:
+    """How long the log keeps the units of committed batches."""
+    return _current().keep_units_days
+
+
+def keep_staged_days() -> int:
+    """How long the staged rows of committed batches stay."""
+    return _current().keep_staged_days
+
+
+def heartbeat_seconds() -> float:
+    """How often the driver of a long run gives a sign of life."""
+    return _current().heartbeat
+
+
+def in_driver_bytes() -> int:
+    """Below which size the driver takes in a batch itself; 0: never."""
+    return _current().in_driver_bytes
+
+
+def alert_hook() -> str | None:
+    """Who is told of alerts. A webhook's URL is a secret: never log it."""
+    given = _current().alert_hook
+    return given.get_secret_value() if given else None
+
+
+def alert_lag_minutes() -> float:
+    """How long input may wait for a stage before it is an alert."""
+    return _current().alert_lag_minutes
+
+
+def keep_temporaries_hours() -> float:
+    """How long temporaries of sharded files stay, once no attempt can want them any more."""
+    return _current().keep_temporaries_hours
+
+
+def vacuum_hours() -> int:
+    """How long files stay that are no longer part of a Delta table: longer than any reader's query. At least a day."""
+    return _current().vacuum_hours
+
+
+def archive() -> Path | None:
+    """Where input files go when every batch that read them is committed; None: they stay where they are."""
+    return _folder("ONLYONCE_ARCHIVE", _current().archive)
+
+
+def jars() -> Path | None:
+    """The folder with the jars of Delta and Kafka where one is named; None: where `make env` puts them."""
+    return _folder("ONLYONCE_JARS", _current().jars)
+
+
+def _folder(name: str, named: str | None) -> Path | None:
+    check_folder(name, named)
+    return Path(named).expanduser().resolve() if named else None

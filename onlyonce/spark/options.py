@@ -1,0 +1,125 @@
+"""The options that every Spark session of ours adds to the team's own settings.
+
+The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
+`onlyonce.session.session` and the Airflow operator in `onlyonce.airflow.operators.spark_job`. Raises Refused when the jars are missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from onlyonce import settings
+from onlyonce.model.errors import Refused
+from onlyonce.spark import jars
+from onlyonce.spark.master import driver_host, refuse_master
+
+JARS = settings.jars() or Path(sys.prefix) / "jars"
+CLASSES = JARS / "spark.jsa"
+"""The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM, it loads them."""
+_CATALOG = "spark.sql.catalog.spark_catalog"
+_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType"})
+"""They decide what is written, and are of our own session only."""
+_MERGED = {
+    "spark.sql.extensions": ",",
+    "spark.jars.packages": ",",
+    "spark.driver.extraClassPath": ":",
+    "spark.executor.extraClassPath": ":",
+    "spark.driver.extraJavaOptions": " ",
+}
+USE_CLASSES = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is added to a session's own settings (`theirs`), for spark-submit's --conf as for a session made here. Raises Refused.
+
+    Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are merged.
+    """
+    theirs = theirs or {}
+    mode = theirs.get("spark.submit.deployMode", "client")
+    refuse_master(master, mode)
+    return added(_ours(master, mode) | _jars(theirs), theirs)
+
+
+def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Ours, less what is theirs to say, with what is both's. Raises Refused for a catalog that has no Delta tables. Pure."""
+    found = {key: value for key, value in ours.items() if key in _ALWAYS or key not in theirs}
+    for key, between in _MERGED.items():
+        if key in ours and key in theirs:
+            parts = [part for part in theirs[key].split(between) if part]
+            found[key] = between.join(dict.fromkeys([*parts, *ours[key].split(between)]))
+    catalog = theirs.get(_CATALOG, ours.get(_CATALOG))
+    if catalog != ours.get(_CATALOG):
+        raise Refused(
+            f"{_CATALOG} is {catalog}",
+            data="nothing was started",
+            hint="the platform's tables are Delta's and need Delta's catalog; give the other one a name of its own",
+        )
+    return {key: value for key, value in found.items() if theirs.get(key) != value}
+
+
+def _ours(master: str, mode: str) -> dict[str, str]:
+    found = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(settings.home() / "spark-warehouse"),
+        # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # A row may be a block of some thousand records.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
+        "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
+        **_said(),
+    }
+    if mode == "client" and (host := driver_host(master)):
+        found["spark.driver.host"] = host
+    return {**_of_local(), **found} if master.startswith("local") else found
+
+
+def _of_local() -> dict[str, str]:
+    """For one machine that does it all. A cluster has its own."""
+    found = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "onlyonce.session.worker_daemon",
+    }
+    return found | {"spark.driver.extraJavaOptions": USE_CLASSES} if CLASSES.exists() else found
+
+
+def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
+    named = (theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
+    if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
+        return {}
+    return jars.of_session(JARS)
+
+
+def _said() -> dict[str, str]:
+    """What somebody has said by a setting of ours: it holds for each master."""
+    asked = settings.spark()
+    found = {
+        "spark.driver.memory": asked.driver_memory,
+        "spark.sql.shuffle.partitions": asked.shuffle_partitions,
+        "spark.ui.enabled": asked.spark_ui,
+        "spark.log.level": asked.spark_log,
+    }
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in found.items()
+        if value is not None
+    }
+
+
+def with_retries(master: str) -> str:
+    """Spark's local mode gives up at the first failed task; `local[N,4]` tries it again, as a cluster does."""
+    if master.startswith("local[") and "," not in master:
+        return master[:-1] + ",4]"
+    return "local[1,4]" if master == "local" else master

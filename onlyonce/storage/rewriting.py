@@ -1,0 +1,185 @@
+"""Data files of one of the platform's own tables are rewritten: the same rows in other files, in one commit of the table.
+
+The commit adds the new files and removes the old ones, and says of each that it changes no data (`dataChange` false): a stream of
+Spark's over the table passes it by, and whoever reads the table as it is finds each row once. delta-rs writes the commit. Its own `optimize`
+takes all small files of a partition, those of open batches too, and keeps no order, so the files are written here.
+
+The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names. The old ones stay on the
+disk for readers under way, and their time begins with the rewrite: it is their time of modification, by which `attempt_files` sweeps.
+
+Who calls it: `onlyonce.operate.compaction`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
+that it happens: where another writer has taken one of the files meanwhile, nothing does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import tenacity
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import parquet
+
+from onlyonce.failpoints import passing
+from onlyonce.model import attempts
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.storage import delta, dictionaries, own_tables
+
+ROW_GROUP = 1 << 17
+
+Rows = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file that a version of a table has."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: dict[str, str]
+    least: Any
+    largest: Any
+    """Of the first column of an order that the file's statistics say something of."""
+
+
+def files(table: DeltaTable, ordered_by: Sequence[str]) -> list[File]:
+    """The data files of the table's version."""
+    columns = table.metadata().partition_columns
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        File(
+            row["path"], row["size_bytes"], row["num_records"], {name: row[f"partition.{name}"] for name in columns},
+            _first(row, "min", ordered_by), _first(row, "max", ordered_by),
+        ) for row in rows
+    ]  # fmt: skip
+
+
+def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
+    return next((row[f"{what}.{name}"] for name in columns if row.get(f"{what}.{name}") is not None), None)
+
+
+def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: Rows, *, fewer: bool = False) -> bool:
+    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where another writer was
+    first, and nothing has changed. As many rows as before, or `fewer`: one of none is left out."""
+    folder = path / attempts.folder(app_id, number, uuid4().hex)
+    new = _written(path, folder, old, change, fewer=fewer)
+    for file in old:
+        os.utime(path / file.path)  # it is an old file from now on
+    passing("rewrite-before-commit")
+    done = _commit(path, old, new, app_id, number)
+    passing("rewrite-after-commit")
+    if not done and new is not None:
+        new.unlink(missing_ok=True)
+        for place in (new.parent, folder):
+            with suppress(OSError):
+                place.rmdir()
+    return done
+
+
+def _written(path: Path, folder: Path, old: Sequence[File], change: Rows, *, fewer: bool) -> Path | None:
+    rows = change(_read(path, old))
+    before = sum(file.rows for file in old)
+    if rows.num_rows > before or (rows.num_rows < before and not fewer):
+        raise InvariantBroken(
+            f"{path}: {before} rows of {len(old)} files would be {rows.num_rows} in the new one",
+            data="nothing was changed",
+            hint="are files of the table damaged? `onlyonce audit --data` compares them with the log",
+        )
+    if not rows.num_rows:
+        return None
+    new = folder.joinpath(*(f"{name}={value}" for name, value in old[0].partition.items()), "part-00000.parquet")
+    new.parent.mkdir(parents=True)
+    repeated = dictionaries.worth_it(rows)
+    parquet.write_table(
+        rows, new, row_group_size=ROW_GROUP, use_dictionary=repeated, compression="zstd", store_schema=False
+    )
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    return new
+
+
+def _read(path: Path, old: Sequence[File]) -> pa.Table:
+    """Their rows, with the columns that the table has now."""
+    there = pa.schema(DeltaTable(str(path)).schema().to_arrow())
+    schema = pa.schema(field.with_nullable(True) for field in there if field.name not in old[0].partition)
+    return pa.concat_tables([_fitted(_parquet(path / file.path), schema) for file in old])
+
+
+def _parquet(path: Path) -> pa.Table:
+    with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        return file.read()
+
+
+def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _commit(path: Path, old: Sequence[File], new: Path | None, app_id: str, number: int) -> bool:
+    # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
+    # that was looked at, and no other.
+    for attempt in tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(CommitFailedError),
+        stop=tenacity.stop_after_attempt(own_tables.BETWEEN),
+        wait=tenacity.wait_random(0, 0.2),
+        reraise=True,
+    ):
+        with attempt:
+            table = DeltaTable(str(path))
+            there = set(table.get_add_actions(flatten=True).column("path").to_pylist())
+            if not {file.path for file in old} <= there:
+                return False
+            now = int(time.time() * 1000)
+            actions: list[AddAction | RemoveAction] = [
+                RemoveAction(
+                    path=file.path, data_change=False, deletion_timestamp=now, size=file.bytes,
+                    partition_values=file.partition,
+                ) for file in old
+            ]  # fmt: skip
+            if new is not None:
+                actions.append(own_tables.added(path, new, table, data_change=False))
+            properties = CommitProperties(
+                custom_metadata={
+                    "userMetadata": json.dumps({"app_id": app_id, "version": number}),
+                    "isBlindAppend": False,
+                },
+                app_transactions=[Transaction(app_id, number, now)],
+                max_commit_retries=0,
+            )
+            table.create_write_transaction(
+                actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+            )
+    return True
+
+
+def shorten_log(path: Path, upto: int, hours: float) -> int:
+    """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint at or before `upto`, as far as it
+    is older than some hours. Gives the number of files. Every version from `upto` on can be read as before."""
+    log = path / delta.LOG
+    named = [(int(file.name[:20]), file) for file in log.iterdir() if file.name[:20].isdigit()]
+    checkpoints = [version for version, file in named if ".checkpoint" in file.name and version <= upto]
+    if not checkpoints:
+        return 0
+    removed = 0
+    for _, file in sorted((version, file) for version, file in named if version < max(checkpoints)):
+        with suppress(FileNotFoundError):
+            if time.time() - file.stat().st_mtime >= hours * 3600:
+                file.unlink()
+                removed += 1
+    return removed

@@ -1,0 +1,37 @@
+-- compacted --
+-- Up to which version of `events` files may have been rewritten.
+SELECT events_compacted AS upto FROM onlyonce_private.pipelines WHERE instance = :instance
+
+-- raise --
+-- It never moves back, whoever else maintains.
+UPDATE onlyonce_private.pipelines SET events_compacted = :upto WHERE instance = :instance AND events_compacted < :upto
+
+-- ended --
+-- The last version of `events` with the rows of a committed batch of receive: no driver wants a part of that commit, or of one before it.
+SELECT max(last.delta_version) AS version
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.delta_version FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+    ORDER BY b.delta_version DESC LIMIT 1) last
+WHERE l.instance = :instance AND l.query = 'receive'
+
+-- queries --
+-- The lives that may go on, each with what its last committed batch has read.
+SELECT l.lineage, l.query, l.life, l.start_from, last.batch_id, last.source_from, last.source_to
+FROM onlyonce_private.lineages l
+LEFT JOIN LATERAL (
+    SELECT b.batch_id, b.source_from, b.source_to FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
+WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
+ORDER BY l.query
+
+-- last_in --
+-- The last batch of each life of receive whose rows are in `events` up to a version. Numbers and versions of a life grow together.
+SELECT l.lineage, last.batch_id
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version <= :version
+    ORDER BY b.delta_version DESC LIMIT 1) last
+WHERE l.instance = :instance AND l.query = 'receive'

@@ -1,0 +1,57 @@
+"""What the log says of Airflow's drivers: that each began, and how the last one of a run ended, whatever was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onlyonce.commitlog import driver_runs
+from onlyonce.commitlog.driver_runs import DriverRun
+from onlyonce.database.connect import run
+from onlyonce.model.errors import Refused
+from onlyonce.testing.suite.processes import Processes
+from tests.contract.conftest import Log
+
+RUN = ("flights_stream", "manual__1", "flights")
+
+
+def drive(log: Log) -> None:
+    """A driver that ends well."""
+    with driver_runs.noted(log.database, *RUN):
+        pass
+
+
+def known(log: Log) -> DriverRun | None:
+    """What a task asks."""
+    return run(log.database, lambda conn: driver_runs.look(conn, *RUN))
+
+
+@pytest.mark.parametrize(
+    ("point", "said"), [("driver-after-begin", None), ("driver-before-end", None), ("driver-after-end", 0)]
+)
+def test_a_killed_driver_has_no_end_until_it_was_noted(log: Log, tmp_path: Path, point: str, said: int | None) -> None:
+    """So a task takes it for one at work or killed, never for one that ended well; the next one is another attempt."""
+    Processes(log, tmp_path).killed(lambda: drive(log), point)
+    assert known(log) == DriverRun(1, said, None)
+
+    drive(log)
+
+    assert known(log) == DriverRun(2, 0, None)
+
+
+def test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it(log: Log) -> None:
+    """The newer one is the run's."""
+
+    def older() -> None:
+        with driver_runs.noted(log.database, *RUN):
+            with driver_runs.noted(log.database, *RUN):
+                raise Refused("the newer one")
+            raise AssertionError("not reached")
+
+    with driver_runs.noted(log.database, *RUN), pytest.raises(Refused):
+        older()
+
+    newest = known(log)
+    assert newest is not None
+    assert (newest.attempt, newest.exit_code) == (3, Refused.exit_code)

@@ -1,0 +1,85 @@
+"""A window is final when it has closed, not when a row of it was written: the log's side of it, on the real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from onlyonce.commitlog import batches, lineages
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.outputs import panes
+from onlyonce.database.connect import run
+from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.model.batch import Outcome
+from onlyonce.model.windows import Fixed
+from onlyonce.run import lineage
+from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
+from tests.contract.conftest import Log, plan_of
+
+OUTPUT = Output(name="per_shop", transform="a:b", window=Fixed(HOUR), lateness=HOUR, sink=Delta())
+
+
+def write(log: Log, driver: Driver, number: int, tide: datetime, windows: dict[int, int]) -> None:
+    """A receive batch with this tide, and the output's batch that writes rows of these hours as they come; ended twice, as
+    after an answer that was lost."""
+    receive(log, log.start("shop", "receive"), number, tide)
+    rows = [
+        {"instance": "shop", "output": "per_shop", "generation": 0, "rows": count,
+         "window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR}
+        for hour, count in windows.items()
+    ]  # fmt: skip
+    offset = {"reservoirVersion": number + 1, "index": -1}
+    plan = plan_of(driver, number, source_to=offset, facts={"stateless": True})
+
+    def end(conn: Any) -> None:
+        batch = batches.begin(conn, driver, "shop", plan, None)
+        panes.add_rows(conn, batch, rows)
+        panes.close(conn, "shop", OUTPUT, ["per_shop"], number)
+        batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
+
+    run(log.database, end)
+    run(log.database, end)
+
+
+def known(log: Log) -> Counter[Any]:
+    """(hour, rows, final) of each window."""
+    return log.multiset(
+        "SELECT extract(hour FROM window_start AT TIME ZONE 'UTC')::int, rows, final FROM onlyonce_private.panes"
+    )
+
+
+def test_rows_of_a_window_add_up_until_it_closes(log: Log) -> None:
+    """By the rule of lateness, with the tide that the batch has read; a batch that is ended twice counts once."""
+    driver = log.start("shop", "per_shop")
+    write(log, driver, 0, DAY + HOUR, {0: 2, 1: 1})
+    assert known(log) == Counter({(0, 2, False): 1, (1, 1, False): 1})
+
+    write(log, driver, 1, DAY + 2 * HOUR, {0: 3, 2: 1})
+    assert known(log) == Counter({(0, 5, True): 1, (1, 1, False): 1, (2, 1, False): 1})
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateless: bool) -> None:
+    """Unless the old one kept state, which the new life needs again."""
+    driver = log.start("shop", "per_shop")
+    offset = {"reservoirVersion": 8, "index": -1}
+    plan = plan_of(driver, source_to=offset, facts={"stateless": stateless})
+
+    def work(conn: Any) -> None:
+        batch = batches.begin(conn, driver, "shop", plan, None)
+        batches.count_windows(conn, batch, "per_shop", [
+            {"window_start": DAY, "window_end": DAY + HOUR, "in_time": 1, "late": 0}
+        ])  # fmt: skip
+        batches.end(conn, driver, batch, Outcome(in_time=1, late=0))
+
+    run(log.database, work)
+    run(log.database, lambda conn: lineage._relive(conn, "shop", "per_shop", driver, None))
+
+    life = run(log.database, lambda conn: lineages.live(conn, "shop", "per_shop"))
+    assert life is not None
+    assert life.start_from == {"version": 0, "counted_upto": 7, "closed_by": -1} | (
+        {"rows_from": 8} if stateless else {}
+    )

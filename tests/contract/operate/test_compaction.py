@@ -1,0 +1,180 @@
+"""`events` compacted without Spark: which files and entries of the log go, and what a kill at any step leaves."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from onlyonce.commitlog import compaction as noted
+from onlyonce.database.connect import run
+from onlyonce.failpoints import FailPoint
+from onlyonce.operate import compaction, under_way
+from onlyonce.storage import attempt_files, delta, own_tables, rewriting
+from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+
+
+def rows(shop: Shop) -> Counter[Any]:  # noqa: F811
+    """All rows of `events`, as a multiset."""
+    found = DeltaTable(str(shop.events)).to_pyarrow_table().to_pylist()
+    return Counter(repr(sorted(row.items())) for row in found)
+
+
+def fill(shop: Shop, first: int = 0, batches: int = 5) -> None:  # noqa: F811
+    """Batches of receive, each of a minute of its own, which both outputs have read and closed."""
+    for number in range(first, first + batches):
+        shop.receive((f"s{number}", at(number)), (f"t{number}", at(number + 0.5)), ("{broken", "no JSON"))
+    for query in ("per_shop", "balance"):
+        shop.output(query)
+        shop.output(query)
+
+
+def compact(shop: Shop) -> dict[str, Any]:  # noqa: F811
+    """Compact once."""
+    [done] = compaction.compact(shop.log.database, "shop", dry_run=False)
+    return done
+
+
+def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows(shop: Shop) -> None:  # noqa: F811
+    """A look alone changes nothing; the second time finds nothing to do; the transactions of receive stay known."""
+    fill(shop)
+    before, version = rows(shop), delta.latest(shop.events)
+
+    compaction.compact(shop.log.database, "shop", dry_run=True)
+    assert delta.latest(shop.events) == version
+    first, second = compact(shop), compact(shop)
+
+    assert (first["files after"], second["new files"]) == (1, 0)
+    assert rows(shop) == before
+    assert delta.added(shop.events, delta.latest(shop.events)) == []  # no stream sees them again
+    times = (
+        DeltaTable(str(shop.events))
+        .to_pyarrow_table(columns=["oo_event_time"])["oo_event_time"]
+        .drop_null()
+        .to_pylist()
+    )
+    assert times == sorted(times)
+    assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 4
+    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == first["up to version"]
+
+
+def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> None:  # noqa: F811
+    """Its commits keep their files, and it is named."""
+    fill(shop)
+    read = delta.latest(shop.events)
+    for number in range(5, 9):
+        shop.receive((f"s{number}", at(number)))
+    shop.output("balance")
+    shop.output("balance")
+
+    done = compact(shop)
+
+    assert (done["up to version"], done["held by"]) == (read, "per_shop")
+    for version in range(read + 1, delta.latest(shop.events)):
+        assert all(file.path.exists() for file in delta.added(shop.events, version))
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "compact-after-note",
+        "rewrite-before-commit",
+        "rewrite-after-commit",
+        "compact-after-checkpoint",
+        "compact-after-log",
+    ],
+)
+def test_a_kill_at_any_step_leaves_a_whole_table_and_the_next_time_does_the_rest(
+    shop: Shop,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    """Also once what the killed one has left is swept away."""
+    fill(shop)
+    before = rows(shop)
+
+    def passing(name: str) -> None:
+        if name == point:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        for module in (compaction, rewriting):
+            armed.setattr(module, "passing", passing)
+        with pytest.raises(FailPoint):
+            compact(shop)
+    assert rows(shop) == before
+    compact(shop)
+    attempt_files.sweep("shop", 0, [])
+    assert rows(shop) == before
+    assert len(DeltaTable(str(shop.events)).file_uris()) == 1
+
+
+def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
+    shop: Shop,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And as long as the oldest batch that is under way."""
+    fill(shop)
+    old = [file.path for version in range(delta.latest(shop.events) + 1) for file in delta.added(shop.events, version)]
+    for file in old:
+        os.utime(file, (0, 0))
+    compact(shop)
+
+    assert attempt_files.sweep("shop", 1, []) == 0
+    assert all(file.exists() for file in old)
+    assert under_way.hours(shop.log.database, "shop") == 0
+    shop.receive(("late", at(3)))
+    shop.output("per_shop", upto="begin")
+    shop.log.rows(
+        "UPDATE onlyonce_private.batches SET begun_at = begun_at - interval '100 hours' WHERE state = 'begun'"
+    )
+    assert under_way.hours(shop.log.database, "shop") >= 100
+
+
+def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The other finds its files gone, also where it had looked before: a row is in the table once. An append between is no matter."""
+    fill(shop)
+    before = rows(shop)
+    table = DeltaTable(str(shop.events))
+    of = compaction.Table(shop.events, compaction.EVENTS, table.version())
+    [group] = compaction._groups(table, of)
+    said, others = (
+        own_tables.added,
+        [lambda: shop.receive(("more", at(7))), lambda: compaction._rewrite(of, "shop", group)],
+    )
+
+    def after_another(*given: Any, **named: Any) -> Any:
+        """Between the look and the commit of the first, the others come."""
+        while others:
+            others.pop()()
+        return said(*given, **named)
+
+    monkeypatch.setattr(own_tables, "added", after_another)
+    assert not compaction._rewrite(of, "shop", group)
+
+    assert rows(shop) - before == Counter({row: 1 for row in rows(shop) if "'more'" in row})
+    assert sum(rows(shop).values()) == sum(before.values()) + 1
+
+
+def test_the_log_of_the_table_is_cut_at_a_checkpoint_that_nobody_may_need_to_look_behind(shop: Shop) -> None:  # noqa: F811
+    """Old entries go, and each later version can be read."""
+    fill(shop)
+    compact(shop)
+    fill(shop, 5)
+    upto = compact(shop)["up to version"]
+    there = {
+        version: DeltaTable(str(shop.events), version=version).to_pyarrow_table().num_rows
+        for version in range(upto, delta.latest(shop.events) + 1)
+    }
+
+    assert rewriting.shorten_log(shop.events, upto, 1) == 0
+    assert rewriting.shorten_log(shop.events, upto, 0)
+
+    assert not (shop.events / "_delta_log" / f"{0:020}.json").exists()
+    assert there == {
+        version: DeltaTable(str(shop.events), version=version).to_pyarrow_table().num_rows for version in there
+    }
+    assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 9

@@ -1,0 +1,140 @@
+"""What a starting driver and `onlyonce plan` make of the log: on the real PostgreSQL, without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onlyonce.commitlog import batches, declared, lineages
+from onlyonce.commitlog.declared import Declared
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Output, Pipeline
+from onlyonce.model.batch import Batch
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.windows import Fixed
+from onlyonce.operate import plan
+from tests.contract.conftest import Log, plan_of
+from tests.support import shop
+
+MINUTE = timedelta(minutes=1)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SHOP = shop.SHOP
+WIDER = replace(SHOP, outputs=(replace(SHOP.outputs[0], window=Fixed(2 * MINUTE)), *SHOP.outputs[1:]))
+ELSEWHERE = replace(SHOP, outputs=(replace(SHOP.outputs[0], sink=Delta(path="elsewhere")), *SHOP.outputs[1:]))
+
+
+def declared_as(pipeline: Pipeline, query: str) -> Declared:
+    """What a driver keeps when it starts."""
+    return Declared("shop", query, declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query))
+
+
+def start(log: Log, pipeline: Pipeline, query: str) -> lineages.Driver:
+    """A driver starts under a declaration, as `RunContext.open_query` does."""
+    driver = log.start(query=query)
+    live = run(log.database, lambda conn: lineages.live(conn, "shop", query))
+    assert live is not None
+    run(log.database, lambda conn: declared.go_on(conn, live, declared_as(pipeline, query)))
+    return driver
+
+
+def ran(log: Log, pipeline: Pipeline, query: str, *, windows: int = 0) -> None:
+    """A query has begun a batch under a declaration, and written the first windows."""
+    driver = start(log, pipeline, query)
+    meant = plan_of(driver, declaration_hash=declarations.fingerprint(pipeline, query))
+    run(log.database, lambda conn: batches.begin(conn, driver, "shop", meant, None))
+    panes = [
+        {
+            "instance": "shop", "output": query, "generation": 0, "final": True, "rows": 1,
+            "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE,
+        }
+        for n in range(windows)
+    ]  # fmt: skip
+    batch = Batch(meant, Frontier(), 0, "begun", replayed=False)
+    run(log.database, lambda conn: batches.add_panes(conn, batch, panes))
+
+
+@pytest.fixture
+def planned(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Pipeline], plan.Plan]:
+    """The plan of a declaration, by this log."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    return lambda pipeline: plan.made(Database(log.url), pipeline)
+
+
+def everything(log: Log) -> None:
+    """The pipeline has run as `tests/support/shop.py` declares it."""
+    for query in ("receive", "per_shop", "balance"):
+        ran(log, SHOP, query, windows=0 if query == "receive" else 3)
+
+
+def test_a_driver_that_can_t_go_on_is_refused_and_keeps_nothing(log: Log) -> None:
+    """Before its first statement; what can go on is kept, once for each fingerprint."""
+    ran(log, SHOP, "per_shop")
+    with pytest.raises(Refused, match="window of output per_shop"):
+        start(log, WIDER, "per_shop")
+    start(log, ELSEWHERE, "per_shop")
+    start(log, ELSEWHERE, "per_shop")
+
+    kept = log.rows("SELECT hash FROM onlyonce_private.declarations WHERE query = 'per_shop'")
+    assert Counter(kept) == Counter((declarations.fingerprint(p, "per_shop"),) for p in (SHOP, ELSEWHERE))
+
+
+def test_what_was_not_kept_can_t_stop_a_run(log: Log) -> None:
+    """A query that ran before declarations were kept goes on, and is compared from then on."""
+    ran(log, SHOP, "per_shop")
+    log.rows("DELETE FROM onlyonce_private.declarations")
+    start(log, WIDER, "per_shop")
+
+
+def test_what_is_as_it_ran_needs_nothing(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:
+    """No change, no step; nor for a pipeline that never ran."""
+    assert planned(SHOP) == plan.Plan("shop", [], [], [])
+    everything(log)
+    assert planned(SHOP) == plan.Plan("shop", [], [], [])
+
+
+def test_the_plan_of_changed_windows_is_a_new_life_a_run_and_a_backfill(
+    log: Log, planned: Callable[[Pipeline], plan.Plan]
+) -> None:
+    """The life begins with the first window that is whole behind the last one written; the backfill goes up to there."""
+    everything(log)
+    found = planned(WIDER)
+    first = START + 4 * MINUTE
+    assert [step.kind for step in found.todo] == ["lineage", "run", "backfill"]
+    assert found.todo[0].start == {"first_window": int(first.timestamp()) * 1_000_000}
+    assert found.todo[2].arguments[1:] == (
+        "--output", "per_shop", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:04:00Z",
+    )  # fmt: skip
+
+
+def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
+    log: Log, planned: Callable[[Pipeline], plan.Plan]
+) -> None:
+    """After the new life: its first run, and the backfill up to where that life begins."""
+    everything(log)
+    todo = planned(WIDER).todo
+    log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'per_shop'")
+    run(log.database, lambda conn: lineages.register(conn, "shop", "per_shop", uuid4(), todo[0].start))
+    assert [step.kind for step in planned(WIDER).todo] == ["run", "backfill"]
+    assert planned(WIDER).todo[-1] == todo[-1]
+
+
+def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:
+    """A new one starts with the next run; one that is gone needs nothing; one whose declaration was not kept is said."""
+    everything(log)
+    log.rows("DELETE FROM onlyonce_private.declarations WHERE query = 'receive'")
+    new = Output(name="new", transform=SHOP.outputs[0].transform, window=shop.MINUTE, sink=Delta())
+    other = replace(SHOP, outputs=(*SHOP.outputs[:2], new), record_id=("id", "shop"))
+    found = planned(other)
+    told: Counter[Any] = Counter((change.part, str(change.need)) for change in found.found)
+    assert told == Counter([("output balance", "nothing"), ("output new", "nothing")])
+    assert [step.kind for step in found.todo] == ["run"]
+    assert ["was not kept" in text for text in found.unknown] == [True]

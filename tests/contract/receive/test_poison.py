@@ -1,0 +1,130 @@
+"""A batch at whose record each attempt fails, on a real PostgreSQL: a kill at any step does not show, and no worker keeps what was taken back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog.lru import Cache
+from onlyonce.commitlog import failures
+from onlyonce.context.query import Query
+from onlyonce.database.connect import run
+from onlyonce.model.batch import Batch
+from onlyonce.model.poison import Place
+from onlyonce.receive import poison
+from onlyonce.sources.chosen import Chosen
+from onlyonce.testing.suite.processes import Processes
+from tests.contract.conftest import Log
+from tests.contract.receive import Receive
+from tests.contract.receiver import Record, uniform
+
+BUCKET = 7
+RECORDS = uniform(9, 3)
+BAD, WHERE = RECORDS[5], Place(0, 5)
+
+
+@dataclass
+class Poisoned:
+    """Receive, at whose record BAD each attempt fails once its units have committed; each look counts."""
+
+    log: Log
+    receive: Receive = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.receive = Receive(self.log)
+
+    def attempts(self) -> None:
+        """Three drivers, one after the other, as three runs that fail have them."""
+        for _ in range(3):
+            with suppress(ArithmeticError):
+                self.attempt()
+
+    def attempt(self) -> None:
+        """One driver: the batch to its end, or the record's error."""
+        self.receive.restart()
+        batch = self.receive.begin(BUCKET, 0)
+        if batch.committed:
+            return
+        query = Query(self.receive.driver, Path(), self.log.database, {})
+        rows = poison.written(query, "shop", batch, _places, lambda chosen: self._written(batch, chosen), _tried)
+        self.receive.land(batch, rows)
+        self.receive.end(batch, len(rows))
+
+    def _written(self, batch: Batch, chosen: Chosen) -> list[tuple[str, Record]]:
+        rows = self.receive.units(batch, _of(chosen))
+        _fail(_of(chosen))
+        return rows
+
+    def refused(self) -> set[Place]:
+        """What the log says that the batch refuses."""
+        known = run(self.log.database, lambda conn: failures.of_batch(conn, self.receive.driver.lineage, 0))
+        return {*known.refused}
+
+
+def _places() -> pa.Table:
+    return pa.table({"oo_file": [0] * len(RECORDS), "oo_position": range(len(RECORDS))})
+
+
+def _of(chosen: Chosen) -> list[Record]:
+    first, stop = chosen.since or Place(0, 0), chosen.stop or Place(0, len(RECORDS))
+    places = (Place(0, at) for at in range(len(RECORDS)))
+    return [RECORDS[at.position] for at in places if first <= at < stop and at not in chosen.refused]
+
+
+def _fail(records: list[Record]) -> None:
+    if BAD in records:
+        raise ArithmeticError("nobody thought of this record")
+
+
+def _tried(chosen: Chosen, folder: Path) -> None:
+    _fail(_of(chosen))
+
+
+POINTS = ("poison-after-count", "poison-before-refuse", "poison-before-commit", "poison-after-commit")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_while_a_record_is_refused_does_not_show(log: Log, tmp_path: Path, point: str) -> None:
+    """The same runs again: one record is refused, each other one is kept once, and nothing of the refused one is in the catalog."""
+    poisoned = Poisoned(log)
+    Processes(log, tmp_path).killed(poisoned.attempts, point)
+    assert log.rows("SELECT 1 FROM onlyonce.batches WHERE state = 'committed'") == []
+
+    poisoned.attempts()
+
+    assert poisoned.refused() == {WHERE}
+    assert poisoned.receive.rows() == Counter(("kept", record) for record in RECORDS if record != BAD)
+    assert log.rows("SELECT sum(kept), count(*) FROM onlyonce_private.units") == [(len(RECORDS) - 1, 2)]
+    assert log.rows("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks") == [(len(RECORDS) - 1,)]
+    assert poisoned.receive.batch(BUCKET, [BAD, RECORDS[0]]).plan.batch_id == 1
+    assert poisoned.receive.rows()["kept", BAD] == 1
+
+
+A, MENDED, C = RECORDS[:3]
+
+
+@pytest.mark.parametrize("first", [[A, MENDED, C], [A, MENDED]], ids=["one more", "as many"])
+def test_a_worker_forgets_a_chunk_that_was_taken_back(
+    log: Log, monkeypatch: pytest.MonkeyPatch, first: list[Record]
+) -> None:
+    """Another worker makes it again, of other ids. The first one takes a mended record for no duplicate, and those that are there for some."""
+    receive = Receive(log, partitions=1)
+    batch = receive.begin(BUCKET)
+    workers = [Cache(catalog_lookup.CACHE_BYTES) for _ in range(2)]
+    monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
+    receive.units(batch, first)
+    run(log.database, lambda conn: failures.refuse(conn, receive.driver, "shop", 0, {WHERE: "a cause"}))
+    monkeypatch.setattr(catalog_lookup, "_cache", workers[1])
+    receive.land(batch, receive.units(batch, [A, C]))
+    receive.end(batch, 2)
+
+    monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
+    receive.batch(BUCKET, [A, MENDED, C])
+
+    assert receive.rows() == Counter(("kept", record) for record in (A, MENDED, C))

@@ -1,0 +1,47 @@
+"""The conformance suite over every sink that needs no JVM and no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onlyonce.testing.suite.cases import UnderTest
+from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
+from onlyonce.testing.suite.processes import Processes
+from tests.contract.conformance_sent import ToBigQuery, ToDiary, ToForgetfulWebhook, ToLedger, ToWebhook
+from tests.contract.conformance_sinks import (
+    PostgresAppend,
+    PostgresIncrement,
+    PostgresPlain,
+    PostgresUpsert,
+    Shards,
+    ShardsPlain,
+)
+from tests.contract.conftest import Log
+
+SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToLedger]
+VARIANTS: list[Callable[..., UnderTest]] = [
+    PostgresUpsert, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
+]  # fmt: skip
+"""Other modes of the same code: their suite is slow in sum."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "sink",
+    [
+        *SINKS,
+        pytest.param(ToWebhook, marks=pytest.mark.whole),
+        *(pytest.param(sink, marks=pytest.mark.slow) for sink in VARIANTS),
+    ],
+    ids=lambda sink: sink.__name__,
+)
+def test_a_sink_does_what_it_promises(sink: Callable[..., UnderTest], case: Case, shared: Log, tmp_path: Path) -> None:
+    """Every sink, in every mode that it has, in every case, by the guarantee that it declares."""
+    under_test = sink(shared, ODD_NAMES[0] if case is odd_names_mean_only_themselves else "text")
+    try:
+        case(under_test, Processes(shared, tmp_path))
+    finally:
+        under_test.close()

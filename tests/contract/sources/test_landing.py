@@ -1,0 +1,399 @@
+"""Pub/Sub against Google's own fake: landed before acknowledged, at any kill; nothing lost, and what is double is known."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onlyonce import settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import subscriptions
+from onlyonce.database.connect import run
+from onlyonce.local.feed import deliver, publish
+from onlyonce.model.errors import Refused
+from onlyonce.model.report import Report
+from onlyonce.sources import land, pubsub
+from onlyonce.sources.landing import NO_OBJECT, Flow, Message
+from tests.contract.conftest import Log
+from tests.contract.receive import Receive
+from tests.support.landers import Landers
+from tests.support.messages import PIPELINES
+from tests.support.platform import ROOT
+from tests.support.pubsub import PROJECT, Fake, binary, landed, running
+
+POINTS = (
+    "land-after-pull", "land-after-write", "land-after-note", "land-before-acknowledge", "land-after-acknowledge",
+    "land-after-settle",
+)  # fmt: skip
+LARGE = b'{"text":"' + b"x" * 4_000_000 + b'"}'
+MESSAGES: dict[str, Any] = {pipeline.name: pipeline for pipeline in PIPELINES}
+KEPT_BACK = "SELECT path, bucket, cardinality(message_ids) FROM onlyonce_private.unacknowledged"
+
+
+class Landing:
+    """The pipelines of tests/support/messages.py on a fake, a log and a home of this test's own."""
+
+    def __init__(self, fake: Fake, log: Log, home: Path, landers: Landers) -> None:
+        self.fake, self.log, self.landers = fake, log, landers
+        self.passes = home / "failpoints"
+        self.passes.mkdir()
+
+    def land(self, pipeline: str = "sales") -> Report:
+        """A landing in this process."""
+        return land.main([pipeline])
+
+    def start(self, point: str = "", action: str = "kill", pipeline: str = "sales") -> int:
+        """A landing in a process and session of its own, with a fail-point."""
+        asked = {"ONLYONCE_FAILPOINTS": f"{point}:1:{action}"} if point else {}
+        return self.landers.start(pipeline, ONLYONCE_FAILPOINT_DIR=str(self.passes), **asked)
+
+    def killed(self, point: str, pipeline: str = "sales") -> None:
+        """A landing that dies at a point."""
+        assert self.landers.wait(self.start(point, pipeline=pipeline))[0] == -signal.SIGKILL
+
+    def deadlines_pass(self) -> None:
+        """What was delivered and not acknowledged may be delivered again."""
+        self.fake.tell("advance 61s")
+
+    def ids(self, pipeline: str = "sales", column: str = "message_id") -> Counter[Any]:
+        """The record ids of the landed lines."""
+        return Counter(json.loads(line)[column] for line in landed(settings.inbox(pipeline)))
+
+    def open(self) -> list[tuple[Any, ...]]:
+        """What is noted as landed and not acknowledged."""
+        return self.log.rows(KEPT_BACK)
+
+
+@pytest.fixture(scope="module")
+def landers() -> Iterator[Landers]:
+    """Where landings are forked from."""
+    binary()  # skips
+    with Landers() as started:
+        yield started
+
+
+@pytest.fixture
+def landing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landers: Landers) -> Iterator[Landing]:
+    """With both subscriptions made."""
+    with running(monkeypatch) as fake:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", fake.address)
+        monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
+        monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+        monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/messages.py"))
+        fake.subscribe("sales")
+        fake.subscribe("orders")
+        yield Landing(fake, log, tmp_path, landers)
+
+
+def sale(number: int) -> dict[str, object]:
+    """A payload."""
+    return {"shop": "a", "at": "2026-03-01T12:00:00Z", "cents": number, "weight": 1.5}
+
+
+def test_each_message_is_landed_once_with_its_id_and_then_acknowledged(landing: Landing) -> None:
+    """The line is the payload and the message id; nothing waits any more, nothing is noted, and a second landing adds nothing."""
+    sent = dict(zip(landing.fake.publish(*map(sale, range(2500))), range(2500), strict=True))
+    report = landing.land()
+
+    lines = [json.loads(line) for line in landed(settings.inbox("sales"))]
+    assert Counter((line["message_id"], line["cents"]) for line in lines) == Counter(sent.items())
+    assert {frozenset(line) for line in lines} == {frozenset({*sale(0), "message_id"})}
+    assert (report.facts["messages"], report.facts["drained"], report.warnings) == (2500, True, [])
+    assert landing.fake.waiting(f"{PROJECT}/subscriptions/sales") == Counter()
+    assert landing.open() == []
+    assert landing.land().facts["messages"] == 0
+    assert len(lines) == len(landed(settings.inbox("sales")))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_any_point_loses_nothing(landing: Landing, point: str) -> None:
+    """The next landing, after the deadline, has every message; what is double has the same id. A file is whole or not there."""
+    sent = Counter(landing.fake.publish(*map(sale, range(5))))
+    landing.killed(point)
+    before = landing.ids()
+    landing.deadlines_pass()
+    again = landing.land().facts["messages"]
+
+    assert before in (Counter(), sent)
+    assert landing.ids() == (before + sent if again else sent)
+    assert again == (0 if point in ("land-after-acknowledge", "land-after-settle") else 5)
+    assert (before == Counter()) is (POINTS.index(point) < POINTS.index("land-before-acknowledge"))
+    assert landing.fake.waiting(f"{PROJECT}/subscriptions/sales") == Counter()
+    noted = {path: number for path, _, number in landing.open()}
+    assert sum(noted.values()) == (5 if point == "land-after-acknowledge" else 0)
+
+
+def test_a_lost_acknowledgement_is_a_second_delivery_of_the_same_id(landing: Landing) -> None:
+    """The service said that it was done: nobody knows, and the ids are in both files."""
+    sent = Counter(landing.fake.publish(*map(sale, range(7))))
+    landing.fake.tell("lose 2")
+    landing.land()
+    landing.deadlines_pass()
+    landing.land()
+
+    assert landing.ids() == sent + sent
+    assert landing.fake.waiting(f"{PROJECT}/subscriptions/sales") == Counter()
+
+
+def test_a_refused_acknowledgement_is_noted_until_the_message_is_acknowledged(landing: Landing) -> None:
+    """The landing goes on, and says so."""
+    landing.fake.publish(*map(sale, range(7)))
+    landing.fake.tell("refuse 2")
+    report = landing.land()
+
+    assert sum(number for _, _, number in landing.open()) == 7
+    assert report.facts["not known to be acknowledged"] == 7
+    assert "7 messages may be delivered again" in report.warnings[0]
+    landing.deadlines_pass()
+    assert landing.land().facts["not known to be acknowledged"] == 0
+    assert landing.open() == []
+
+
+def test_an_acknowledgement_after_the_deadline_is_not_trusted(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another landing got the messages meanwhile: both have them, and the later acknowledgement settles both files."""
+    sent = Counter(landing.fake.publish(*map(sale, range(4))))
+    slow = landing.start("land-before-acknowledge", "stop")
+    landing.landers.wait_stopped(slow)
+    landing.deadlines_pass()
+    with monkeypatch.context() as patch:
+        patch.setattr(land, "SLACK", 0)  # of our clock no time has passed
+        assert "the deadline had passed" in landing.land().warnings[0]
+    assert sorted(number for _, _, number in landing.open()) == [4, 4]
+    os.kill(slow, signal.SIGCONT)
+    assert landing.landers.wait(slow)[0] == 0
+
+    assert landing.ids() == sent + sent
+    assert landing.open() == []
+
+
+def test_two_landers_at_once_share_the_messages(landing: Landing) -> None:
+    """Each message is landed by one of them, in files of different names; none is lost."""
+    sent = Counter(landing.fake.publish(*map(sale, range(3000))))
+    both = [landing.start(), landing.start()]
+
+    assert [landing.landers.wait(one)[0] for one in both] == [0, 0]
+    assert landing.ids() == sent
+    assert landing.open() == []
+
+
+def test_any_payload_is_landed(landing: Landing) -> None:
+    """One that is no JSON object is a line with all that it held; the others go on. No crash, and all are acknowledged."""
+    poison = [b"", b"no json", b'{"a": 1', b"[1]", b"\xff\xfe\x00", b'{"a":1}\n{"b":2}', b"[" * 100_000, b'{"a":"\n"}']
+    ids = landing.fake.publish(*poison, sale(1), reason="why")
+    landing.land()
+
+    lines = landed(settings.inbox("sales"))
+    whole = {}
+    for line in lines:
+        if line.startswith(NO_OBJECT):
+            found = json.loads(line.removeprefix(NO_OBJECT))
+            whole[found["message_id"]] = (
+                base64.b64decode(found["base64"]) if "base64" in found else found["data"].encode()
+            )
+            assert found["attributes"] == {"reason": "why"}
+    assert whole == dict(zip(ids, poison, strict=False))
+    assert [json.loads(line)["message_id"] for line in lines if not line.startswith(NO_OBJECT)] == [ids[-1]]
+    assert landing.fake.waiting(f"{PROJECT}/subscriptions/sales") == Counter()
+
+
+def test_memory_is_bounded_by_the_declared_bytes(landing: Landing) -> None:
+    """160 MB of large messages among small ones: the landing takes five times `max_bytes` at most, and none is lost."""
+    landing.fake.subscribe("large")
+    small = landing.fake.publish(*map(sale, range(1000)))
+    before = landing.landers.wait(landing.start(pipeline="orders"))[1]
+    large = [landing.fake.publish(LARGE)[0] for _ in range(40)]
+    code, used = landing.landers.wait(landing.start(pipeline="large"))
+
+    assert code == 0
+    assert landing.ids("large") == Counter(small) + Counter(large)
+    assert (used - before) * 1024 < 5 * MESSAGES["large"].source.max_bytes < len(LARGE) * len(large)
+
+
+def test_an_answer_that_is_too_large_is_not_read_and_its_messages_are_landed_later(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes leap after small messages: the landing takes fewer at a time and waits for those that it threw away."""
+    landing.fake.subscribe("large", ack_deadline_seconds=10)
+    large = [landing.fake.publish(LARGE)[0] for _ in range(8)]
+    overflows = []
+    monkeypatch.setattr(Flow, "of", lambda source: Flow(1000, source.max_bytes, want=1000))
+    pull = pubsub.Subscription.pull
+
+    def watched(subscription: pubsub.Subscription, want: int, patience: float) -> list[Message]:
+        try:
+            return pull(subscription, want, patience)
+        except pubsub.TooLarge:
+            overflows.append(want)
+            landing.fake.tell("advance 11s")
+            raise
+
+    monkeypatch.setattr(pubsub.Subscription, "pull", watched)
+    report = landing.land("large")
+
+    assert overflows == [1000]
+    assert landing.ids("large") == Counter(large)
+    assert report.facts["drained"]
+
+
+def test_a_feed_publishes_the_same_records_for_the_same_seed(landing: Landing) -> None:
+    """In the schedule's order and number, re-deliveries under new message ids; each has its record's id as attribute."""
+    source = MESSAGES["orders"].source
+    sent = publish.feed("user_counts", source, duplicates=0.2, seed=3, files=None, records=300)
+    landing.land("orders")
+
+    arrivals, parts = deliver.delivered("user_counts", duplicates=0.2, seed=3, files=None, records=300)
+    meant = Counter(arrivals["event_id"].iloc[np.concatenate(parts)])
+    assert (sent.messages, sent.distinct, sent.duplicates) == (360, 300, 60)
+    assert landing.ids("orders", "order") == meant
+    assert {json.loads(one)["event_id"] == json.loads(one)["order"] for one in landed(settings.inbox("orders"))} == {
+        True
+    }
+
+
+def test_a_missing_subscription_is_refused_with_the_command_that_makes_it(landing: Landing) -> None:
+    """Before anything is registered."""
+    landing.fake.subscriber.delete_subscription(subscription=f"{PROJECT}/subscriptions/sales")
+    with pytest.raises(Refused, match="is not there") as refusal:
+        landing.land()
+
+    assert "gcloud pubsub subscriptions create sales --project=test" in refusal.value.hint
+    assert "what came before it is not" in refusal.value.data
+    assert landing.log.rows("SELECT * FROM onlyonce_private.subscriptions") == []
+
+
+def test_what_was_published_before_the_subscription_is_not_delivered(landing: Landing) -> None:
+    """As the refusal says."""
+    topic = f"{PROJECT}/topics/other"
+    landing.fake.publisher.create_topic(name=topic)
+    landing.fake.publish(sale(1), topic=topic)
+    landing.fake.subscriber.delete_subscription(subscription=f"{PROJECT}/subscriptions/sales")
+    landing.fake.subscribe("sales", topic)
+    later = landing.fake.publish(sale(2), topic=topic)
+    landing.land()
+
+    assert landing.ids() == Counter(later)
+
+
+def test_a_subscription_belongs_to_one_pipeline(landing: Landing) -> None:
+    """A second one is refused before it pulls; the first one goes on."""
+    landing.land("sales")
+    sent = landing.fake.publish(sale(1))
+    with pytest.raises(Refused, match="belongs to pipeline sales") as refusal:
+        landing.land("thief")
+
+    assert "make a subscription for thief alone" in refusal.value.hint
+    assert not settings.inbox("thief").exists()
+    landing.land("sales")
+    assert landing.ids() == Counter(sent)
+
+
+def test_a_subscription_that_pushes_is_refused(landing: Landing) -> None:
+    """There is nothing to pull from it."""
+    landing.fake.subscriber.delete_subscription(subscription=f"{PROJECT}/subscriptions/sales")
+    landing.fake.subscribe("sales", push_config={"push_endpoint": "https://example.com/"})
+    with pytest.raises(Refused, match="pushes to"):
+        landing.land()
+
+
+def test_a_pipeline_of_files_has_nothing_to_land(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the refusal says what reads files."""
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/shop.py"))
+    with pytest.raises(Refused, match="reads Files: there is nothing to land") as refusal:
+        landing.land("shop")
+    assert refusal.value.hint == "onlyonce run shop"
+
+
+def test_the_oldest_unacknowledged_message_holds_the_floor(landing: Landing) -> None:
+    """While it may be delivered again no id goes that was known when it was landed; then the floor moves on."""
+    landing.fake.publish(sale(1))
+    landing.land()
+    stream = Receive(landing.log, "sales", partitions=1)
+    batches(stream, 100, 101)
+    landing.fake.publish(sale(2))
+    landing.killed("land-before-acknowledge")
+    batches(stream, 102, 103, 104, 105, 106)
+
+    held = [bucket for _, bucket, _ in landing.open()]
+    assert held == [101]
+    assert floor(landing.log, horizon=2) == 101
+    landing.deadlines_pass()
+    landing.land()
+    assert floor(landing.log, horizon=2) == 104
+
+
+def test_a_landing_that_slept_through_the_horizon_lands_nothing(landing: Landing) -> None:
+    """Another one had its messages meanwhile, and their ids are collected: landed again, they would be kept again."""
+    stream = Receive(landing.log, "sales", partitions=1)
+    batches(stream, 100, 101)
+    sent = Counter(landing.fake.publish(*map(sale, range(3))))
+    slow = landing.start("land-after-write", "stop")
+    landing.landers.wait_stopped(slow)
+    landing.deadlines_pass()
+    landing.land()
+    batches(stream, 102, 103, 104, 105, 106)
+    assert floor(landing.log, horizon=2) == 104
+    os.kill(slow, signal.SIGCONT)
+
+    assert landing.landers.wait(slow)[0] == 75
+    assert landing.ids() == sent
+    assert [path.name for path in settings.inbox("sales").iterdir() if path.name.startswith(".")] == []
+    assert landing.open() == []
+
+
+def test_what_the_subscription_has_thrown_away_holds_nothing(landing: Landing) -> None:
+    """Acknowledged, but killed before that was noted: it never comes again, and after the retention the floor moves on."""
+    stream = Receive(landing.log, "sales", partitions=1)
+    batches(stream, 100, 101)
+    landing.fake.publish(sale(1))
+    landing.killed("land-after-acknowledge")
+    batches(stream, 102, 103, 104, 105, 106)
+
+    assert floor(landing.log, horizon=2) == 101
+    landing.log.rows(
+        "UPDATE onlyonce_private.unacknowledged SET landed_at = now() - interval '8 days', lapses_at = now() - interval '1 day'"
+    )
+    assert floor(landing.log, horizon=2) == 104
+    landing.land()
+    assert landing.open() == []
+
+
+def test_a_message_is_settled_in_every_file_that_has_it(log: Log) -> None:
+    """Some of a file or all of it; of another subscription none."""
+    one, other = "projects/p/subscriptions/one", "projects/p/subscriptions/other"
+
+    def work(connection: Any) -> None:
+        for name, pipeline in ((one, "sales"), (other, "orders")):
+            subscriptions.register(connection, name, pipeline)
+        for path, name, ids in (("a", one, "123"), ("b", one, "34"), ("c", one, "5"), ("d", other, "34")):
+            pipeline = "sales" if name == one else "orders"
+            subscriptions.note(connection, path, name, pipeline, 0, list(ids), timedelta(days=7))
+        subscriptions.settle(connection, one, ["3", "4"])
+
+    run(log.database, work)
+    left = log.multiset("SELECT path, unnest(message_ids) FROM onlyonce_private.unacknowledged")
+    assert left == Counter([("a", "1"), ("a", "2"), ("c", "5"), ("d", "3"), ("d", "4")])
+
+
+def batches(stream: Receive, *buckets: int) -> None:
+    """Committed receive batches without records."""
+    for bucket in buckets:
+        batch = stream.begin(bucket)
+        stream.land(batch, stream.units(batch, []))
+        stream.end(batch, 0)
+
+
+def floor(log: Log, horizon: int) -> int:
+    """The floor of the pipeline after a look of the collection."""
+    return run(log.database, lambda conn: collector.raise_floor(conn, "sales", horizon))[1]

@@ -1,0 +1,105 @@
+"""A backfill: late rows folded in, in exactly the windows that were asked for; stream + backfill = batch over all rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from onlyonce.model.errors import Refused, Retryable
+from tests.support import shop_oracle
+from tests.support.platform import Platform, multiset
+
+pytestmark = pytest.mark.spark
+
+FIRST, LAST = "2025-12-31T00:00Z", "2026-01-02T00:00Z"
+FILES = shop_oracle.sales(240, 3)
+
+
+def per_shop(platform: Platform) -> Counter[Any]:
+    """What a reader of the Delta table sees."""
+    return multiset(platform.table("shop/per_shop"), "window_start", "shop", "sales", "cents")
+
+
+def total(platform: Platform) -> Counter[Any]:
+    """What a reader of the Postgres table sees."""
+    rows = platform.sql("SELECT window_start, sales::bigint AS sales, cents::bigint AS cents FROM results.total")
+    return Counter((pd.Timestamp(at), int(n), int(c)) for at, n, c in rows.itertuples(index=False))
+
+
+def wanted(records: pd.DataFrame) -> tuple[Counter[Any], Counter[Any]]:
+    """The batch computation over some records, for both tables."""
+    of_shops = multiset(shop_oracle.per_shop(records), "window_start", "shop", "sales", "cents")
+    sums = shop_oracle.total(records).itertuples(index=False)
+    return of_shops, Counter((pd.Timestamp(at), int(n), int(c)) for at, n, c in sums)
+
+
+def seen(platform: Platform) -> tuple[Counter[Any], Counter[Any]]:
+    """Both tables."""
+    return per_shop(platform), total(platform)
+
+
+@pytest.fixture
+def ended(platform: Platform, spark: object) -> Platform:
+    """A platform whose stream has read all and closed all; late rows wait."""
+    for number, records in enumerate(FILES):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+        platform.run("shop", *(["--close"] if records is FILES[-1] else []))
+    return platform
+
+
+def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(ended: Platform) -> None:
+    """Of an interval: those windows become the batch over all rows, the others stay; then all; then again, unseen."""
+    records = shop_oracle.distinct(FILES)
+    in_time = records[~records["late"]]
+    assert records["late"].any()
+    assert seen(ended) == wanted(in_time)
+
+    start, stop = pd.Timestamp("2026-01-01T00:01Z"), pd.Timestamp("2026-01-01T00:03Z")
+    inside = records["window_start"].between(start, stop, inclusive="left")
+    ended.backfill("shop", "--from", start.isoformat(), "--to", stop.isoformat(), "--output", "per_shop")
+    assert seen(ended) == wanted(records[inside | ~records["late"]])
+
+    report = ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "total")
+    assert seen(ended) == wanted(records)
+    assert report.tables["backfills"][0]["late"] == records["late"].sum()
+    assert report.tables["backfills"][0]["in_time"] == (~records["late"]).sum()
+    late = ended.sql("SELECT * FROM onlyonce.late WHERE output = 'per_shop'")
+    assert late["folded"].all()
+    ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
+    assert seen(ended) == wanted(records)
+    generations = ended.sql(
+        "SELECT generation, state FROM onlyonce.windows WHERE output = 'per_shop' AND window_start = '2026-01-01 00:01Z'"
+    )
+    assert multiset(generations) == Counter(
+        {(0, "replaced"): 1, (1, "replaced"): 1, (2, "replaced"): 1, (3, "closed"): 1}
+    )
+
+
+def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(platform: Platform) -> None:
+    """An increment does not say its window: the whole backfill is refused, with the option that decides."""
+    with pytest.raises(Refused, match="can't be taken back") as refused:
+        platform.backfill("shop", "--from", FIRST, "--to", LAST)
+
+    assert "on_backfill='skip'" in refused.value.hint
+    assert platform.sql("SELECT * FROM onlyonce.backfills").empty
+
+
+@pytest.mark.whole
+def test_open_windows_belong_to_the_stream(platform: Platform, spark: object) -> None:
+    """A window that the stream may still change is refused, as a matter of time, and nothing is written."""
+    platform.put("shop", "sales-0000.jsonl", FILES[0])
+    platform.run("shop")
+    before = per_shop(platform)
+
+    with pytest.raises(Retryable, match="are still open"):
+        platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
+
+    assert per_shop(platform) == before
+    for number, records in enumerate(FILES[1:], start=1):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+    platform.run("shop", "--close")
+    platform.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
+    assert per_shop(platform) == wanted(shop_oracle.distinct(FILES))[0]

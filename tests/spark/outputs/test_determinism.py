@@ -1,0 +1,79 @@
+"""Code that is not deterministic: right at every kill with stable input, stopped by the content hash without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from onlyonce.model.errors import InvariantBroken
+from tests.support import shop_oracle
+from tests.support.platform import Platform, multiset
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+
+@pytest.fixture
+def restless(new_platform: Callable[..., Platform]) -> Platform:
+    """A platform with the pipelines whose functions are not deterministic, and some input."""
+    platform = new_platform("tests/support/restless.py")
+    for pipeline in ("stable", "restless"):
+        platform.put(pipeline, "sales.jsonl", shop_oracle.sales(200, 1, duplicates=0)[0])
+    return platform
+
+
+def _committed(restless: Platform) -> dict[str, Counter[Any]]:
+    """The rows of both sinks; outputs run one after the other, so a kill in the first leaves the second without a table."""
+    made = restless.sql("SELECT to_regclass('results.restless') IS NOT NULL AS made").loc[0, "made"]
+    stored = restless.sql("SELECT * FROM results.restless") if made else pd.DataFrame()
+    return {"delta": multiset(restless.table("restless/picked")), "postgres": multiset(stored)}
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ["staging-after-write", "delta-after-write", "postgres-unit-after-rows"],
+        pytest.param(["staging-before-write", "postgres-after-units"], marks=pytest.mark.slow),
+    ],
+    ids=["after", "beside"],
+)
+def test_stable_input_is_written_once_at_every_kill(restless: Platform, spark: object, points: list[str]) -> None:
+    """The rows that the first attempt stored are the rows in the sinks, each once, whatever the function gives later."""
+    for point in points:
+        restless.run_killed(point, "stable")
+        assert restless.struck(point) >= 1
+    restless.run("stable")
+
+    events = set(restless.events("stable").query("oo_kind == 'kept'")["id"])
+    for rows in (restless.table("stable/picked"), restless.sql("SELECT * FROM results.stable")):
+        assert 0 < len(rows) < 200
+        assert rows["id"].is_unique
+        assert set(rows["id"]) <= events
+    commits = restless.sql("SELECT sink, sum(rows) AS rows FROM onlyonce.commits GROUP BY 1").set_index("sink")["rows"]
+    assert commits["picked"] == len(restless.table("stable/picked"))
+    assert multiset(restless.table("stable/picked"), "id", "chance")
+
+
+@pytest.mark.parametrize(
+    ("point", "sink", "written"),
+    [
+        pytest.param("delta-unit-after-commit", "delta", 0, marks=pytest.mark.whole),
+        ("postgres-unit-after-commit", "postgres", 1),
+    ],
+)
+def test_without_it_a_replay_is_stopped_and_told_the_option(
+    restless: Platform, spark: object, point: str, sink: str, written: int
+) -> None:
+    """A replay that gives other rows stops its output before any task writes, and the message names stable_input. (The other
+    output is innocent and has its turn.)"""
+    restless.run_killed(point, "restless")
+    before = _committed(restless)[sink]
+
+    with pytest.raises(InvariantBroken, match="stable_input"):
+        restless.run("restless")
+
+    assert (before.total() > 0) == bool(written)
+    assert _committed(restless)[sink] == before

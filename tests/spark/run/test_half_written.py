@@ -1,0 +1,79 @@
+"""A batch that was killed half written and whose checkpoint is lost then: a new life withdraws or finishes it, nothing is twice."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from onlyonce.run import lineage
+from tests.spark.run.test_lineages import checkpoint, lost
+from tests.spark.sinks.test_sinks import found, sessions, sliding
+from tests.support import shop_oracle
+from tests.support.check_shop import check
+from tests.support.platform import Platform, Server, multiset
+
+pytestmark = pytest.mark.spark
+
+
+def killed(platform: Platform, query: str, point: str, nth: int) -> None:
+    """A run is killed, its query's checkpoint lost, a new life asked for."""
+    code, output = platform.run_killed(point, "shop", nth=nth)
+    assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+    [begun] = platform.sql("SELECT lineage FROM onlyonce_private.batches WHERE state = 'begun'").lineage
+    assert begun.startswith(f"shop/{query}/")
+    lost(checkpoint(query, int(begun.rsplit("/", 1)[1])))
+    platform.end_sessions()
+    lineage.new(f"shop/{query}", yes=True)
+
+
+@pytest.mark.whole
+def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(platform: Platform, spark: object) -> None:
+    """One unit of two of an increment; an append to Delta with one unit of two of its chain; a witness whose rows never came."""
+    files = shop_oracle.sales(420, 6)
+    kills = (
+        ("balance", "postgres-unit-after-commit", 3),
+        ("per_shop", "postgres-unit-after-commit", 1),
+        ("per_shop", "delta-before-write", 1),
+    )
+    for number, (query, point, nth) in enumerate(kills):
+        platform.put("shop", f"{2 * number}.jsonl", files[2 * number])
+        platform.run("shop")
+        platform.put("shop", f"{2 * number + 1}.jsonl", files[2 * number + 1])
+        killed(platform, query, point, nth)
+
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
+@pytest.mark.slow
+def test_a_half_written_batch_of_any_kind_of_output_is_finished(
+    new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows as they come, sliding windows and sessions, in a first life and in a later one, are as if nothing had been."""
+    monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
+    platform = new_platform("tests/support/kinds.py")
+    kills = (
+        ("plain", "postgres-unit-after-commit", 1), ("sliding", "delta-after-write", 3), ("session", "delta-after-write", 4),
+        ("session", "delta-after-write", 4), ("plain", "postgres-unit-after-commit", 1), ("totals", "delta-after-write", 1),
+    )  # fmt: skip
+    files = shop_oracle.sales(840, 2 * len(kills))
+    for number, (query, point, nth) in enumerate(kills):
+        platform.put("shop", f"{2 * number}.jsonl", files[2 * number])
+        platform.run("shop")
+        platform.put("shop", f"{2 * number + 1}.jsonl", files[2 * number + 1])
+        killed(platform, query, point, nth)
+
+    platform.run("shop", "--close")
+
+    records = shop_oracle.distinct(files)
+    plain = platform.sql("SELECT id, shop, cents FROM results.plain")
+    assert multiset(records, "id", "shop", "cents") == multiset(plain, "id", "shop", "cents")
+    assert sliding(records, in_time=True) == found(platform.table("shop/sliding"))
+    assert sessions(records, in_time=True) == found(platform.table("shop/session"))
+    totals = platform.table("shop/totals")
+    assert multiset(shop_oracle.balance(records), "shop", "cents", "sales") == multiset(
+        totals, "shop", "cents", "sales"
+    )

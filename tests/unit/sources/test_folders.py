@@ -1,0 +1,82 @@
+"""Folders that people name: a URL never becomes a local folder, and an inbox is there and the same for everybody, or the run is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onlyonce import settings
+from onlyonce.declare.pipeline import Delta, Files, FileSink, Growing, PubSub
+from onlyonce.model.errors import Refused
+from onlyonce.sources.discovery import Inbox, Registered, look_for_folder
+from tests.support.shop import SHOP
+
+URLS = ["s3://landing/orders", "s3a:/lake/all", "gs://b/c", "file:///data/in", "hdfs://n:9000/x"]
+TAKES: dict[str, Callable[[str], Any]] = {
+    "Files": lambda path: Files(inbox=path), "Growing": lambda path: Growing(inbox=path),
+    "PubSub": lambda path: PubSub(subscription="projects/p/subscriptions/s", inbox=path), "Delta": lambda path: Delta(path=path),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", TAKES)
+@pytest.mark.parametrize("url", URLS)
+def test_a_url_is_no_folder_of_a_declaration(where: str, url: str) -> None:
+    """It is refused when the declaration is made, and not written to as a folder of that name."""
+    with pytest.raises(Refused, match="a URL: it would become a local folder"):
+        TAKES[where](url)
+    TAKES[where]("/data/in")
+
+
+@pytest.mark.parametrize("path", ["s3:/bucket/folder", "file:///data/out"])
+def test_a_file_sink_takes_urls_of_object_stores_only(path: str) -> None:
+    """A slash that is missing makes no local folder."""
+    with pytest.raises(Refused, match="a URL"):
+        FileSink(path=path)
+    FileSink(path="s3://bucket/folder")
+
+
+@pytest.mark.parametrize("variable", ["ONLYONCE_HOME", "ONLYONCE_ARCHIVE"])
+def test_a_url_is_no_folder_of_a_setting(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever asks for it is refused."""
+    monkeypatch.setenv(variable, "s3a://lake/home")
+    with pytest.raises(Refused, match=f"{variable} is 's3a://lake/home', a URL"):
+        settings.home() if variable == "ONLYONCE_HOME" else settings.archive()
+
+
+@pytest.mark.parametrize("where", ["Files", "Growing", "PubSub"])
+@pytest.mark.parametrize("path", ["in", "./in", "~/in", ""])
+def test_an_inbox_is_the_same_for_whoever_runs_it(where: str, path: str) -> None:
+    """A relative one would be another for a DAG than for a person."""
+    with pytest.raises(Refused, match="is another folder for whoever runs it elsewhere"):
+        TAKES[where](path)
+
+
+def inbox(folder: Path, source: Any) -> Inbox:
+    """The inbox of a pipeline with that source."""
+    return Inbox("shop", folder, folder / "none", 10, replace(SHOP, source=source))
+
+
+def test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """With the command that makes it. One in the home is made by the first run; later it must be there too."""
+    missing, read = tmp_path / "a" / "in", Registered({"x": (1, 1)}, {}, 1, None, empty=False)
+    for source, there in (
+        (Files(inbox=str(missing)), Registered({}, {})),
+        (Growing(inbox=str(missing)), Registered({}, {})),
+        (Files(), read),
+    ):
+        with pytest.raises(Refused, match="is not a folder") as refused:
+            look_for_folder(inbox(missing, source), there)
+        assert f"mkdir -p {missing}" in refused.value.hint
+    assert not missing.exists()
+
+    look_for_folder(inbox(missing, Files()), Registered({}, {}))
+    look_for_folder(inbox(missing, Files(inbox=str(missing))), read)
+
+    assert missing.is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(Refused, match="is not a folder"):
+        look_for_folder(inbox(tmp_path / "file", Files()), Registered({}, {}))

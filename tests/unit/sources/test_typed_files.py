@@ -1,0 +1,266 @@
+"""Parquet and Avro files: what is read of each, by which numbers; whatever is wrong with one is told before it is read."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
+from onlyonce.sources.files.listing import Damaged, InputFile, new_files
+from onlyonce.sources.files.typed_files import Part
+from tests.support.shop import SHOP
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AVRO = {
+    "type": "record", "name": "sale", "fields": [
+        {"name": "id", "type": ["null", "string"]}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "cents", "type": "int"}, {"name": "more", "type": ["null", "string"]},
+    ],
+}  # fmt: skip
+
+
+def of(form: str, schema: str = SHOP.schema) -> Pipeline:
+    """The test pipeline over such files."""
+    return replace(SHOP, source=Files(format=form), schema=schema)  # type: ignore[arg-type]
+
+
+def sales(count: int) -> list[dict[str, Any]]:
+    """Some records, in the columns of both formats."""
+    return [{"id": f"s{n}", "at": NOON + timedelta(seconds=n), "cents": n, "more": "x"} for n in range(count)]
+
+
+def put_avro(path: Path, records: list[dict[str, Any]], **options: Any) -> None:
+    """With many blocks."""
+    with path.open("wb") as file:
+        fastavro.writer(file, AVRO, records, sync_interval=400, **options)
+
+
+def put_parquet(path: Path, records: list[dict[str, Any]], **options: Any) -> None:
+    """With many groups of rows."""
+    parquet.write_table(pa.Table.from_pylist(records), path, row_group_size=50, **options)
+
+
+PUT: dict[str, Callable[..., None]] = {"avro": put_avro, "parquet": put_parquet}
+
+
+@pytest.mark.parametrize("form", PUT)
+def test_rows_have_their_numbers_however_a_file_is_cut(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row once, with the number that it has in the file, declared columns by name, and the names of the others."""
+    monkeypatch.setattr(typed_files, "AT_ONCE", 7)
+    path, pipeline = tmp_path / "file", of(form)
+    PUT[form](path, sales(220))
+    read = typed_files._reader(pipeline)
+    for size in (1, 1 << 30):
+        monkeypatch.setattr(typed_files, "PART", size)
+        parts = list(typed_files._parts(InputFile(str(path), path.stat().st_size, 0, 220, None), form == "parquet"))
+        rows = [row for part in parts for batch in read(part) for row in batch.to_pylist()]
+        assert [row["oo_position"] for row in rows] == list(range(220))
+        assert [row["id"] for row in rows] == [f"s{n}" for n in range(220)]
+        assert rows[3]["at"] == NOON + timedelta(seconds=3)
+        assert {row["oo_rest"] for row in rows} == {"more"}
+        assert {row["shop"] for row in rows} == {None}
+        assert (len(parts) > 1) == (size == 1 and form == "parquet")
+    assert typed_files.counter(pipeline)(str(path)) == 220
+
+
+@pytest.mark.parametrize("form", PUT)
+def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_path: Path) -> None:
+    """Cut at any place, or with bytes changed: refused with the reason, or (where no byte of a row was hit) read whole."""
+    path, pipeline = tmp_path / "good", of(form)
+    options = {} if form == "avro" else {"write_page_checksum": True}
+    PUT[form](path, sales(220), **options)
+    content, chance = path.read_bytes(), random.Random(2)
+    count, refused = typed_files.counter(pipeline), 0
+    for number in range(40):
+        at, bad = chance.randrange(len(content)), tmp_path / f"bad{number}"
+        if number % 2:
+            bad.write_bytes(content[:at])
+        else:
+            bad.write_bytes(content[:at] + bytes(b ^ 0x55 for b in content[at : at + 8]) + content[at + 8 :])
+        with suppress(Damaged):
+            assert count(str(bad)) <= 220
+            continue
+        refused += 1
+    assert refused >= 20
+    for empty in (b"", b"PAR1", b"Obj\x01"):
+        path.write_bytes(empty)
+        with pytest.raises(Damaged, match="cut short or damaged"):
+            count(str(path))
+
+
+FITS: dict[str, tuple[Any, str, Any]] = {
+    # what the file has → declared type, what it becomes
+    "int8": (pa.array([7], pa.int8()), "long", 7), "uint32": (pa.array([7], pa.uint32()), "long", 7),
+    "small long": (pa.array([7], pa.int64()), "int", 7), "long for double": (pa.array([7]), "double", 7.0),
+    "long for decimal": (pa.array([7]), "decimal(22,2)", Decimal("7.00")), "float": (pa.array([0.5], pa.float32()), "double", 0.5),
+    "large text": (pa.array(["x"], pa.large_string()), "string", "x"), "dictionary": (pa.array(["x"]).dictionary_encode(), "string", "x"),
+    "nothing": (pa.nulls(1), "long", None), "seconds": (pa.array([5], pa.timestamp("s", "UTC")), "timestamp", datetime.fromtimestamp(5, UTC)),
+    "no zone": (pa.array([5], pa.timestamp("ms")), "timestamp", datetime.fromtimestamp(0.005, UTC)),
+    "another zone": (pa.array([5], pa.timestamp("us", "Europe/Berlin")), "timestamp", datetime.fromtimestamp(0.000005, UTC)),
+    "nanoseconds": (pa.array([1999], pa.timestamp("ns", "UTC")), "timestamp", datetime.fromtimestamp(0.000001, UTC)),
+    "list": (pa.array([[1, 2]], pa.list_(pa.int32())), "array<bigint>", [1, 2]),
+    "struct": (pa.array([{"a": 1}]), "struct<a: bigint>", {"a": 1}),
+}  # fmt: skip
+WRONG: dict[str, tuple[Any, str]] = {
+    "too large": (pa.array([1 << 40]), "int"), "unsigned": (pa.array([1 << 63], pa.uint64()), "long"), "text for number": (pa.array(["7"]), "long"),
+    "float for long": (pa.array([7.0]), "long"), "text for time": (pa.array(["2026-01-01"]), "timestamp"),
+    "bytes for text": (pa.array([b"x"]), "string"), "number for text": (pa.array([7]), "string"), "date for time": (pa.array([NOON.date()]), "timestamp"),
+    "no UTF-8": (pa.array([b"\xff"]).view(pa.string()), "string"), "far": (pa.array([1 << 50], pa.timestamp("s", "UTC")), "timestamp"),
+    "bool": (pa.array([True]), "long"), "zoned": (pa.array([5], pa.timestamp("us", "UTC")), "timestamp_ntz"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*FITS, *WRONG])
+def test_types_fit_without_loss_or_the_file_is_refused(name: str, tmp_path: Path) -> None:
+    """Wider numbers and other units of time fit; a text is never read as something else, and no value is changed."""
+    array, declared, *value = FITS.get(name) or WRONG[name]
+    pipeline = of("parquet", f"id string, at timestamp, value {declared}")
+    parquet.write_table(pa.table({"id": ["a"], "at": [NOON], "value": array}), tmp_path / "file")
+    if name in WRONG:
+        with pytest.raises(Damaged, match="column value"):
+            typed_files.counter(pipeline)(str(tmp_path / "file"))
+        return
+    [batch] = typed_files._reader(pipeline)(Part(str(tmp_path / "file"), 1, None, 0, 0))
+    assert batch.column("value").to_pylist() == value
+
+
+def test_a_listing_refuses_one_file_and_counts_the_others(tmp_path: Path) -> None:
+    """Without the column that knows a record or its time, cut short, or of another format: each with its reason, no lines."""
+    put_parquet(tmp_path / "a.parquet", sales(120))
+    put_parquet(tmp_path / "b.parquet", [{"id": "a", "cents": 1}])
+    put_parquet(tmp_path / "c.parquet", [{"at": NOON}])
+    put_avro(tmp_path / "d.avro", sales(5))
+    (tmp_path / "e.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    (tmp_path / "f.parquet").write_bytes(b"")
+
+    found = {Path(one.path).name: one for one in new_files(tmp_path, {}, None, typed_files.counter(of("parquet")))}
+
+    assert {name: one.lines for name, one in found.items()} == dict.fromkeys(found, 0) | {"a.parquet": 120}
+    said = {name: str(one.refusal) for name, one in found.items()}
+    assert said.pop("a.parquet") == "None"
+    assert "no column at" in said["b.parquet"]
+    assert "no column id" in said["c.parquet"]
+    assert all("cut short or damaged" in said[name] for name in ("d.avro", "e.parquet", "f.parquet"))
+
+
+@pytest.mark.parametrize("form", PUT)
+@pytest.mark.parametrize("codec", ["plain", "packed"])
+def test_a_row_that_is_too_large_is_told_and_the_others_are_read(form: str, codec: str, tmp_path: Path) -> None:
+    """With its number, its size and how it begins; also where many rows share the large value."""
+    path = tmp_path / "file"
+    records = sales(220)
+    for number in (3, 4, 117):
+        records[number] |= {"id": "é" * 1000}
+    PUT[form](path, records, **({} if codec == "plain" else PACKED[form]))
+    pipeline = replace(of(form), source=replace(of(form).source, max_record_bytes=1500))  # type: ignore[arg-type, type-var]
+
+    found = [
+        row for batch in typed_files._reader(pipeline)(Part(str(path), 1, None, 0, 0)) for row in batch.to_pylist()
+    ]
+
+    assert typed_files.counter(pipeline)(str(path)) == 220
+    assert [row["oo_position"] for row in found] == list(range(220))
+    bad = {row["oo_position"]: row for row in found if row["oo_refused"]}
+    assert sorted(bad) == [3, 4, 117]
+    assert {(row["id"], row["at"], row["cents"]) for row in bad.values()} == {(None, None, None)}
+    assert re.fullmatch(
+        rf"row 117 of {path} has 20\d\d bytes, and max_record_bytes is 1500; kept is how it begins",
+        bad[117]["oo_refused"],
+    )
+    assert bad[3]["oo_line"].startswith('{"id": "é')
+    assert len(bad[3]["oo_line"].encode()) <= 1024
+    assert [row["id"] for row in found if not row["oo_refused"]] == [
+        r["id"] for n, r in enumerate(records) if n not in bad
+    ]
+
+
+PACKED: dict[str, dict[str, Any]] = {"avro": {"codec": "deflate"}, "parquet": {"compression": "zstd"}}
+
+
+def test_rows_that_share_a_large_value_are_written_out_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kilobytes of Parquet would else be gigabytes at once."""
+    for module in (row_sizes, parquet_files):
+        monkeypatch.setattr(module, "AT_ONCE", 1 << 20)
+    path = tmp_path / "file"
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 18)])
+    parquet.write_table(pa.table({"id": [f"{n}" for n in range(5000)], "at": [NOON] * 5000, "shop": shared}), path)
+    assert path.stat().st_size < 1 << 20
+
+    largest, count = 0, 0
+    for batch in typed_files._reader(of("parquet"))(Part(str(path), 1, None, 0, 0)):
+        largest, count = max(largest, batch.nbytes), count + batch.num_rows
+
+    assert count == 5000
+    assert largest < 1 << 21
+
+
+NESTED: Any = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+DEEP: Any = "long"
+for _ in range(100):
+    DEEP = {"type": "array", "items": DEEP}
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (NESTED, "values of its own type inside"), (DEEP, "deep inside each other"),
+    ({"type": "array", "items": "null"}, "take no bytes"),
+])  # fmt: skip
+def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str, tmp_path: Path) -> None:
+    """Five thousand records inside each other are five kilobytes, and the end of the process; a list of nothings has any length."""
+    schema = {
+        "type": "record",
+        "name": "sale",
+        "namespace": "com.shop",
+        "fields": [*AVRO["fields"], {"name": "x", "type": kind}],
+    }
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, [])
+
+    with pytest.raises(Damaged, match=said):
+        typed_files.counter(of("avro"))(str(path))
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "null"])
+def test_a_block_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of other blocks is read."""
+    monkeypatch.setattr(avro_files, "BLOCK", 1 << 20)
+    good, bomb = tmp_path / "good", tmp_path / "bomb"
+    for path, size in ((good, 1 << 19), (bomb, 1 << 21)):
+        with path.open("wb") as file:
+            fastavro.writer(file, AVRO, [*sales(1), sales(1)[0] | {"more": "x" * size}], codec=codec, sync_interval=1)
+
+    assert typed_files.counter(of("avro"))(str(good)) == 2
+    with pytest.raises(Damaged, match="a block of it"):
+        typed_files.counter(of("avro"))(str(bomb))
+
+
+def test_a_column_that_unpacks_to_a_thousand_times_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is unpacked."""
+    monkeypatch.setattr(parquet_files, "LARGE", 1 << 20)
+    path = tmp_path / "file"
+    table = pa.table({"id": ["x" * (1 << 24)], "at": [NOON]})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+
+    with pytest.raises(Damaged, match="bytes of its column id unpack to"):
+        typed_files.counter(of("parquet"))(str(path))
