@@ -14,7 +14,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, maintain
 from onlyonce.outputs import outputs
 from onlyonce.storage import attempt_files, rewriting
-from tests.spark.test_long_run import check, quick, sales, windows
+from tests.spark.run.test_long_run import check, quick, sales, windows
 from tests.support import shop_oracle
 from tests.support.long_run import meanwhile, until
 from tests.support.platform import ROOT, Platform, multiset
