@@ -254,8 +254,9 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
     ),
     Mutant(
-        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
-        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append without a transaction",
+        "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"), ("app_transactions=[Transaction(app_id, number, now)],", "app_transactions=[],")),
         ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
     ),
     Mutant(
