@@ -74,8 +74,8 @@ def _switch(flag: str, help: str) -> Option:
 
 FILES = Option("--pipelines", "A file with declarations, instead of ONLYONCE_PIPELINES.", Path, metavar="FILE")
 MASTER = Option("--master", "Spark's master; by default ONLYONCE_MASTER or local[*].")
-RUN_ID = Option("--run-id", "What the log calls the run; by default made up.", own=True)
-DAG_ID = Option("--dag-id", "The DAG whose run this is; by default none's.", own=True)
+RUN_ID = Option("--run-id", "The name of the run in the log; by default a new one.", own=True)
+DAG_ID = Option("--dag-id", "The DAG that this run belongs to; by default none.", own=True)
 YES = _switch("--yes", "Do it. Without this it only says what it would do.")
 EVERY_SECONDS = 5.0
 AUDIT_GRACE_MINUTES = 15
@@ -89,7 +89,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--from", "With --bounded, of a topic: from this message time.", name="start", metavar="TIME", read=moment),
         Option("--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment),
         _switch("--forever", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
-        Option("--every", "With --forever: between two looks; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
+        Option("--every", "With --forever: the seconds between two looks for new input; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
         Option("--max-files", "How many files one batch takes.", int, least=1),
         _switch("--dry-run", "Say what would be read; write nothing."),
         MASTER, FILES, RUN_ID, DAG_ID,
@@ -114,11 +114,11 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     "maintain": (_any_pipeline("One pipeline; by default all."), _switch("--dry-run", "Say what would be done; change nothing."), FILES),
     "sweep": (
         _switch("--dry-run", "List them; remove nothing."),
-        Option("--older-than", "By default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.", float, metavar="HOURS", least=0),
+        Option("--older-than", "Remove files older than this; by default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.", float, metavar="HOURS", least=0),
         FILES,
     ),
     "audit": (
-        Option("--grace", "Minutes without a sign of life after which unfinished work counts as left behind.", int, default=AUDIT_GRACE_MINUTES),
+        Option("--grace", "Minutes without a sign of life after which unfinished work counts as abandoned.", int, default=AUDIT_GRACE_MINUTES),
         _switch("--data", "Count the rows of the tables too, against the log. Reads every row once."),
     ),
     "plan": (
@@ -128,7 +128,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "release": (
         _pipeline(),
-        _switch("--invalid", "Lines that were no record."),
+        _switch("--invalid", "Invalid records."),
         _switch("--remnant", "Records from before the dedup horizon."),
         Option("--batch", "Only of this receive batch.", int, least=0),
         Option("--reason", "Only with this text in their reason."),
@@ -136,8 +136,8 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         YES, MASTER, FILES, RUN_ID,
     ),
     "doctor": (
-        _switch("--fix", "Carry out the repairs that give nothing up."),
-        _switch("--yes", "With --fix: those too that can't be taken back."),
+        _switch("--fix", "Carry out the repairs that lose nothing."),
+        _switch("--yes", "With --fix: also the repairs that can't be undone."),
         Option("--grace", "Minutes without a sign of life after which a driver counts as dead.", float, default=DRIVER_GRACE_MINUTES, least=0),
         Option("--master", "Spark's master, for repairs that need a run."),
         FILES,
@@ -146,11 +146,11 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("pipeline", "A pipeline, or a bounded run of it, like flights@1.", name="name", metavar="PIPELINE", needed=True),
         Option("--output", "Only this output, with those made from it."),
         _switch("--tables", "The tables of its sinks too, in Delta and PostgreSQL."),
-        _switch("--yes", "Do it. Without this it only says what goes and what stays."),
+        _switch("--yes", "Do it. Without this it only says what would be removed and what would stay."),
         FILES,
     ),
     "alerts": (
-        Option("--lag-minutes", "Input that waits for longer is an alert; ONLYONCE_ALERT_LAG_MINUTES.", float, least=0),
+        Option("--lag-minutes", "Raise an alert for input that waits longer than this; by default ONLYONCE_ALERT_LAG_MINUTES.", float, least=0),
     ),
     "conform": (_pipeline(), MASTER, FILES),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.report import Report
 
 Row = dict[str, Any]
@@ -66,9 +66,10 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
 
 
 def show_error(error: OnlyonceError, out: Console) -> None:
-    """The three lines of an error: what happened, what it means for the data, what to do next."""
+    """The three lines of an error: what happened, what it means for the data, what to do next. What is refused was not begun, where it says no more."""
     out.print(Text(error.what, style="bold red"), soft_wrap=True)
-    for label, text in (("data", error.data), ("next", error.hint)):
+    data = error.data or ("nothing was done" if isinstance(error, Refused) else "")
+    for label, text in (("data", data), ("next", error.hint)):
         if text:
             out.print(Text.assemble((f"  {label}: ", "dim"), text), soft_wrap=True)
 

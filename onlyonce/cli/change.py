@@ -42,7 +42,7 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("release")
 def release(given: Any, words: list[str], as_json: bool) -> None:
-    """Take rows of `invalid` or `remnant` in again after a correction, each set of them once."""
+    """Take invalid or remnant rows in again after a correction, each set of rows once."""
     if given.invalid == given.remnant:
         raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
     declared(given.pipeline, given.pipelines)

@@ -79,7 +79,7 @@ def trace(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """What became of one record: its fate, its unit, its windows. Exit code 1 when it was never seen."""
+    """What became of one record: its fate, its unit, its windows. Exit code 1 if it was never seen."""
     from onlyonce import settings
     from onlyonce.database.connect import Database
     from onlyonce.records import trace as tracing
@@ -95,21 +95,21 @@ def trace(
 
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records that met a closed window, one row for each output and window, by the stored frontiers."""
+    """The records that came after their window had closed, one row for each output and window."""
     from onlyonce.records import left_out
 
     _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records without values, with the reason and the line as it came."""
+    """The invalid records, with the reason and the line as it came."""
     from onlyonce.records import left_out
 
     _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records from before the horizon, which can't be told from duplicates."""
+    """The records from before the dedup horizon, for which nobody can tell whether they are duplicates."""
     from onlyonce.records import left_out
 
     _give_some(left_out.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)

@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 @asking("doctor")
 def doctor(given: Any, words: list[str], as_json: bool) -> None:
-    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 when something was found."""
+    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 if something was found."""
     there(settings.database_url)
 
     from onlyonce.operate import doctor as doctoring  # with it come Delta and the database's driver
@@ -58,7 +58,7 @@ def stop(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run in work has ended. Kills nothing; `resume` lets it go on."""
+    """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended. Kills nothing; `resume` lets it go on."""
     declared(pipeline)
     there(settings.database_url)
 
@@ -81,7 +81,7 @@ def inbox(
     another: Annotated[bool, typer.Option("--another", help="It is another folder, and all in it is new.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Where the inbox of a pipeline was and is. Where a run found it elsewhere: say whether its files were moved, or are others."""
+    """Show where the inbox of a pipeline was and where it is now. If a run found it at another place: say whether its files were moved there, or are new."""
     if moved and another:
         raise Refused("--moved and --another exclude each other", hint="say one of them")
 
@@ -92,7 +92,7 @@ def inbox(
 
 @asking("drop")
 def drop(given: Any, words: list[str], as_json: bool) -> None:
-    """Remove a pipeline (a bounded run, an output) that is declared no more: its rows in the log and its own folder."""
+    """Remove a pipeline (a bounded run, an output) that is no longer declared: its rows in the log and its own folder."""
     there(settings.database_url)
 
     from onlyonce.operate import drop as dropper
@@ -102,7 +102,7 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("alerts")
 def alerts(given: Any, words: list[str], as_json: bool) -> None:
-    """Look for what somebody must know, and tell ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 when any is raised."""
+    """Raise alerts and tell ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 if any is raised."""
     there(settings.database_url)
 
     from onlyonce.operate import alerts as telling

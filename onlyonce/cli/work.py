@@ -70,7 +70,7 @@ def land(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("backfill")
 def backfill(given: Any, words: list[str], as_json: bool) -> None:
-    """Recompute closed windows, late rows folded in, and put them in place of the old: what the DAG PIPELINE_backfill does."""
+    """Recompute closed windows, now with their late rows, and replace the old results: what the DAG PIPELINE_backfill does."""
     declared(given.pipeline, given.pipelines)  # a wrong name is refused before anything starts
     there(settings.database_url)
 
@@ -83,7 +83,7 @@ def backfill(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("audit")
 def audit(given: Any, words: list[str], as_json: bool) -> None:
-    """Check the log: every record has one fate, no batch was left behind, each output has read what was received."""
+    """Check the log: every record has one fate, no batch was left unfinished, each output has read what was received."""
     there(settings.database_url)
 
     from onlyonce.operate import audit as auditor
@@ -98,7 +98,7 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("collect")
 def collect(given: Any, words: list[str], as_json: bool) -> None:
-    """Let record ids go that are older than the dedup horizon; says what went. The DAG onlyonce_collect does it hourly."""
+    """Remove record ids that are older than the dedup horizon, and say what was removed. The DAG onlyonce_collect does it hourly."""
     from onlyonce.operate import collect as collector
 
     there(settings.database_url)
@@ -129,7 +129,7 @@ def finalize(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("sweep")
 def sweep(given: Any, words: list[str], as_json: bool) -> None:
-    """List the temporaries of sharded files that no attempt can want any more, and remove the old ones."""
+    """List temporary files of sharded outputs that no attempt can need any more, and remove the old ones."""
     from onlyonce.sinks.files import sweep as sweeper
 
     there(settings.database_url)

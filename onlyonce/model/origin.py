@@ -19,7 +19,11 @@ OURS = str(Path(__file__).absolute().parents[1]) + "/"
 _LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
 _NEVER = (OURS, "<")
 _PYTHON = str(sysconfig.get_path("stdlib")) + "/"
-_LIBRARIES = ("/pyspark/", "/py4j/", "pyspark.zip", "/cloudpickle/", "/pandas/", "/numpy/", "/pyarrow/", "/delta/")
+_LIBRARIES = (
+    "/pyspark/", "/py4j/", "pyspark.zip", "/cloudpickle/", "/pandas/", "/numpy/", "/pyarrow/", "/delta/", "/deltalake/", "/fastavro/",
+    "/fsspec/", "/tenacity/", "/sqlalchemy/", "/psycopg2/", "/structlog/", "/click/", "/typer/", "/rich/", "/httpx/", "/pydantic",
+)  # fmt: skip
+"""What stands between our code and a function, or calls ours. Other libraries may be a team's own, installed beside them."""
 _CALLED = re.compile(r"was called from\n(\S+\.py):(\d+)")
 """How Spark tells on which line an expression of a plan was written (`onlyonce.session.lines`)."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

@@ -1,7 +1,6 @@
 """Commits to Delta that can be repeated, and the check afterwards that the right one is there. Protocol step 4.
 
-Delta keeps only the highest txnVersion of a txnAppId, and silently skips a write at or below it. So after each write the commit that
-is there (its userMetadata) is compared with the one that was meant.
+Delta silently skips a write at or below the highest txnVersion of a txnAppId. So after each write the commit there is compared with the one that was meant.
 """
 
 from __future__ import annotations

@@ -254,8 +254,9 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
     ),
     Mutant(
-        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append", "onlyonce/storage/rewriting.py",
-        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        "compaction-beside-another", "delta-rs puts a compaction behind whatever came between, as it does with an append without a transaction",
+        "onlyonce/storage/rewriting.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"), ("app_transactions=[Transaction(app_id, number, now)],", "app_transactions=[],")),
         ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
     ),
     Mutant(
@@ -591,7 +592,7 @@ _ALL = (
     Mutant(
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
         "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
-        ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
+        ("tests/spark/run/test_half_written.py::test_a_half_written_batch_of_any_kind_of_output_is_finished",), spark=True,
     ),
     Mutant(
         "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",

@@ -6,9 +6,12 @@ system keeps. A database is copied as files, and one that is migrated is a copy 
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from uuid import uuid4
+
+import psycopg2
 
 from onlyonce.database.migrate import migrate
 from onlyonce.testing.crashtest.scratch import Server
@@ -29,8 +32,11 @@ class SharedServer(Server):
         return self.copy_of("template1")
 
     def new_migrated(self) -> str:
-        """A fresh database at this version of the platform."""
-        return self.copy_of(self._migrated)
+        """A fresh database at this version of the platform, with an identity of its own."""
+        name = self.copy_of(self._migrated)
+        with closing(psycopg2.connect(self.url("writer", name).replace("+psycopg2", ""))) as session, session:
+            session.cursor().execute("UPDATE onlyonce_private.this_database SET id = gen_random_uuid()")
+        return name
 
     def copy_of(self, template: str, name: str = "") -> str:
         """A copy of a database that nobody is connected to, owned by the writer; gives its name."""

@@ -21,36 +21,36 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.dag_names import housekeeping_id
 
 AUDIT = """\
-Compares what was read with what became of it, by the commit log only: each record of each committed batch is kept, late, a
-duplicate, invalid or a remnant, and each output has read what receive kept. It fails when something does not add up; the log names
-the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of broken conservation, of lag over its bound and of duplicates near
-the horizon, each cause once. The task `doctor` looks for what is stuck, on disk too: the page "Exactly once" has what it found.
+Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept, late, a
+duplicate, invalid or a remnant, and each output has read what receive has kept. The task fails if something does not add up; its log names
+the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do not add up, of lag over its bound and of duplicates near
+the dedup horizon, each cause once. The task `doctor` looks for what is stuck, on disk too; the page "Exactly once" shows its findings.
 """
 COLLECT = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The
 horizon follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe
-beside running streams. What a bucket's drop could not get at is left for the next hour, with a warning.
-Small chunks of ids are merged; units and staged rows of long committed batches go; with `ONLYONCE_ARCHIVE` input files
-that every pipeline has committed are moved there. Temporaries of sharded files that no attempt can want any more are listed,
-and removed when they are a day old. The task's log says what went.
+beside running streams. A bucket that can't be dropped now is left for the next hour, with a warning.
+Small chunks of ids are merged. Units and staged rows of batches that were committed long ago are removed. With `ONLYONCE_ARCHIVE` input files
+that every pipeline has committed are moved there. Temporary files of sharded outputs that no attempt can need any more are listed,
+and removed when they are a day old. The task's log says what was removed.
 """
 MAINTAIN = """\
-Puts the files of a date together once no window that starts on it can be written any more by the stream, and removes files that are no
-longer part of a table after `ONLYONCE_VACUUM_HOURS` (a week), later while a batch or backfill that began before is under way. The small files of
+Puts the files of a date together once the stream can write no window that starts on that date. Files that are no
+longer part of a table are removed after `ONLYONCE_VACUUM_HOURS` (a week), and later while a batch or backfill that began before has not ended. The small files of
 old batches in `events` become large ones, with the same rows, and its Delta log is cut. Safe beside
-running streams, backfills and itself: who comes second leaves a table for the next time, with a warning.
+running streams, backfills and itself: whoever comes second leaves a table for the next time, with a warning.
 """
 FINALIZE = """\
-Files of sharded outputs are written under temporary names. Once their batch is committed this gives them their final
-names: nothing is overwritten, and what is done already is left alone, so it may run at any time. The streams and backfills
-have a task of their own that does the same at once; this is for what a killed one has left, and for runs at the shell.
-It fails when a file is missing or somebody else has taken its name; the log says which.
+Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their final
+names. It overwrites nothing and may run at any time. The streams and backfills
+have a task of their own that does the same at once; this DAG is for files that a killed task has left, and for runs at the shell.
+It fails if a file is missing, or if another file has its name; the task's log says which.
 """
 DELIVER = """\
 Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a task
-of their own that sends at once; this is for a long run, for rows that wait for their next attempt, and for what a killed
-task has left. It may run at any time: of two deliverers of an output one leaves. It fails when an endpoint is away or
-refuses whoever asks; the log says which.
+of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows that a killed
+task has left. It may run at any time: of two deliverers of an output one gives up. It fails if an endpoint is away or
+refuses every request; the task's log says which.
 """
 
 
@@ -64,8 +64,8 @@ def audit(_: Sequence[Pipeline], options: Options) -> DAG:
 
 
 def collect(_: Sequence[Pipeline], options: Options) -> DAG:
-    """Every hour, not on the hour, when the audit and most streams begin: let go what is kept long enough."""
-    what = "Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
+    """Every hour, not on the hour, when the audit and most streams begin: remove what was kept long enough."""
+    what = "Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
     with _dag("collect", "25 * * * *", what, COLLECT, options) as dag:
         CollectOperator(task_id="drop_old_ids", declarations=options.declared.names)
     return dag

@@ -14,16 +14,18 @@ from onlyonce.model.windows import Window
 def page(pipeline: Pipeline) -> str:
     """The DAG's documentation in Markdown, from the declaration alone."""
     silence = (
-        f"when the source has been silent for {pipeline.idle_after}" if pipeline.idle_after else "never by silence"
+        f"when the source has been silent for {pipeline.idle_after}"
+        if pipeline.idle_after
+        else "never because the source is silent"
     )
     return f"""\
-Drains what is in the inbox, **exactly once**, and stops; with *mode* forever, takes in what comes. Running it again, or
-clearing a run, changes nothing that is committed. The end of the task's log says what was committed, read from the commit log.
+Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes. Running it again, or
+clearing a run, changes nothing that is committed. The end of the task's log says what was committed, by the commit log.
 
 - **Source**: {_source(pipeline)}
 - **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
-- **Windows** close as time goes on in the data, with *close* in the form, and {silence}
+- **Windows** close as the event times of the data go on, by *close* in the form, and {silence}
 
 {outputs_table(pipeline)}
 """
@@ -54,7 +56,7 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
         ),
         "every": Param(
             5, type="number", minimum=0, title="Every",
-            description="With forever: how many seconds it waits between two looks.",
+            description="With forever: the seconds between two looks for new input.",
         ),
         "close": Param(
             False, type="boolean", title="Close",
@@ -62,7 +64,7 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
         ),
         "bounded": Param(
             False, type="boolean", title="Bounded",
-            description="A run of its own over all input, with targets of its own; nothing is late.",
+            description="A separate run over all input, with targets of its own; nothing is late.",
         ),
         **files,
         "dry_run": Param(

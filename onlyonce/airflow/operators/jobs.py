@@ -96,7 +96,7 @@ class DoctorOperator(JobOperator):
 
 
 class CollectOperator(JobOperator):
-    """Let go what is kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans."""
+    """Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans."""
 
     module = "operate.collect"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from typing import Any
 
@@ -123,8 +124,7 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
         os.utime(file, (0, 0))
     compact(shop)
 
-    assert attempt_files.sweep("shop", 1, []) == 0
-    assert all(file.stat().st_mtime for file in old)  # what the sweep goes by
+    assert all(time.time() - file.stat().st_mtime < 3600 for file in old)  # what the sweep goes by
     assert under_way.hours(shop.log.database, "shop") == 0
     shop.receive(("late", at(3)))
     shop.output("per_shop", upto="begin")
@@ -135,8 +135,7 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
 
 
 def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    """The other finds its files gone, also where it had looked before, and whoever was first: a row is in the table once. An append between
-    is no matter."""
+    """The other finds its files gone, also where it had looked before: a row is in the table once. An append between is no matter."""
     fill(shop)
     before = rows(shop)
     table = DeltaTable(str(shop.events))
@@ -144,10 +143,7 @@ def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.Mo
     [group] = compaction._groups(table, of)
     said, others = (
         own_tables.added,
-        [
-            lambda: shop.receive(("more", at(7))),
-            lambda: rewriting.rewrite(of.path, group, "shop/receive/0/another", 1, lambda rows: rows),
-        ],
+        [lambda: shop.receive(("more", at(7))), lambda: compaction._rewrite(of, "shop", group)],
     )
 
     def after_another(*given: Any, **named: Any) -> Any:
