@@ -1,6 +1,6 @@
 """What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for. PROTOCOL.md, 19.
 
-Who calls it: receive's and the outputs' readers, `onlyonce.operate.compaction`. No errors of its own.
+Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact.compaction`. No errors of its own.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Retryable
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
-from onlyonce.operate import archive, staged_rows, under_way
+from onlyonce.operate import archive, staged_rows
+from onlyonce.operate.compact import under_way
 from onlyonce.sinks.files import sweep
 from onlyonce.storage import attempt_files
 

@@ -19,7 +19,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.report import Report
-from onlyonce.operate import compaction
+from onlyonce.operate.compact import compaction
 from onlyonce.sinks import maintain
 
 Row = dict[str, Any]

@@ -126,7 +126,7 @@ def _recompute(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
 ) -> None:
     from onlyonce.context.run_context import RunContext
-    from onlyonce.outputs import recompute as backfill
+    from onlyonce.outputs.recompute import recompute as backfill
     from onlyonce.session import session
 
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)

@@ -35,7 +35,7 @@ from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.model.run.isolation import cause_of
 from onlyonce.model.run.long_run import Stopped, first_cause
 from onlyonce.outputs import outputs, replayed
-from onlyonce.outputs import recompute as backfill
+from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run.failed_outputs import Down
 from onlyonce.session.failures import translate

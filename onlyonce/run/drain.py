@@ -15,7 +15,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Superseded
 from onlyonce.model.run.isolation import ends_with
 from onlyonce.outputs import outputs
-from onlyonce.outputs import recompute as backfill
+from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.session.failures import translate
 

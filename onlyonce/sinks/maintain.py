@@ -6,7 +6,7 @@ next time. Compaction changes no row, and readers of a version don't notice it. 
 ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
 Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date that is closed for good.
-`events` has rules of its own (`onlyonce.operate.compaction`).
+`events` has rules of its own (`onlyonce.operate.compact.compaction`).
 
 Who calls it: `onlyonce.operate.maintain`. Errors: DeltaError where others wrote. Not promised: that a table is
 compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or in-commit

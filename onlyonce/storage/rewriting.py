@@ -7,7 +7,7 @@ takes all small files of a partition, those of open batches too, and keeps no or
 The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names. The old ones stay on the
 disk for readers under way, and their time begins with the rewrite: it is their time of modification, by which `attempt_files` sweeps.
 
-Who calls it: `onlyonce.operate.compaction`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
+Who calls it: `onlyonce.operate.compact.compaction`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
 that it happens: where another writer has taken one of the files meanwhile, nothing does.
 """
 

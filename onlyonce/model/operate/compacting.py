@@ -1,6 +1,6 @@
 """Which commits to `events` may be compacted, and which of their files go together. Pure.
 
-Who calls it: `onlyonce.operate.compaction`. No errors.
+Who calls it: `onlyonce.operate.compact.compaction`. No errors.
 """
 
 from __future__ import annotations

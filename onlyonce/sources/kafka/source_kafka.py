@@ -1,8 +1,7 @@
 """A topic of Kafka, read by a registry of offsets.
 
-The driver asks the broker how far the topic goes, cuts what is new into batches of ranges and appends them to the Delta
-table `ranges`. Receive streams that table and reads each batch's ranges by Spark's own connector, as a bounded read. A stream of the connector would
-keep its offsets in the checkpoint only, which can't tell that a topic was made again, that a range was lost, or where a new life goes on.
+The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table and has Spark's connector read each
+batch's ranges as a bounded read. The connector's own stream can't tell that a topic was made again, that a range was lost, or where a new life goes on.
 """
 
 from __future__ import annotations

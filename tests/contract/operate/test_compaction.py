@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from onlyonce.commitlog import compaction as noted
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
-from onlyonce.operate import compaction, under_way
+from onlyonce.operate.compact import compaction, under_way
 from onlyonce.storage import attempt_files, delta, own_tables, rewriting
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 

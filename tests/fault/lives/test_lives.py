@@ -61,7 +61,9 @@ def live(server: Server, strikes: Strikes, tmp_path: Path, monkeypatch: pytest.M
     return lived
 
 
-@pytest.mark.parametrize("case", SAMPLED, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.whole] * (at > 1), id=str(case)) for at, case in enumerate(SAMPLED)]
+)
 def test_a_life_gives_the_batch(live: Live, case: Case) -> None:
     """A sample of a few kinds, sinks, lives and steps."""
     live(case)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from onlyonce import Delta, Output, Session
 from onlyonce.model.batch import to_micros
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.outputs import recompute_sessions
+from onlyonce.outputs.recompute import recompute_sessions
 from onlyonce.receive import events
 from tests.support.shop import SHOP
 

@@ -19,7 +19,7 @@ from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Micros, Session, micros
 from onlyonce.outputs import results, windowing
-from onlyonce.outputs.recomputed import Recomputed, between, starts_in
+from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""

@@ -25,8 +25,9 @@ from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
-from onlyonce.outputs import recompute_sessions, results, staging, windowing
-from onlyonce.outputs.recomputed import Recomputed, between, starts_in
+from onlyonce.outputs import results, staging, windowing
+from onlyonce.outputs.recompute import recompute_sessions
+from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
 

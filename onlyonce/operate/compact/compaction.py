@@ -27,7 +27,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import read_upto
 from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
-from onlyonce.operate import under_way
+from onlyonce.operate.compact import under_way
 from onlyonce.run import lineage
 from onlyonce.storage import delta, rewriting
 from onlyonce.storage.rewriting import File

@@ -1,0 +1,1 @@
+"""Windows computed anew: those of a backfill, of late records, of a release."""
