@@ -592,7 +592,7 @@ _ALL = (
     Mutant(
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
         "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
-        ("tests/spark/run/test_half_written.py::test_a_half_written_batch_of_any_kind_of_output_is_finished",), spark=True,
+        ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
         "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",
