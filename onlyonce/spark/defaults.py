@@ -13,6 +13,7 @@ from pathlib import Path
 
 from onlyonce.environment import variable
 
+_LOGGING = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _PAIR = re.compile(r"\s*([^\s=:]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
@@ -22,6 +23,11 @@ def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
         return parsed(Path(properties_file).read_text())
     found = next((path for folder in _folders() if (path := folder / "spark-defaults.conf").is_file()), None)
     return parsed(found.read_text()) if found else {}
+
+
+def has_logging() -> bool:
+    """Whether the team has said what Spark logs, by a file beside its settings."""
+    return any((folder / name).is_file() for folder in _folders() for name in _LOGGING)
 
 
 def parsed(text: str) -> dict[str, str]:

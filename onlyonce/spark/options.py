@@ -13,12 +13,14 @@ from pathlib import Path
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.spark import jars
+from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master
 
 JARS = settings.jars() or Path(sys.prefix) / "jars"
 CLASSES = JARS / "spark.jsa"
 """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM, it loads them."""
 PACKAGE = Path(__file__)
+JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
 _ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType"})
 """They decide what is written, and are of our own session only."""
@@ -27,9 +29,11 @@ _MERGED = {
     "spark.jars.packages": ",",
     "spark.driver.extraClassPath": ":",
     "spark.executor.extraClassPath": ":",
-    "spark.driver.extraJavaOptions": " ",
+    JAVA: " ",
 }
 USE_CLASSES = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+LOGGING = "-Dlog4j2.configurationFile="
+"""Log4j's own name for the file that says what is logged."""
 
 
 def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -40,7 +44,7 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
     theirs = theirs or {}
     mode = theirs.get("spark.submit.deployMode", "client")
     refuse_master(master, mode)
-    return added(_ours(master, mode) | _jars(theirs), theirs)
+    return added(_ours(master, mode, theirs) | _jars(theirs), theirs)
 
 
 def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +64,7 @@ def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in found.items() if theirs.get(key) != value}
 
 
-def _ours(master: str, mode: str) -> dict[str, str]:
+def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
     found = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -78,10 +82,10 @@ def _ours(master: str, mode: str) -> dict[str, str]:
     }
     if mode == "client" and (host := driver_host(master)):
         found["spark.driver.host"] = host
-    return {**_of_local(), **found} if master.startswith("local") else found
+    return {**_of_local(theirs), **found} if master.startswith("local") else found
 
 
-def _of_local() -> dict[str, str]:
+def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
     """For one machine that does it all. A cluster has its own."""
     found = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -90,11 +94,15 @@ def _of_local() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
     }
+    java = [USE_CLASSES] if CLASSES.exists() else []
+    if PACKAGE.is_file() and not ("log4j" in theirs.get(JAVA, "") or has_logging()):
+        java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
+    else:
+        found["spark.log.level"] = "ERROR"
     if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
         found["spark.python.daemon.module"] = "onlyonce.session.worker_daemon"
-    return found | {"spark.driver.extraJavaOptions": USE_CLASSES} if CLASSES.exists() else found
+    return found | {JAVA: " ".join(java)} if java else found
 
 
 def _jars(theirs: Mapping[str, str]) -> dict[str, str]:

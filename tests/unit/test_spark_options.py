@@ -13,6 +13,7 @@ from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 
 DAEMON = "spark.python.daemon.module"
+JAVA = "spark.driver.extraJavaOptions"
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_the_archive_of_classes_is_used_by_a_local_master_that_has_one(
     if there:
         (jars / "spark.jsa").touch()
 
-    assert ("spark.driver.extraJavaOptions" in spark_options.options(master)) is used
+    assert ("SharedArchiveFile" in spark_options.options(master).get(JAVA, "")) is used
 
 
 @pytest.mark.parametrize("master", ["k8s://https://host:6443", "sc://host:15002", "mesos://host:5050", "yarn-cluster"])
@@ -104,7 +105,7 @@ def test_a_teams_settings_are_added_to_and_never_replaced(jars: Path) -> None:
 def test_a_cluster_keeps_its_own_sizes(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The defaults for one machine are not for it; what somebody says by a variable of ours is."""
     monkeypatch.delenv("ONLYONCE_SHUFFLE_PARTITIONS", raising=False)
-    of_one_machine = {"spark.driver.memory", "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.log.level"}
+    of_one_machine = {"spark.driver.memory", "spark.sql.shuffle.partitions", "spark.ui.enabled", JAVA}
     for variable in ("ONLYONCE_DRIVER_MEMORY", "ONLYONCE_SPARK_UI", "ONLYONCE_SPARK_LOG"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -122,6 +123,22 @@ def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine
     assert DAEMON not in spark_options.options("spark://host:7077")
     monkeypatch.setattr(spark_options, "PACKAGE", jars / "onlyonce.whl" / "onlyonce" / "spark" / "options.py")
     assert DAEMON not in spark_options.options("local[2]")
+
+
+def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a file of ours on one machine; a team's file, or its option, is the only word."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    ours = spark_options.options("local[2]")
+    assert "log4j2.configurationFile=file:" in ours[JAVA]
+    assert "spark.log.level" not in ours
+    theirs = {JAVA: "-Dlog4j2.configurationFile=file:/etc/ours.xml"}
+    assert JAVA not in spark_options.options("local[2]", theirs)
+    assert JAVA not in spark_options.options("spark://host:7077")
+    (tmp_path / "log4j2.properties").touch()
+    assert JAVA not in spark_options.options("local[2]")
 
 
 def test_a_catalog_without_delta_is_refused(jars: Path) -> None:
