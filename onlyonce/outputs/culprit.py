@@ -3,14 +3,15 @@
 Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by their ids, which
 are hashes, so some twenty tries find one in a million.
 
-Who calls it: `outputs`, when a batch fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
+Who calls it: `outputs` and `recompute`, when a batch, a bounded run or a backfill fails. Errors: none of its own. If no single record is the cause, the error stays as it is.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -40,7 +41,23 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
     if not met:
         return error
     received = run(context.database, lambda conn: batches.received(conn, context.instance, met[0].after, met[0].upto))
-    rows = replayed.kept(context.spark, context.pipeline, context.events, received).persist()
+    return _among(context, root, error, replayed.kept(context.spark, context.pipeline, context.events, received))
+
+
+@contextmanager
+def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -> Iterator[None]:
+    """Inside, an error of the user's function is told with the record that it fails at, one of these rows. Spark's own error is taken for what it says."""
+    try:
+        yield
+    except Exception as error:
+        found = translate(error)
+        if not isinstance(found, FunctionFails):
+            raise
+        raise _among(context, root, found, rows()) from error
+
+
+def _among(context: RunContext, root: Output, error: FunctionFails, rows: DataFrame) -> FunctionFails:
+    rows = rows.persist()
 
     def fails(some: DataFrame) -> bool:
         try:

@@ -78,11 +78,12 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     """The same for a bounded run: one batch over all of `events`, where nothing is late."""
     query = context.open_query(root.name)
     upto = delta.latest(context.events)
-    rows = windowing.in_batch(context.spark.read.format("delta").load(str(context.events)), root)
-    result = results.applied(context, root, rows)
+    rows = context.spark.read.format("delta").load(str(context.events))
+    result = results.applied(context, root, windowing.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
     plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
-    _batch(context, query, steps, result, plan, Versions(-1, upto))
+    with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
+        _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 
 def _stream(context: RunContext, query: Query, root: Output, start: int) -> DataFrame:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
@@ -25,7 +26,7 @@ from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
-from onlyonce.outputs import results, staging, windowing
+from onlyonce.outputs import culprit, results, staging, windowing
 from onlyonce.outputs.recompute import recompute_sessions
 from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 from onlyonce.receive import past_rows
@@ -48,6 +49,7 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
+        held.enter_context(culprit.searched(context, root, lambda: _kept(context, root, span, reach)))
         made = _computed(context, root, asked, span, reach)
         if made.span != span:
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
@@ -85,13 +87,19 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
-    kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
+    kept = _kept(context, root, span, reach)
     if isinstance(root.window, Session):
         return recompute_sessions.computed(context, root, asked, span, reach, kept)
-    rows = windowing.assign(between(kept, *model.rows_of(root.window, span)), root.window)  # type: ignore[arg-type]
+    rows = windowing.assign(kept, root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     return Recomputed(results.applied(context, root, rows), span)
+
+
+def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
+    """The records that may be in the windows of a span; of sessions, which reach out of it, all."""
+    kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
+    return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
 def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:

@@ -175,6 +175,28 @@ def test_what_a_record_brings_is_told_with_the_line_the_record_and_the_command_t
 
 
 @pytest.mark.slow
+def test_a_bounded_run_and_a_backfill_name_the_record_as_a_stream_does(
+    platform: Platform, spark: Any, tmp_path: Path
+) -> None:
+    """The same line of the function, the same record: whatever reads it."""
+    file, module = write(tmp_path / "mine")
+    platform.put("shop", "a.jsonl", SALES)
+    arguments = ["--master", "local[2]", "--pipelines", str(file)]
+    assert runner.invoke(app, ["run", "shop", "--close", *arguments]).exit_code == 0
+    functions = (file.parent / f"{module}.py").read_text()
+    (file.parent / f"{module}_b.py").write_text(functions.replace('F.sum("cents")', 'F.sum(share("cents"))'))
+    file.write_text(file.read_text().replace(module, f"{module}_b"))
+
+    span = ["--from", "2026-01-01T00:00Z", "--to", "2026-01-01T00:01Z"]
+    for asked in (["run", "shop", "--bounded"], ["backfill", "shop", *span]):
+        result = runner.invoke(app, [*asked, *arguments])
+        assert result.exit_code == 64, result.stderr
+        what, _, _ = told(result)
+        assert f"{module}_b.py:6: a function of yours fails on its rows: ZeroDivisionError" in what
+        assert "with the record id=7 alone" in what
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("of_topic", [False, True], ids=["file", "topic"])
 def test_a_record_known_by_its_place_is_told_by_it_and_found_by_the_command(
     platform: Platform, spark: Any, request: pytest.FixtureRequest, tmp_path: Path, of_topic: bool
