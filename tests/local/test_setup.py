@@ -105,6 +105,7 @@ async def answer(url: str) -> object:
         await engine.dispose()
 
 
+@pytest.mark.whole
 def test_both_drivers_do_as_the_url_says_of_tls(urls: dict[str, str]) -> None:
     """This server has no TLS: who prefers it gets in, who requires it does not, by psycopg2's word and by asyncpg's."""
     assert setup.main() == 0

@@ -79,6 +79,7 @@ def test_an_output_that_goes_on_and_one_that_begins_after_a_compaction_have_each
     assert DeltaTable(str(data / "events")).transaction_version("shop/receive/1/events") is not None
 
 
+@pytest.mark.whole
 def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_was(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_
     assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each"))
 
 
+@pytest.mark.whole
 def test_a_compaction_beside_a_long_run_is_no_news_to_it(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:

@@ -55,7 +55,7 @@ def old(folder: Path) -> None:
     ("query", "damage"),
     [
         pytest.param("receive", lost, marks=pytest.mark.whole),
-        ("receive", old),
+        pytest.param("receive", old, marks=pytest.mark.whole),
         ("per_shop", lost),
         pytest.param("per_shop", damaged, marks=pytest.mark.whole),
         pytest.param("per_shop", swapped, marks=pytest.mark.slow),

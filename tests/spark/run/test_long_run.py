@@ -290,6 +290,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
     check(quiet, 2)
 
 
+@pytest.mark.whole
 def test_late_rows_are_folded_in_while_the_queries_stay_up(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
