@@ -1,7 +1,7 @@
 """The declared type of a column, told from its values. Pure.
 
-A type is one that a declaration takes (Spark's DDL). Where values disagree, or say nothing, it is `string`: nothing is lost
-by that. Who calls it: `sample`.
+It is a type that a declaration takes (Spark's DDL). If values disagree, or there are none, it is `string`, by which nothing is
+lost. Who calls it: `sample`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which columns identify a record, which one says when it happened, and how long a window is good to begin with. Pure.
+"""Guesses which columns identify a record, which one says when it happened, and which window is good to begin with. Pure.
 
 A guess has its reason beside it, which becomes a comment of the declaration: a person decides. Who calls it: `project`.
 Not promised: that what is unique in a sample is unique in all of the input.
@@ -55,7 +55,7 @@ def event_time(sample: Sample) -> Guess:
 
 
 def record_id(sample: Sample) -> Guess:
-    """The columns that identify a record, or none, where it is its place in the file."""
+    """The columns that identify a record; none if its place in the file does."""
     rows = _distinct(sample)
     keys = [
         name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)
@@ -79,7 +79,7 @@ def record_id(sample: Sample) -> Guess:
 
 
 def window(times: Sequence[Any]) -> timedelta:
-    """A length of windows of which the sample holds some, so that a first run shows closed ones."""
+    """A window so short that the sample holds several, so that a first run shows closed ones."""
     found = [time for value in times if (time := _moment(value)) is not None]
     span = max(found) - min(found) if found else timedelta(0)
     return next((size for size in WINDOWS if span >= 3 * size), WINDOWS[-1])

@@ -1,4 +1,4 @@
-"""The files of a new project, made from `templates/`; and writing them, where none is in the way.
+"""Makes the files of a new project from `templates/`, and writes them if none of them is there.
 
 Who calls it: `onlyonce init`. Errors: Refused, and then nothing was written.
 """
@@ -106,7 +106,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
 
 
 def _of_test(sample: Sample, record_id: tuple[str, ...], event_time: str) -> dict[str, str]:
-    """A record as the project's test makes it, of a number and a time, and what becomes of four of which two are the same."""
+    """The record that the project's test makes of a number and a time, and the fates of four records of which two are the same."""
     values = dict.fromkeys((*record_id, event_time), "time")
     for name in record_id:
         if sample.columns[name] != "timestamp":
@@ -125,7 +125,7 @@ def _tuple(columns: tuple[str, ...]) -> str:
 def _refuse_what_no_declaration_takes(
     name: str, sample: Sample, columns: list[str], record_id: tuple[str, ...], event_time: str
 ) -> None:
-    """The declaration is made as it will be when its file is read, so that what it refuses is told now."""
+    """Make the declaration as its file will make it, so that a refusal is told now."""
     output = Output(
         name="counts", transform="m:f", window=Fixed(timedelta(hours=1)), sink=Postgres(table=f"results.{name}")
     )
@@ -136,7 +136,7 @@ def _refuse_what_no_declaration_takes(
 
 
 def _in_containers(name: str, version: str) -> dict[str, str]:
-    """What is another in the compose file of a project than in the shipped one."""
+    """The parts of the shipped compose file that differ in a project."""
     return {
         "name: onlyonce\n": f"name: {name}\n",
         f"  image: onlyonce:{version}\n": f"  image: {name}:0.1.0\n",

@@ -1,4 +1,4 @@
-"""The beginning of a file of input: its columns, their types, and some rows. Reads, and decides nothing.
+"""Reads the beginning of an input file: its columns, their types, and some rows. Decides nothing.
 
 At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init --from`.
 Errors: Refused for what can't be read.

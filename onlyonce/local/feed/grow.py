@@ -1,8 +1,8 @@
 """Appends a data set to files that grow, as a logger does: in pieces, most of which end in the middle of a line.
 
 Which records, in which order, how often and into which file is fixed by the arguments, as for files (`deliver`): a data set in
-order of arrival, with re-deliveries, each line in a file that the seed chooses; so also the files are in disorder with each
-other. Every call ends with whole lines.
+order of arrival, with re-deliveries. The seed chooses the file of each line, so the files are out of order with each
+other too. Every call ends with whole lines.
 """
 
 from __future__ import annotations
