@@ -18,9 +18,9 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from onlyonce.storage import delta, own_tables
+from onlyonce.storage import delta, own_tables, table_features
 
-FEATURES = {"appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed"}
+FEATURES = table_features.KNOWN - {"generatedColumns"}
 """What asks nothing of a writer that only adds files, beyond what `delta_fit` has looked at."""
 SETTINGS = (
     "delta.appendOnly", "delta.constraints.", "delta.dataSkipping", "delta.logRetentionDuration", "delta.deletedFileRetentionDuration",
@@ -45,12 +45,11 @@ def append(rows: DataFrame, path: Path, commit: delta.Commit, by: list[str], *, 
 
 def plain(table: DeltaTable, schema: StructType, by: list[str]) -> bool:
     """Whether rows of a schema can be added to a table by files alone."""
-    protocol, metadata = table.protocol(), table.metadata()
-    named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    metadata = table.metadata()
     there = StructType.fromJson(json.loads(table.schema().to_json()))
     types = {field.name: field.dataType.simpleString() for field in there}
     return (
-        named <= FEATURES
+        table_features.of(table) <= FEATURES
         and all(key.startswith(SETTINGS) or not key.startswith("delta.") for key in metadata.configuration)
         and metadata.partition_columns == by
         and all({*field.metadata} <= SAYS_NOTHING for field in there)

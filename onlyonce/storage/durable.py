@@ -1,4 +1,6 @@
-"""Flushes to the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.land`, `onlyonce.sinks.files.local_store`."""
+"""Flushes to the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.land`,
+`onlyonce.sinks.files.local_store`, `onlyonce.storage.rewriting`.
+"""
 
 from __future__ import annotations
 

@@ -76,12 +76,7 @@ def _folder(commit: delta.Commit) -> str:
 def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
     passing("table-before-commit")
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
-    for attempt in tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(CommitFailedError),
-        stop=tenacity.stop_after_attempt(BETWEEN),
-        wait=tenacity.wait_random(0, 0.2),
-        reraise=True,
-    ):
+    for attempt in tries():
         with attempt:
             table = DeltaTable(str(path))
             there = table.transaction_version(commit.app_id)
@@ -92,14 +87,26 @@ def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
             )
             by = table.metadata().partition_columns
-            actions = [added(path, file, table) for file in files]
+            indexed = statistics.columns(table)
+            actions = [added(path, file, indexed) for file in files]
             table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
 
 
-def added(path: Path, file: Path, table: DeltaTable, *, data_change: bool = True) -> AddAction:
-    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition."""
+def tries() -> tenacity.Retrying:
+    """The tries of a commit between which others may come; each is to look at the table anew."""
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(CommitFailedError),
+        stop=tenacity.stop_after_attempt(BETWEEN),
+        wait=tenacity.wait_random(0, 0.2),
+        reraise=True,
+    )
+
+
+def added(path: Path, file: Path, indexed: Sequence[str], *, data_change: bool = True) -> AddAction:
+    """What a commit says of a new data file, which lies in an attempt's folder below those of its partition. `indexed`: the
+    columns that the table's files are skipped by."""
     place, stat = file.relative_to(path), file.stat()
     values = (part.split("=", 1) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(parquet.read_metadata(file), statistics.columns(table)))
+    found = json.dumps(statistics.of(parquet.read_metadata(file), indexed))
     return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), data_change, found)

@@ -24,16 +24,14 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import tenacity
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import parquet
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.storage import delta, dictionaries, own_tables
+from onlyonce.storage import delta, dictionaries, durable, own_tables, statistics
 
 ROW_GROUP = 1 << 17
 
@@ -69,17 +67,17 @@ def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
     return next((row[f"{what}.{name}"] for name in columns if row.get(f"{what}.{name}") is not None), None)
 
 
-def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: Rows, *, fewer: bool = False) -> bool:
-    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where another writer was
-    first, and nothing has changed. As many rows as before, or `fewer`: one of none is left out."""
+def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
+    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs, as many as before; False where
+    another writer was first, and nothing has changed."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
-    new = _written(path, folder, old, change, fewer=fewer)
+    new = _written(path, folder, old, change)
     for file in old:
         os.utime(path / file.path)  # it is an old file from now on
     passing("rewrite-before-commit")
     done = _commit(path, old, new, app_id, number)
     passing("rewrite-after-commit")
-    if not done and new is not None:
+    if not done:
         new.unlink(missing_ok=True)
         for place in (new.parent, folder):
             with suppress(OSError):
@@ -87,25 +85,22 @@ def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: R
     return done
 
 
-def _written(path: Path, folder: Path, old: Sequence[File], change: Rows, *, fewer: bool) -> Path | None:
+def _written(path: Path, folder: Path, old: Sequence[File], change: Rows) -> Path:
     rows = change(_read(path, old))
     before = sum(file.rows for file in old)
-    if rows.num_rows > before or (rows.num_rows < before and not fewer):
+    if rows.num_rows != before:
         raise InvariantBroken(
             f"{path}: {before} rows of {len(old)} files would be {rows.num_rows} in the new one",
             data="nothing was changed",
             hint="are files of the table damaged? `onlyonce audit --data` compares them with the log",
         )
-    if not rows.num_rows:
-        return None
     new = folder.joinpath(*(f"{name}={value}" for name, value in old[0].partition.items()), "part-00000.parquet")
     new.parent.mkdir(parents=True)
     repeated = dictionaries.worth_it(rows)
     parquet.write_table(
         rows, new, row_group_size=ROW_GROUP, use_dictionary=repeated, compression="zstd", store_schema=False
     )
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
+    durable.sync(new)
     return new
 
 
@@ -131,15 +126,10 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _commit(path: Path, old: Sequence[File], new: Path | None, app_id: str, number: int) -> bool:
+def _commit(path: Path, old: Sequence[File], new: Path, app_id: str, number: int) -> bool:
     # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
     # that was looked at, and no other.
-    for attempt in tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(CommitFailedError),
-        stop=tenacity.stop_after_attempt(own_tables.BETWEEN),
-        wait=tenacity.wait_random(0, 0.2),
-        reraise=True,
-    ):
+    for attempt in own_tables.tries():
         with attempt:
             table = DeltaTable(str(path))
             there = set(table.get_add_actions(flatten=True).column("path").to_pylist())
@@ -152,8 +142,7 @@ def _commit(path: Path, old: Sequence[File], new: Path | None, app_id: str, numb
                     partition_values=file.partition,
                 ) for file in old
             ]  # fmt: skip
-            if new is not None:
-                actions.append(own_tables.added(path, new, table, data_change=False))
+            actions.append(own_tables.added(path, new, statistics.columns(table), data_change=False))
             properties = CommitProperties(
                 custom_metadata={
                     "userMetadata": json.dumps({"app_id": app_id, "version": number}),

@@ -27,8 +27,6 @@ PREFIX = 32
 """So many characters of a text are kept."""
 LAST = chr(0x10FFFF)
 """Comes after each other character: a text that was cut, with it at the end, bounds what it was cut from."""
-UNBOUNDED = ("boolean", "binary")
-"""Types of which Delta keeps the nulls alone."""
 
 
 def columns(table: DeltaTable) -> Sequence[str]:

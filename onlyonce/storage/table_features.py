@@ -1,6 +1,6 @@
 """Features of a Delta table that a team has switched on, and that this platform can't handle without Spark.
 
-Who calls it: `maintain`, the audit of the data. Errors: none of its own.
+Who calls it: `maintain`, `delta_append`, the audit of the data. Errors: none of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ BROUGHT = {"domainMetadata"}
 """Comes with another one and has no switch of its own."""
 
 
+def of(table: DeltaTable) -> set[str]:
+    """The features of a table, by Delta's names."""
+    protocol = table.protocol()
+    return {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+
+
 def only_for_spark(table: DeltaTable) -> list[str]:
     """The features under which only Spark may compact or vacuum a table, in words."""
-    protocol = table.protocol()
-    return _named({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - KNOWN)
+    return _named(of(table) - KNOWN)
 
 
 def unreadable(table: DeltaTable) -> list[str]:

@@ -68,10 +68,13 @@ F = TypeVar("F", bound=Sized)
 def together(files: Sequence[F]) -> list[list[F]]:
     """The small files that make one, in the order in which they are given: each group as large as a file may be."""
     groups: list[list[F]] = [[]]
+    size = 0
     for file in files:
         if file.bytes >= SMALL_BYTES:
             continue
-        if sum(one.bytes for one in groups[-1]) + file.bytes > TARGET_BYTES:
+        if size + file.bytes > TARGET_BYTES:
             groups.append([])
+            size = 0
         groups[-1].append(file)
+        size += file.bytes
     return [group for group in groups if len(group) >= FEW]
