@@ -595,6 +595,11 @@ _ALL = (
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
+        "outputs-one-by-one", "an output has its turn when the one before it has ended", "onlyonce/run/drain.py",
+        (("for _ in roots[: settings.outputs_at_once()]]", "for _ in roots[:1]]"),),
+        ("tests/spark/run/test_side_by_side.py::test_outputs_that_are_drained_side_by_side_give_the_batch_whatever_was_killed",), spark=True,
+    ),
+    Mutant(
         "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",
         (
             ("    return context.source().last_batch() not in (None, taken_in)\n", "    return False\n"),
