@@ -281,8 +281,8 @@ _ALL = (
         (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
     ),
     Mutant(
-        "totals-of-all", "what was received is added up from every batch there ever was", "sql/inspect.sql",
-        (("b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state", "b.batch_id > coalesce(s.upto, -1) AND b.state"),),
+        "waiting-by-its-name", "files that wait are looked for among all files there ever were", "sql/views.sql",
+        (("WHERE pane IS NOT NULL AND finalized_at IS NULL AND state = 'waiting' GROUP BY", "WHERE state = 'waiting' GROUP BY"),),
         (LONG_LOG + "test_no_query_reads_a_table_that_grows_as_a_whole",),
     ),
     Mutant(
