@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
@@ -272,7 +273,17 @@ _ALL = (
     Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
-        ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+        (LONG_LOG + "test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+    ),
+    Mutant(
+        "sums-of-the-unequal", "a batch that does not add up is folded into the sums, where no audit looks", "sql/collect.sql",
+        (("WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),),
+        (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
+    ),
+    Mutant(
+        "totals-of-all", "what was received is added up from every batch there ever was", "sql/inspect.sql",
+        (("b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state", "b.batch_id > coalesce(s.upto, -1) AND b.state"),),
+        (LONG_LOG + "test_no_query_reads_a_table_that_grows_as_a_whole",),
     ),
     Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
