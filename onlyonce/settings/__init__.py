@@ -187,6 +187,11 @@ def log_format() -> str:
     return _current().log
 
 
+def log_limits() -> tuple[int, int]:
+    """How many bytes the log file of a long run has before it is put aside, and how many such files are kept."""
+    return _current().log_bytes, _current().log_files
+
+
 def keep_units_days() -> int:
     """How long the log keeps the units of committed batches."""
     return _current().keep_units_days

@@ -77,6 +77,8 @@ class Configuration(BaseSettings):
     # Long runs, logs and alerts
     heartbeat: float = Field(5.0, gt=0, description="seconds between two signs of life of a long run")
     log: Literal["lines", "json"] = Field("lines", description="how log lines look")
+    log_bytes: int = Field(20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside")
+    log_files: int = Field(5, ge=1, description="files of a long run's log that are kept beside the present one")
     alert_hook: SecretStr | None = Field(None, description="who is told of alerts: 'module:function', or a webhook's URL; by default alerts are only kept")
     alert_lag_minutes: NotNegative = Field(60.0, description="input that waits for longer is an alert")
 
