@@ -64,6 +64,8 @@ class Configuration(BaseSettings):
     spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
     in_driver_bytes: int = Field(4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never")
     outputs_at_once: int = Field(4, ge=1, description="outputs that a run drains side by side; each holds the rows of its batch in memory")
+    output_batch_bytes: int = Field(1 << 30, ge=1, description="bytes of `events` that a batch of an output reads at most, in whole batches of receive: one of receive's is never cut")
+    output_batch_commits: int = Field(1000, ge=1, description="batches of receive that a batch of an output reads at most")
 
     # Airflow
     schedule: str = Field("*/10 * * * *", description="cron of the stream DAGs, UTC; none: by hand")
