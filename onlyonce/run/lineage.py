@@ -184,4 +184,5 @@ def start_from(
     closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
     # What was written in the batch that read it is never read again, unless the new life is to keep state.
     rows_go_on = {"rows_from": version + 1} if last.stateless else {}
-    return {"version": start, "counted_upto": version, "closed_by": closing} | rows_go_on | kept | (asked or {})
+    counted = max(version, int((last.start_from or {}).get("counted_upto", -1)))
+    return {"version": start, "counted_upto": counted, "closed_by": closing} | rows_go_on | kept | (asked or {})
