@@ -271,6 +271,29 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
+        "folder-of-the-living", "the folder of a driver that is at work is deleted by the next one", "onlyonce/spark/temporary.py",
+        (("                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", ""),),
+        ("tests/unit/session/test_temporary.py::test_the_folder_of_a_driver_stays_for_as_long_as_it_lives_and_goes_once_it_is_killed",),
+    ),
+    Mutant(
+        "half-a-commit", "what waits is cut within a commit of receive", "onlyonce/model/outputs/cutting.py",
+        (("            return files\n", "            return files + 1\n"),),
+        ("tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",),
+    ),
+    Mutant(
+        "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
+        "onlyonce/outputs/outputs.py",
+        (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
+        ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
+        spark=True,
+    ),
+    Mutant(
+        "closing-from-its-end", "of the windows that close only the records since the last close are looked for", "onlyonce/outputs/raw_windows.py",
+        (("before - longest(window)", "before"),),
+        ("tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",),
+        spark=True,
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
         (LONG_LOG + "test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
