@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
@@ -295,7 +296,17 @@ _ALL = (
     Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
-        ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+        (LONG_LOG + "test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+    ),
+    Mutant(
+        "sums-of-the-unequal", "a batch that does not add up is folded into the sums, where no audit looks", "sql/collect.sql",
+        (("WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),),
+        (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
+    ),
+    Mutant(
+        "totals-of-all", "what was received is added up from every batch there ever was", "sql/inspect.sql",
+        (("b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state", "b.batch_id > coalesce(s.upto, -1) AND b.state"),),
+        (LONG_LOG + "test_no_query_reads_a_table_that_grows_as_a_whole",),
     ),
     Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",
@@ -616,6 +627,11 @@ _ALL = (
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
         "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
+    ),
+    Mutant(
+        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",
+        (("lambda found: store(chosen.of_batches(found))", "lambda found: store(lines.chosen.of_batches(found))"),),
+        ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
     ),
     Mutant(
         "plan-overlooks-the-half-written", "a plan is carried out although a batch has units under the declaration before", "onlyonce/operate/half_written.py",
