@@ -23,7 +23,7 @@ from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
 from onlyonce.model.report import Report
-from onlyonce.operate import half_written, steps
+from onlyonce.operate import half_written, kept_state, steps
 from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
@@ -31,7 +31,7 @@ from onlyonce.run import lineage, stream
 
 @dataclass(frozen=True)
 class Plan:
-    """What has changed in a pipeline, what is to be done, what can't be told, and which batches must end before anything is done."""
+    """What has changed in a pipeline, what is to be done, what can't be told or only a new life changes, and which batches must end before anything is done."""
 
     pipeline: str
     found: list[Change]
@@ -73,6 +73,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     roots = {"receive", *(root.name for root in pipeline.roots())}
     going_on = [last for last in ran.values() if last.query in roots]
     half = run(database, lambda conn: half_written.told(conn, pipeline, going_on, begun_anew))
+    unknown += kept_state.told(pipeline.name, [last for last in going_on if last.query not in begun_anew])
     return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
 
 

@@ -58,6 +58,13 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
     ),
     (
+        "java.lang.OutOfMemoryError",
+        errors.Retryable,
+        "Spark's memory was too small for a batch",
+        "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver does all the work (2g by default), else "
+        "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at once, max_files_a_batch what receive does",
+    ),
+    (
         "No space left on device",
         errors.Retryable,
         "the disk is full",

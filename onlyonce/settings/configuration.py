@@ -34,7 +34,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 Days = Annotated[int, Field(ge=0)]
 Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
-SAID = dict.fromkeys(FOLDERS, "a folder") | {"driver_memory": "a number with k, m, g or t"}
+SAID = dict.fromkeys(FOLDERS, "a folder") | dict.fromkeys(("driver_memory", "executor_memory"), "a number with k, m, g or t")
 
 
 class Configuration(BaseSettings):
@@ -56,8 +56,11 @@ class Configuration(BaseSettings):
     # Spark
     master: str = Field("local[*]", description="Spark's master: local[N], spark://host:port or yarn")
     driver_host: str | None = Field(None, description="the address at which executors find the driver; by default the loopback of a local master, of spark:// this machine's on the way to the master")
-    driver_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of the driver's JVM; by default 2g")
-    shuffle_partitions: int | None = Field(None, ge=1, description="partitions of a batch and of an output's state, fixed for a query by its first batch; by default 2")
+    driver_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of the driver's JVM, which does all the work of a local master; by default 2g")
+    executor_memory: str | None = Field(None, pattern=r"^\d+[kmgtKMGT]$", description="memory of each executor's JVM; by default Spark's, 1g")
+    shuffle_partitions: int | None = Field(None, ge=1, description="partitions of a batch and of an output's state, fixed for a life of an output by its first batch; by default 2 with a local master, and as many as the cores that a cluster is asked for")
+    state: Literal["rocksdb", "memory"] = Field("rocksdb", description="where Spark keeps the open windows of outputs, fixed for a life of an output by its first batch: in RocksDB, on the disk of the executor, or in the memory of its JVM")
+    state_memory: int = Field(500, ge=16, description="MB that RocksDB takes for all state of an executor, or of a local master's driver, beside the memory of the JVM")
     jars: str | None = Field(None, description="folder with the jars of Delta and Kafka; by default the one that `make env` fills; where that is missing Spark fetches them by their coordinates")
     spark_ui: bool | None = Field(None, description="Spark's own web page; by default false")
     spark_lines: bool = Field(False, description="Spark's errors name the line of the transform; slower")

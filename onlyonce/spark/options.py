@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.spark import jars
+from onlyonce.spark import jars, state
 from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master
 
@@ -78,6 +78,7 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
         "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
+        **state.options(master, theirs),
         **_said(),
     }
     if mode == "client" and (host := driver_host(master)):
@@ -117,6 +118,7 @@ def _said() -> dict[str, str]:
     asked = settings.spark()
     found = {
         "spark.driver.memory": asked.driver_memory,
+        "spark.executor.memory": asked.executor_memory,
         "spark.sql.shuffle.partitions": asked.shuffle_partitions,
         "spark.ui.enabled": asked.spark_ui,
         "spark.log.level": asked.spark_log,

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from onlyonce.model.errors import Refused
 
+_PROVIDER, _PARTITIONS = "spark.sql.streaming.stateStore.providerClass", "spark.sql.shuffle.partitions"
+
 OLD_COPY = "the checkpoint was restored from an older copy, or the log from a newer one"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a query keeps its state, and in how many partitions: fixed by its first batch."""
+
+    provider: str
+    partitions: int
 
 
 def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
@@ -137,3 +148,12 @@ def offsets(folder: Path, batch_id: int) -> tuple[dict[str, object], str]:
     """The (only) source's offset of a batch and the hash of its whole offsets file."""
     text = (folder / "offsets" / str(batch_id)).read_text()
     return json.loads(text.strip().splitlines()[-1]), hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def state_of(folder: Path) -> State | None:
+    """What Spark has noted of a query's state with its last planned batch; None before the first."""
+    planned = last(folder, "offsets")
+    if planned < 0:
+        return None
+    conf = json.loads((folder / "offsets" / str(planned)).read_text().strip().splitlines()[1])["conf"]
+    return State(conf[_PROVIDER], int(conf[_PARTITIONS]))

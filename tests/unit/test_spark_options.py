@@ -115,6 +115,26 @@ def test_a_cluster_keeps_its_own_sizes(jars: Path, monkeypatch: pytest.MonkeyPat
     assert spark_options.options("yarn")["spark.driver.memory"] == "3g"
 
 
+@pytest.mark.parametrize(("theirs", "cores"), [
+    ({}, None), ({"spark.executor.instances": "4"}, 4), ({"spark.executor.instances": "4", "spark.executor.cores": "3"}, 12),
+    ({"spark.cores.max": "16", "spark.executor.cores": "4"}, 16),
+    ({"spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "1"}, None),
+    ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "10", "spark.executor.cores": "2"}, 20),
+])  # fmt: skip
+def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
+    jars: Path, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, str], cores: int | None
+) -> None:
+    """Where nothing says how many Spark's own number stays; a setting of ours, or theirs, is the last word; one machine has two."""
+    monkeypatch.delenv("ONLYONCE_SHUFFLE_PARTITIONS", raising=False)
+    name = "spark.sql.shuffle.partitions"
+
+    assert spark_options.options("yarn", theirs).get(name) == (cores and str(cores))
+    assert spark_options.options("local[8]", theirs)[name] == "2"
+    assert name not in spark_options.options("yarn", {**theirs, name: "7"})
+    monkeypatch.setenv("ONLYONCE_SHUFFLE_PARTITIONS", "5")
+    assert spark_options.options("yarn", theirs)[name] == "5"
+
+
 def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine(
     jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

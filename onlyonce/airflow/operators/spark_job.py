@@ -149,6 +149,10 @@ class SparkJobOperator(BaseOperator):
             "jars": "spark.jars",
             "driver_class_path": "spark.driver.extraClassPath",
             "driver_memory": "spark.driver.memory",
+            "executor_memory": "spark.executor.memory",
+            "executor_cores": "spark.executor.cores",
+            "num_executors": "spark.executor.instances",
+            "total_executor_cores": "spark.cores.max",
         }
         said = {key: str(self.submit[word]) for word, key in words.items() if self.submit.get(word)}
         packages = {"spark.jars.packages": self.packages} if self.packages else {}

@@ -18,7 +18,7 @@ from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
 
-BLOCKS = 4
+BLOCKS = 3
 MINUTE = timedelta(minutes=1)
 
 

@@ -17,6 +17,7 @@ TEXTS = {
         Retryable, "same command again"),
     "an input file that vanished": ("[PATH_NOT_FOUND] Path does not exist: file:/in/a.jsonl", Retryable, "invalid record"),
     "a full disk": ("java.io.IOException: No space left on device", Retryable, "free space"),
+    "a heap that was too small": ("java.lang.OutOfMemoryError: Java heap space", Retryable, "ONLYONCE_DRIVER_MEMORY"),
     "a worker that was killed": (
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", Retryable, "memory"),
     "a state folder that is gone": (
