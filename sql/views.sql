@@ -118,6 +118,7 @@ done AS (
                - CASE WHEN coalesce((end_offset->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS read_upto
     FROM onlyonce.batches WHERE query <> 'receive' AND state = 'committed' GROUP BY lineage)
 SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, done.read_upto,
+       (SELECT l.start_from ? 'kept_from' FROM onlyonce_private.lineages l WHERE l.lineage = life.lineage) AS from_kept,
        coalesce(done.pairs, 0) AS pairs, coalesce(done.declarations, 0) AS declarations,
        count(r.batch) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)) AS batches_behind,
        coalesce(sum(r.kept) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)), 0)::bigint AS records_behind,

@@ -164,6 +164,15 @@ class Session:
 Window = Fixed | Sliding | Session
 
 
+def first_start(window: Window, time: Micros) -> Micros:
+    """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
+    assert not isinstance(window, Session)
+    start, end = window.assign(time)[-1]
+    if start == time:
+        return start
+    return end if isinstance(window, Fixed) else start + micros(window.slide)
+
+
 def _positive(kind: str, name: str, value: timedelta) -> None:
     if micros(value) <= 0:
         raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
