@@ -125,7 +125,7 @@ SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.li
        coalesce(sum(r.kept) FILTER (WHERE r.delta_version <= done.read_upto), 0)::bigint AS kept_read
 FROM life LEFT JOIN done USING (lineage)
 LEFT JOIN onlyonce.batches r ON r.instance = life.instance AND r.query = 'receive' AND r.state = 'committed'
-GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY life.instance, life.query
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY life.instance, life.query
 
 -- run_backfills --
 -- What a run has recomputed.

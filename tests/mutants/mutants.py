@@ -270,6 +270,26 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
+        "removes-what-is-asked-for", "old records go though a query, a backfill or the dedup horizon may ask for them", "onlyonce/model/operate/retaining.py",
+        (("    return min(holds, key=lambda hold: hold.upto)", "    return max(holds, key=lambda hold: hold.upto)"),),
+        ("tests/contract/operate/test_keep_events.py::test_what_may_ask_for_a_record_holds_it_and_is_named",),
+    ),
+    Mutant(
+        "open-windows-lose-days", "old records of windows that are not closed go", "onlyonce/model/operate/retaining.py",
+        (("for hold in holds if hold.before is not None)]", "for hold in ())]"),),
+        ("tests/contract/operate/test_keep_events.py::test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day",),
+    ),
+    Mutant(
+        "removed-uncounted", "an attempt that goes on does not count again what an earlier one has counted", "onlyonce/commitlog/removals.py",
+        (("    do_rows(connection, \"removals\", \"add_counts\", rows)\n", ""),),
+        ("tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",),
+    ),
+    Mutant(
+        "begins-where-nothing-is", "a new output begins though records that it would read are removed", "onlyonce/model/operate/retaining.py",
+        (("    if kept_from is None or query", "    if query or kept_from is None or query"),),
+        ("tests/contract/operate/test_keep_events.py::test_what_is_gone_is_refused_with_the_first_moment_that_there_is",),
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
         ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
