@@ -420,22 +420,32 @@ COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inb
 COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
 
 CREATE VIEW onlyonce.removals AS
-SELECT p.pipeline, m.instance, m.removal_no, m.state, m.keep_events, m.before AS records_before, r.kept, r.invalid, r.remnant, r.batches,
+SELECT p.pipeline, m.instance, m.removal_no, m.kind, m.state, m.keep_events, m.before AS records_before, e.columns, e.asked_by, e.ids_too,
+       r.kept, r.invalid, r.remnant, r.batches, e.lines, e.windows, e.left_alone, e.fingerprint,
        m.files, m.events_version, m.begun_at, m.done_at
 FROM onlyonce_private.removals m JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.erasures e USING (instance, removal_no)
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(x.rows) FILTER (WHERE x.fate = 'kept'), 0)::bigint AS kept,
            coalesce(sum(x.rows) FILTER (WHERE x.fate = 'invalid'), 0)::bigint AS invalid,
            coalesce(sum(x.rows) FILTER (WHERE x.fate = 'remnant'), 0)::bigint AS remnant,
            count(DISTINCT (x.lineage, x.batch_id)) AS batches
     FROM onlyonce_private.removed_rows x WHERE (x.instance, x.removal_no) = (m.instance, m.removal_no)) r ON true;
-COMMENT ON VIEW onlyonce.removals IS 'Records that were removed from events for good, since they are older than the pipeline keeps (keep_events).';
+COMMENT ON VIEW onlyonce.removals IS 'Records that were removed from events for good: older than the pipeline keeps (keep_events), or erased on request (onlyonce forget).';
 COMMENT ON COLUMN onlyonce.removals.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.removals.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.removals.removal_no IS 'counts the removals of the pipeline';
-COMMENT ON COLUMN onlyonce.removals.state IS 'begun (the next onlyonce maintain finishes it), done';
+COMMENT ON COLUMN onlyonce.removals.kind IS 'retention (by age), erasure (on request)';
+COMMENT ON COLUMN onlyonce.removals.state IS 'begun (the next onlyonce maintain, or the same onlyonce forget, finishes it), done';
 COMMENT ON COLUMN onlyonce.removals.keep_events IS 'what the declaration said';
 COMMENT ON COLUMN onlyonce.removals.records_before IS 'records from before this event time went; an invalid one has none, so its system time counted';
+COMMENT ON COLUMN onlyonce.removals.columns IS 'erasure: by which columns the records were chosen; their values are not stored';
+COMMENT ON COLUMN onlyonce.removals.asked_by IS 'erasure: who asked for it';
+COMMENT ON COLUMN onlyonce.removals.ids_too IS 'erasure: whether the record ids were forgotten too, so that a re-delivery is a new record';
+COMMENT ON COLUMN onlyonce.removals.lines IS 'erasure: lines of input files that were blanked';
+COMMENT ON COLUMN onlyonce.removals.windows IS 'erasure: intervals of windows that were computed again';
+COMMENT ON COLUMN onlyonce.removals.left_alone IS 'erasure: what could not be erased, by name';
+COMMENT ON COLUMN onlyonce.removals.fingerprint IS 'erasure: HMAC-SHA256 of the condition, by which the same one is known again';
 COMMENT ON COLUMN onlyonce.removals.kept IS 'how many that were kept';
 COMMENT ON COLUMN onlyonce.removals.invalid IS 'how many invalid ones';
 COMMENT ON COLUMN onlyonce.removals.remnant IS 'how many remnants';

@@ -25,11 +25,14 @@ WHERE p.instance = :instance AND l.query = 'receive'
 SELECT 'the backfill ' || lineage AS what FROM onlyonce_private.backfills WHERE instance = :instance AND state = 'begun'
 UNION ALL
 SELECT 'release ' || release_no FROM onlyonce_private.releases WHERE instance = :instance AND state = 'begun'
+UNION ALL
+SELECT 'erasure ' || removal_no FROM onlyonce_private.removals WHERE instance = :instance AND state = 'begun' AND kind = 'erasure'
 ORDER BY 1
 
 -- begun --
 -- The removal that an earlier attempt has left.
-SELECT removal_no AS number, before, upto FROM onlyonce_private.removals WHERE instance = :instance AND state = 'begun'
+SELECT removal_no AS number, before, upto FROM onlyonce_private.removals
+WHERE instance = :instance AND state = 'begun' AND kind = 'retention'
 
 -- raise_kept_from --
 UPDATE onlyonce_private.pipelines SET events_kept_from = :before
@@ -64,7 +67,7 @@ SELECT EXISTS (SELECT 1 FROM onlyonce_private.removals
 
 -- last_keep --
 -- What keep_events was when records were last removed.
-SELECT keep_events FROM onlyonce_private.removals WHERE instance = :instance ORDER BY removal_no DESC LIMIT 1
+SELECT keep_events FROM onlyonce_private.removals WHERE instance = :instance AND kind = 'retention' ORDER BY removal_no DESC LIMIT 1
 
 -- of_batch --
 -- How many rows of one batch and fate are removed.
@@ -82,3 +85,7 @@ WHERE r.instance = :instance GROUP BY 1, 2, 3
 -- forget --
 -- With a dropped pipeline its removals go, and with them their counts.
 DELETE FROM onlyonce_private.removals WHERE instance = ANY (:instances)
+
+-- erased --
+-- Whether records were erased at somebody's request.
+SELECT EXISTS (SELECT 1 FROM onlyonce_private.removals WHERE instance = :instance AND kind = 'erasure') AS found

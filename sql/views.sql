@@ -127,6 +127,11 @@ FROM life LEFT JOIN done USING (lineage)
 LEFT JOIN onlyonce.batches r ON r.instance = life.instance AND r.query = 'receive' AND r.state = 'committed'
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY life.instance, life.query
 
+-- erasure --
+-- The receipt of an erasure.
+SELECT removal_no AS erasure, columns, asked_by, kept, invalid, remnant, lines, windows, done_at FROM onlyonce.removals
+WHERE instance = :instance AND removal_no = :number
+
 -- run_backfills --
 -- What a run has recomputed.
 SELECT output, window_from, window_to, state, windows, rows, in_time, late, events_version AS version

@@ -101,6 +101,11 @@ def last_keep(connection: Connection, instance: str) -> timedelta | None:
     return found
 
 
+def erased(connection: Connection, instance: str) -> bool:
+    """Whether records of it were forgotten at somebody's request."""
+    return bool(ask(connection, "removals", "erased", instance=instance)[0].found)
+
+
 def removed_of(connection: Connection, lineage: str, batch_id: int, fate: str) -> int:
     """How many rows of a batch and fate are removed."""
     return int(ask(connection, "removals", "of_batch", lineage=lineage, batch_id=batch_id, fate=fate)[0].rows)

@@ -111,9 +111,10 @@ def _events(database: Database, instance: str, events: Path) -> Iterator[str]:
 def _removed(database: Database, instance: str) -> Iterator[str]:
     """What can't be counted any more: only that it is gone, and how much it was."""
     kept, counts = run(database, lambda conn: (removals.kept_from(conn, instance), removals.counts(conn, instance)))
-    if kept is not None:
-        rows = sum(removed for removed, _ in counts.values())
-        yield f"{instance}: {rows} rows of `events` from before {retaining.said(kept)} are removed (keep_events); the log has their numbers by batch"
+    rows = sum(removed for removed, _ in counts.values())
+    if kept is not None or rows:
+        old = f", all from before {retaining.said(kept)} among them" if kept is not None else ""
+        yield f"{instance}: {rows} rows of `events` are removed{old}; the log has their numbers by batch (onlyonce.removals)"
 
 
 def _output(

@@ -49,6 +49,10 @@ IN_CATALOG_ONLY = (
     "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
     "ends it; onlyonce doctor says whether it is stuck"
 )
+ERASED = (
+    "erased: its id is in the catalog, so a re-delivery is a duplicate, but its row was removed from `events`. onlyonce.removals has the "
+    "erasures (onlyonce forget) and when they were. Where none of them took it, its batch has not come to its end"
+)
 
 
 def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) -> tuple[Report, bool]:
@@ -58,7 +62,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
     with transaction(database) as connection:
         snapshot(connection)
-        kept = removals.kept_from(connection, instance)
+        kept, erased = removals.kept_from(connection, instance), removals.erased(connection, instance)
         known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
         judged = [(row, *_fate(connection, row)) for row in found]
         windows = [
@@ -74,6 +78,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     }  # fmt: skip
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
     told = _told(shown, bool(known)) + (_removed(kept) if not shown and kept is not None else [])
+    told = [ERASED] if known and not shown and erased else told
     title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else 'never seen')}"
     return Report(title, "trace", facts, tables if shown else {}, told), bool(shown or known)
 

@@ -3,15 +3,16 @@
 The commit says of each file that it changes no data (`dataChange` false), as a compaction does: a stream of Spark's over the table passes it by. So only rows may
 go that no stream is still to read. The old files stay on the disk for readers under way, and `attempt_files` sweeps them.
 
-Who calls it: `onlyonce.operate.compact.retention`. Errors: those of `rewriting`. Not promised: that it happens; where another writer has taken one
+Who calls it: `onlyonce.operate.compact.retention`, `onlyonce.operate.erase.records`. Errors: those of `rewriting`. Not promised: that it happens; where another writer has taken one
 of the files meanwhile, nothing does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from uuid import uuid4
 
@@ -36,6 +37,15 @@ class Cut:
     file: File
     counts: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     stay: int = 0
+
+
+def of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
+    """Which rows are of these lives of receive, each up to a batch."""
+    batches = (
+        pc.and_(pc.equal(rows.column("oo_lineage"), lineage), pc.less_equal(rows.column("oo_batch"), number))
+        for lineage, number in sorted(last.items())
+    )
+    return reduce(pc.or_, batches, pa.scalar(False))
 
 
 def cut(path: Path, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:

@@ -290,6 +290,26 @@ _ALL = (
         ("tests/contract/operate/test_keep_events.py::test_what_is_gone_is_refused_with_the_first_moment_that_there_is",),
     ),
     Mutant(
+        "erased-files-stay", "files that had erased rows stay on the disk for a day", "onlyonce/operate/erase/records.py",
+        (("    attempt_files.sweep(instance, 0, [])\n    _sweep(path)\n", ""),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
+        "erased-in-use", "records are erased that a stream is still to read", "onlyonce/operate/erase/windows.py",
+        (("    if records.batches & {", "    if not records.batches & {"),),
+        ("tests/contract/operate/test_forget.py::test_records_that_are_still_in_use_are_not_erased_yet",),
+    ),
+    Mutant(
+        "erasure-of-another", "the erasure of one condition is finished by the command for another", "onlyonce/commitlog/erasures.py",
+        (("    if condition.fingerprint(row.salt) != row.fingerprint:", "    if not row.fingerprint:"),),
+        ("tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",),
+    ),
+    Mutant(
+        "blanked-and-changed", "a file whose lines are blanked has another time, so it counts as replaced", "onlyonce/operate/erase/input_files.py",
+        (("    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))\n", ""),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
         ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),

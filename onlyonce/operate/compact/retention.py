@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +164,7 @@ def _gone(before: int, last: Mapping[str, int]) -> Gone:
 
     def mask(rows: pa.Table) -> pa.Array:
         old = pc.less(pc.coalesce(*(rows.column(name) for name in TIMES)).cast(INSTANT), limit)
-        batches = (
-            pc.and_(pc.equal(rows.column("oo_lineage"), lineage), pc.less_equal(rows.column("oo_batch"), number))
-            for lineage, number in sorted(last.items())
-        )
-        return pc.and_(old, reduce(pc.or_, batches, pa.scalar(False)))
+        return pc.and_(old, removing.of_batches(rows, last))
 
     return mask
 

@@ -202,7 +202,13 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+SAMPLE = ("retention-after-count", "remove-after-commit")
+"""The others are in make test-all."""
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=() if one in SAMPLE else pytest.mark.whole) for one in POINTS]
+)
 def test_a_kill_at_any_step_is_finished_by_the_next_time(
     old: Shop, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
