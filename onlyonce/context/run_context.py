@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Lock
 from typing import Any
 from uuid import uuid4
 
@@ -39,6 +39,7 @@ class RunContext:
     between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
     trigger           of its queries, as Spark is told
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
+    merging           held by a MERGE of rows that are read in the run's own session: its transaction is a setting of the session
     """
 
     spark: SparkSession
@@ -51,6 +52,7 @@ class RunContext:
     bounds: Bounds = field(default_factory=Bounds)
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     receiving: Condition = field(default_factory=Condition)
+    merging: Lock = field(default_factory=Lock)
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property

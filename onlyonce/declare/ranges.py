@@ -27,13 +27,13 @@ class Growing:
 
     A file is known by its inode and its first line, whatever it is named. So rotate by renaming, in the folder: what was
     not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
-    was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz are left alone, unless `packed`.
+    was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or .zst are left alone, unless `packed`.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
     max_files_a_batch   from how many files one batch reads
     max_bytes_a_batch   how many bytes one batch reads, up to the end of a line
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
-    packed              also read .gz files: each as a whole, as a file of its own, complete when it appears. A rotation
+    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A rotation
                         that packs what was read would be read again
     start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and was last
                         changed before that time) only what is appended later is read. Decided once, by the first run

@@ -27,7 +27,7 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 class Files:
     """An inbox of files, a record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
-    Names that end in .gz are gzip files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
+    Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches

@@ -27,7 +27,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
 from onlyonce.model.report import Report
-from onlyonce.operate import steps
+from onlyonce.operate import half_written, steps
 from onlyonce.operate.compact import retention
 from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
@@ -38,12 +38,13 @@ FOR_EVER = "for ever"
 
 @dataclass(frozen=True)
 class Plan:
-    """What has changed in a pipeline, what is to be done, and what can't be told."""
+    """What has changed in a pipeline, what is to be done, what can't be told, and which batches must end before anything is done."""
 
     pipeline: str
     found: list[Change]
     todo: list[Step]
     unknown: list[str]
+    half_written: list[str]
 
 
 def main(argv: list[str]) -> Report:
@@ -80,7 +81,11 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
         found += [Change(n, f"output {n}", None, n, need, why) for n in new]
         found += _retention(database, pipeline)
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
-    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown)
+    begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
+    roots = {"receive", *(root.name for root in pipeline.roots())}
+    staying = [last for last in ran.values() if last.query in roots - begun_anew]
+    half = run(database, lambda conn: half_written.told(conn, pipeline, staying))
+    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -91,6 +96,8 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
             data="nothing was done",
             hint=f"{names[0].why}. Put it back, or declare the new one beside it",
         )
+    if plan.half_written:
+        raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=half_written.HINT)
     logs.configure(pipeline=pipeline.name, run_id=asked.run_id)
     common = ["--run-id", asked.run_id, *(["--master", asked.master] if asked.master else [])]
     common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
@@ -114,6 +121,7 @@ def report(plans: list[Plan], warnings: list[str] | None = None) -> Report:
     facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
     facts["steps"] = sum(len(p.todo) for p in plans)
     unknown = [text for plan in plans for text in plan.unknown]
+    unknown += [f"{text}: {half_written.HINT}" for plan in plans for text in plan.half_written]
     return Report("what the changed declarations need", "plan", facts, _rows(plans), unknown + (warnings or []))
 
 

@@ -33,7 +33,7 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
-from onlyonce.sources.files.listing import packed
+from onlyonce.sources.files import packing
 from onlyonce.storage import event_rows
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> Report:
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
     whole = not isinstance(pipeline.source, Growing)
-    gone = [one for one in sets if one.file and (not whole or packed(one.file) or not Path(one.file).is_file())]
+    gone = [one for one in sets if one.file and (not whole or packing.of(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
     if kept := run(database, lambda conn: removals.kept_from(conn, pipeline.name)):
@@ -185,7 +185,7 @@ def _lines(
 def _why_not(file: str, *, whole: bool) -> str:
     if not whole:
         return "grew, and part of it may be kept"
-    return "is packed, and was damaged as a whole" if packed(file) else "is not there any more"
+    return "is packed, and was damaged as a whole" if packing.of(file) else "is not there any more"
 
 
 def _events(instance: str) -> Path:

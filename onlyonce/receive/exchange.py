@@ -67,11 +67,11 @@ def read(
     if reader is None:
         return Read(rows=records(spark, lines, pipeline, system_time))
     store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
-    frames = []
+    frames, chosen = [], lines.chosen  # a task is sent what its function holds, and of `lines` the rows are the driver's
     if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, lambda found: store(lines.chosen.of_batches(found)), gives))
+        frames.append(line_reader.read(spark, lines.ranges, lambda found: store(chosen.of_batches(found)), gives))
     if lines.rows is not None:
-        frames.append(worker.mapped(lines.chosen.of_rows(lines.rows), store, gives))
+        frames.append(worker.mapped(chosen.of_rows(lines.rows), store, gives))
     told = _together(frames).collect() if frames else []
     left = [row.file for row in told if row.target is None]
     # One object for each name: the tasks are sent all of them.

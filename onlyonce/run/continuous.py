@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import structlog
@@ -65,9 +64,9 @@ def up(
     `tell` is told of the outputs that stand still, whenever these are others."""
     receive.begin(context)
     roots = context.pipeline.roots()
-    down, folding = Down([root.name for root in roots], tell), Lock()
+    down = Down([root.name for root in roots], tell)
     work: list[Callable[[], None]] = [partial(_take_in, context)]
-    work += [partial(_stay_up, context, root, folding, down) for root in roots]
+    work += [partial(_stay_up, context, root, down) for root in roots]
     receive.register(context)
     failures: list[BaseException] = []
     threads = [InheritableThread(target=_kept, args=(step, failures, ask_stop), daemon=True) for step in work]
@@ -106,11 +105,11 @@ def _take_in(context: RunContext) -> None:
     raise Retryable("the query of receive ended without an error message", hint="run the same command again")
 
 
-def _stay_up(context: RunContext, root: Output, folding: Lock, down: Down) -> None:
+def _stay_up(context: RunContext, root: Output, down: Down) -> None:
     """Keep an output up until the run ends. One that fails is tried again after a pause, where that can help."""
     while True:
         try:
-            _stay(context, root, folding)
+            _stay(context, root)
             raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
         except (Stopped, Superseded):
             raise
@@ -160,9 +159,9 @@ def _rests(query: StreamingQuery | None) -> bool:
     return not (status["isTriggerActive"] or status["isDataAvailable"] or status["message"].startswith("Initializing"))
 
 
-def _stay(context: RunContext, root: Output, folding: Lock) -> None:
+def _stay(context: RunContext, root: Output) -> None:
     context.open_query(root.name)
-    fold = partial(_fold_late, context, root, folding)
+    fold = partial(_fold_late, context, root)
     fold()
     outputs.drain(context, root, outputs.Beside(partial(_await_receive, context), fold))
 
@@ -189,10 +188,9 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     )
 
 
-def _fold_late(context: RunContext, root: Output, folding: Lock) -> None:
+def _fold_late(context: RunContext, root: Output) -> None:
     for span in backfill.late_spans(context, root):
-        # One at a time: a MERGE sets its transaction in the session, and this one is the run's. What is asked to stop, and
-        # windows that are not written yet, are for later: after the next batch, or by the next run.
-        with folding, suppress(Stopped, OpenWindows):
+        # What is asked to stop, and windows that are not written yet, are for later: after the next batch, or by the next run.
+        with suppress(Stopped, OpenWindows):
             context.between_batches()
             backfill.recompute(context, root, span, "late rows")

@@ -1,4 +1,4 @@
-"""Runs through a pipeline once: receive to its end, then the closes that are due, then each output.
+"""Runs through a pipeline once: receive to its end, then the closes that are due, then the outputs, some side by side.
 
 An output that fails does not stop the others. If receive fails no output begins, since the log does not vouch for what an
 unfinished batch has left in `events`.
@@ -6,10 +6,13 @@ unfinished batch has left in `events`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
+from pyspark import InheritableThread
 
+from onlyonce import settings
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Superseded
@@ -44,14 +47,43 @@ def bounded(context: RunContext) -> None:
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
-    failures: dict[str, BaseException] = {}
-    for root in context.pipeline.roots():
-        try:
-            work(root)
-        except Superseded:
-            raise  # to go on would be to take the next output away from the driver that is at work
-        except Exception as error:
-            failures[root.name] = translate(error)
-            log.error("output stands still", output=root.name, kind=type(failures[root.name]).__name__, what=str(error))
-    if failures:
-        raise ends_with(failures)
+    """Give each output its turn, in the order of the declaration, as many at once as the settings say."""
+    roots = context.pipeline.roots()
+    waiting, found = deque(roots), _Failures()
+
+    def take_turns() -> None:
+        while waiting and not found.last_word:
+            root = waiting.popleft()
+            try:
+                work(root)
+            except BaseException as error:
+                found.add(root.name, error)
+
+    threads = [InheritableThread(target=take_turns, daemon=True) for _ in roots[: settings.outputs_at_once()]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found.tell([root.name for root in roots])
+
+
+class _Failures:
+    """What the outputs have failed with. `last_word` is what ends the run as it is, before the next output begins."""
+
+    def __init__(self) -> None:
+        self.last_word: BaseException | None = None
+        self._by_output: dict[str, BaseException] = {}
+
+    def add(self, output: str, error: BaseException) -> None:
+        # Superseded: to go on would be to take the next output away from the driver that is at work.
+        if isinstance(error, Superseded) or not isinstance(error, Exception):
+            self.last_word = self.last_word or error
+            return
+        self._by_output[output] = known = translate(error)
+        log.error("output stands still", output=output, kind=type(known).__name__, what=str(error))
+
+    def tell(self, order: list[str]) -> None:
+        if self.last_word:
+            raise self.last_word
+        if self._by_output:
+            raise ends_with({name: self._by_output[name] for name in order if name in self._by_output})

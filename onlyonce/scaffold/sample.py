@@ -7,7 +7,6 @@ Errors: Refused for what can't be read.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import re
@@ -22,7 +21,8 @@ from pyarrow import parquet
 
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import column_types
-from onlyonce.sources.files import avro_files
+from onlyonce.sources.files import avro_files, packing
+from onlyonce.sources.files.listing import opened
 
 ROWS = 1000
 BYTES = 1 << 24
@@ -54,14 +54,13 @@ class Sample:
 
 def read(path: Path) -> Sample:
     """The beginning of a file, whose name says its format. Raises Refused."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    kind = FORMATS.get((suffixes[:-1] if packed else suffixes)[-1:][0] if suffixes and suffixes != [".gz"] else "")
+    packed = packing.of(path.name)
+    kind = FORMATS.get((path.with_suffix("") if packed else path).suffix.lower())
     if kind is None or (packed and kind in ("parquet", "avro")):
         raise Refused(
             f"{path} has a name that tells no known format",
             data=NOT_READ,
-            hint="name it .jsonl, .csv (both also with .gz behind), .parquet or .avro",
+            hint="name it .jsonl, .csv (both also with .gz, .bz2 or .zst behind), .parquet or .avro",
         )
     if not path.is_file():
         raise Refused(f"{path} is no file", data=NOT_READ, hint="name a file with a sample of the input")
@@ -131,7 +130,7 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 def _lines(path: Path) -> Iterator[str]:
     """The first lines, without what is cut off at the end of the sample."""
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with opened(str(path), packing.of(path.name)) as file:
         for line in islice(io.BytesIO(file.read(BYTES)), ROWS):
             # The last one may be cut off by the end of the sample.
             if line.strip() and (line.endswith(b"\n") or not file.read(1)):

@@ -207,6 +207,11 @@ def in_driver_bytes() -> int:
     return _current().in_driver_bytes
 
 
+def outputs_at_once() -> int:
+    """How many outputs a run drains side by side."""
+    return _current().outputs_at_once
+
+
 def alert_hook() -> str | None:
     """Who is told of alerts. A webhook's URL is a secret: never log it."""
     given = _current().alert_hook

@@ -6,6 +6,7 @@ By the commit's transaction id Delta skips a second commit (protocol step 4).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -89,7 +90,10 @@ class DeltaWriter:
             by = [DATE] if DATE in dated.columns else []
             delta_append.append(dated, self.path, commit, by, replayed=batch.replayed)
         else:
-            delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
+            # Each stream has a session of its own; what is read besides has the run's, and so have other outputs.
+            alone = self._context.merging if dated.sparkSession is self._context.spark else nullcontext()
+            with alone:
+                delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
         passing("delta-after-write")
         return 0
 

@@ -635,6 +635,21 @@ _ALL = (
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
+        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",
+        (("lambda found: store(chosen.of_batches(found))", "lambda found: store(lines.chosen.of_batches(found))"),),
+        ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
+    ),
+    Mutant(
+        "plan-overlooks-the-half-written", "a plan is carried out although a batch has units under the declaration before", "onlyonce/operate/half_written.py",
+        (("    if under == declarations.fingerprint(pipeline, ran.query):", "    if under:"),),
+        ("tests/contract/operate/test_plan.py::test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done",),
+    ),
+    Mutant(
+        "outputs-one-by-one", "an output has its turn when the one before it has ended", "onlyonce/run/drain.py",
+        (("for _ in roots[: settings.outputs_at_once()]]", "for _ in roots[:1]]"),),
+        ("tests/spark/run/test_side_by_side.py::test_outputs_that_are_drained_side_by_side_give_the_batch_whatever_was_killed",), spark=True,
+    ),
+    Mutant(
         "close-at-any-time", "a close waits neither for the batch at work nor for what is registered", "onlyonce/receive/receive.py",
         (
             ("    return context.source().last_batch() not in (None, taken_in)\n", "    return False\n"),

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from onlyonce import settings
 from onlyonce.database.connect import forget_connections
 from onlyonce.model.report import Report
-from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ScratchPlatform, Server, free_port
+from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ONE_BY_ONE, ScratchPlatform, Server, free_port
 
 __all__ = ["JOB_TIMEOUT", "Platform", "Server", "free_port", "multiset"]
 
@@ -36,6 +36,7 @@ class Platform(ScratchPlatform):
             "ONLYONCE_DATABASE_URL": server.url("writer", database),
             "ONLYONCE_READER_URL": server.url("reader", database),
             "ONLYONCE_PIPELINES": str(ROOT / pipelines),
+            **ONE_BY_ONE,
         }
         home.mkdir(parents=True, exist_ok=True)
         return cls(home, environment, database)

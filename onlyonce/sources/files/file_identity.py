@@ -12,11 +12,10 @@ from pathlib import Path
 
 import xxhash
 
-from onlyonce.sources.files import regular_file
+from onlyonce.sources.files import packing, regular_file
 
 HEAD = 1 << 10
 """So much of a first line is looked at; of a longer one, its begin."""
-PACKED = ".gz"
 
 
 def identity(path: Path) -> str | None:
@@ -29,7 +28,7 @@ def identity(path: Path) -> str | None:
 def of_open(file: int, path: str) -> str | None:
     """The same of a file that is open."""
     head = os.pread(file, HEAD, 0)
-    cut = len(head) if path.lower().endswith(PACKED) else head.find(b"\n") + 1
+    cut = len(head) if packing.of(path) else head.find(b"\n") + 1
     if not cut and len(head) < HEAD:
         return None
     return f"{os.fstat(file).st_ino}-{xxhash.xxh64_hexdigest(head[: cut or HEAD])}"

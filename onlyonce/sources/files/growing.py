@@ -21,9 +21,9 @@ from pathlib import Path
 import xxhash
 
 from onlyonce.declare.starts import Start, before_start
-from onlyonce.sources.files import regular_file
+from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.file_identity import inode, of_open, opened
-from onlyonce.sources.files.listing import InputFile, accept, packed, printable
+from onlyonce.sources.files.listing import InputFile, accept, printable
 
 MARK = 1 << 10
 PIECE = 1 << 20
@@ -83,7 +83,7 @@ def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
             size = os.fstat(now).st_size
             if of_open(now, path) != file.identity:
                 continue
-            is_packed = packed(file.path)
+            is_packed = packing.of(file.path) is not None
             same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
             return path, None if same else CUT.format(ends=file.ends)
     return file.place, "the file vanished before it was read"
@@ -114,7 +114,7 @@ def _there(folder: Path, with_packed: bool, *, links: bool) -> list[_There]:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):
-                if entry.name.startswith((".", "_")) or (packed(entry.name) and not with_packed):
+                if entry.name.startswith((".", "_")) or (packing.of(entry.name) and not with_packed):
                     continue
                 now = entry.stat(follow_symlinks=links)
                 if not stat.S_ISDIR(now.st_mode):
@@ -141,7 +141,7 @@ def _new(one: _There, known: Mapping[str, Known], most_bytes: int) -> Iterator[I
             if who is None or (seen := known.get(who, Known(0, ""))).refused:
                 return
             made = InputFile(path, now.st_size, now.st_mtime_ns, 0, None, who, seen.ends, seen.ends, seen.mark)
-            yield from _of_packed(made, one, known) if packed(path) else _of_open(file, made, seen, most_bytes)
+            yield from _of_packed(made, one, known) if packing.of(path) else _of_open(file, made, seen, most_bytes)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -12,7 +12,6 @@ notices it later (conservation).
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -47,7 +46,7 @@ ARROW = pa.schema(
 class Range:
     """A part of a file: the lines that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
 
-    A packed file is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
+    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
     `inode` the file may be renamed while it is read: another one under its name is not taken for it. A line of more than
     `most` bytes is told, and not read.
     """
@@ -57,7 +56,7 @@ class Range:
     start: int
     end: int
     size: int
-    packed: bool = False
+    packed: str | None = None
     skipped: int = 0
     inode: int | None = None
     most: int = record_size.DEFAULT
@@ -73,9 +72,9 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
     return worker.each(spark, tasks, of_task, schema)
 
 
-def packed(path: str, key: int, skipped: int = 0, most: int = record_size.DEFAULT) -> Range:
-    """All of a gzip file. Its places are those of its content."""
-    return Range(path, key, 0, MOST, MOST, packed=True, skipped=skipped, most=most)
+def packed(path: str, key: int, ending: str, skipped: int = 0, most: int = record_size.DEFAULT) -> Range:
+    """All of a packed file. Its places are those of its content."""
+    return Range(path, key, 0, MOST, MOST, packed=ending, skipped=skipped, most=most)
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
@@ -147,7 +146,7 @@ def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
 
 
 @contextmanager
-def _opened(part: Range) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _opened(part: Range) -> Iterator[IO[bytes]]:
     with ExitStack() as held:
         try:
             file = held.enter_context(opened(part.path, part.packed))
@@ -176,7 +175,7 @@ def _other(part: Range) -> Retryable:
     )
 
 
-def _begin(file: IO[bytes] | gzip.GzipFile, part: Range) -> int:
+def _begin(file: IO[bytes], part: Range) -> int:
     """Go to the first line that begins in the range; gives its place."""
     at = part.start
     if at:
@@ -188,7 +187,7 @@ def _begin(file: IO[bytes] | gzip.GzipFile, part: Range) -> int:
     return at
 
 
-def _after_line(file: IO[bytes] | gzip.GzipFile, at: int, size: int) -> int:
+def _after_line(file: IO[bytes], at: int, size: int) -> int:
     """The place after the line feed that comes next; the file's end when there is none."""
     file.seek(at)
     while at < size and (data := file.read(1 << 16)):

@@ -7,10 +7,8 @@ files: about 0.03 ms of one core and 0.5 KB for each. A known file costs a look 
 from __future__ import annotations
 
 import csv
-import gzip
 import os
 import stat
-import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,14 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from onlyonce.sources.files import regular_file
+from onlyonce.sources.files import packing, regular_file
 
 PIECE = 1 << 22
 MOST_HEADER = 1 << 20
-PACKED = ".gz"
-COMPRESSED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".passthrough")
-"""Names that Spark's reader would unpack, and we don't."""
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 NO_MARK = (0, 0)
 """In the place of size and time of change of what is no file: those of a pipe change."""
 Counter = Callable[[str], int]
@@ -63,11 +57,6 @@ class InputFile:
 def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
     """How many records the files (path, lines) of a batch must give: one that can't be read is one, whatever it held."""
     return sum(1 if path in unreadable else number for path, number in lines)
-
-
-def packed(path: str) -> bool:
-    """Whether a file is gzip by its name."""
-    return path.lower().endswith(PACKED)
 
 
 @dataclass(frozen=True)
@@ -149,24 +138,26 @@ def accept(
     path: str, name: str, size: int, modified_ns: int, header: str | None = None, count: Counter | None = None
 ) -> InputFile:
     """A file with its number of records, or why it can't be read."""
-    is_packed = packed(name)
+    packed_as = packing.of(name)
     try:
         if count is not None:
             regular_file.check(path)
             return InputFile(name, size, modified_ns, count(path), None)
-        if is_packed and not size:
+        if packed_as and not size:
             raise EOFError("it is empty")
-        lines, refusal = _count_lines(path, is_packed), None
+        lines, refusal = _count_lines(path, packed_as), None
         if header is not None:
-            lines, refusal = lines - 1, _other_header(path, is_packed, header)
+            lines, refusal = lines - 1, _other_header(path, packed_as, header)
         return InputFile(name, size, modified_ns, 0 if refusal else lines, refusal)
     except Damaged as error:
         return InputFile(name, size, modified_ns, 0, str(error))
-    except DAMAGED as error:
-        reason = f"the gzip file is cut short or damaged ({error}); put it in again under a new name"
-        return InputFile(name, size, modified_ns, 0, reason)
-    except OSError as error:
-        reason = f"the file can't be read: {error.strerror}; when it can, give it a new name"
+    except Exception as error:
+        if packed_as and packing.is_damage(error):
+            reason = f"the {packed_as} file is cut short or damaged ({error}); put it in again under a new name"
+        elif isinstance(error, OSError):
+            reason = f"the file can't be read: {error.strerror}; when it can, give it a new name"
+        else:
+            raise
         return InputFile(name, size, modified_ns, 0, reason)
 
 
@@ -175,14 +166,14 @@ def _refusal(path: str, name: str, *, replaced: bool) -> str | None:
         return "the file was replaced under its old name; give new data a new name"
     if name != path:
         return "the file's name is not UTF-8; give it another name"
-    if path.lower().endswith(COMPRESSED):
+    if path.lower().endswith(packing.LEFT_ALONE):
         return "the file's name says that it is compressed; put it in unpacked, without that ending"
     return None
 
 
-def _count_lines(path: str, is_packed: bool) -> int:
+def _count_lines(path: str, packed_as: str | None) -> int:
     ends, last = 0, b"\n"
-    with opened(path, is_packed) as file:
+    with opened(path, packed_as) as file:
         while piece := file.read(PIECE):
             ends += piece.count(b"\n")
             last = piece[-1:]
@@ -190,18 +181,18 @@ def _count_lines(path: str, is_packed: bool) -> int:
 
 
 @contextmanager
-def opened(path: str, is_packed: bool) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def opened(path: str, packed_as: str | None) -> Iterator[IO[bytes]]:
     """The content of a regular file. Its name tells nothing here: where links are allowed it is another one."""
     with open(regular_file.opened(path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        if is_packed:
-            with gzip.GzipFile(fileobj=file) as unpacked:
+        if packed_as:
+            with packing.content(file, packed_as) as unpacked:
                 yield unpacked
         else:
             yield file
 
 
-def _other_header(path: str, is_packed: bool, header: str) -> str | None:
-    with opened(path, is_packed) as file:
+def _other_header(path: str, packed_as: str | None, header: str) -> str | None:
+    with opened(path, packed_as) as file:
         first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
     names = next(csv.reader([first]), [])
     if ",".join(name.strip() for name in names) == header:

@@ -26,10 +26,10 @@ from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
 from onlyonce.sources.discovery import Inbox as Inbox
-from onlyonce.sources.files import growing, line_reader, moved_inboxes, regular_file, typed_files
+from onlyonce.sources.files import growing, line_reader, moved_inboxes, packing, regular_file, typed_files
 from onlyonce.sources.files.file_identity import inode
 from onlyonce.sources.files.listing import InputFile as InputFile
-from onlyonce.sources.files.listing import changed, packed, records
+from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
@@ -191,8 +191,8 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     path = regular_file.place(file.place, links=source.links)
     if file.identity:
         path = growing.located(file, links=source.links)[0]
-    if packed(file.path):
-        return line_reader.packed(path, known, skipped, most)
+    if ending := packing.of(file.path):
+        return line_reader.packed(path, known, ending, skipped, most)
     if file.identity:
         return line_reader.Range(
             path, known, file.begins, file.ends, file.ends, inode=inode(file.identity), most=most

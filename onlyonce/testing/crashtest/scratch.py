@@ -28,6 +28,8 @@ from onlyonce.settings import ROOT, within
 JOB_TIMEOUT = 300
 NOT_OURS = ("ONLYONCE_ARCHIVE", "ONLYONCE_ADMIN_URL")
 """What a run of a scratch platform must not see: it would move files, or reach another server."""
+ONE_BY_ONE = {"ONLYONCE_OUTPUTS_AT_ONCE": "1"}
+"""In the order of the declaration, so that the nth pass of a fail-point is the same in each run."""
 
 
 def free_port() -> int:
@@ -103,7 +105,7 @@ class ScratchPlatform:
         ours = {name: value for name, value in inherited().items() if name not in NOT_OURS}
         return subprocess.Popen(
             command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=ours | self.environment | environment,
+            env=ours | ONE_BY_ONE | self.environment | environment,
         )  # fmt: skip
 
     def run_whole(

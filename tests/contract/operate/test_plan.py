@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from onlyonce.commitlog import batches, declared, lineages
+from onlyonce.commitlog import batches, declared, lineages, units
 from onlyonce.commitlog.declared import Declared
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
@@ -20,6 +20,7 @@ from onlyonce.declare.pipeline import Delta, Output, Pipeline
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.units import UnitId
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import plan
 from tests.contract.conftest import Log, plan_of
@@ -96,9 +97,9 @@ def test_what_was_not_kept_can_t_stop_a_run(log: Log) -> None:
 
 def test_what_is_as_it_ran_needs_nothing(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:
     """No change, no step; nor for a pipeline that never ran."""
-    assert planned(SHOP) == plan.Plan("shop", [], [], [])
+    assert planned(SHOP) == plan.Plan("shop", [], [], [], [])
     everything(log)
-    assert planned(SHOP) == plan.Plan("shop", [], [], [])
+    assert planned(SHOP) == plan.Plan("shop", [], [], [], [])
 
 
 def test_the_plan_of_changed_windows_is_a_new_life_a_run_and_a_backfill(
@@ -125,6 +126,21 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
     run(log.database, lambda conn: lineages.register(conn, "shop", "per_shop", uuid4(), todo[0].start))
     assert [step.kind for step in planned(WIDER).todo] == ["run", "backfill"]
     assert planned(WIDER).todo[-1] == todo[-1]
+
+
+def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done(
+    log: Log, planned: Callable[[Pipeline], plan.Plan]
+) -> None:
+    """Without a unit it begins anew, and a new life withdraws or finishes it; what has not changed has nothing to end."""
+    ran(log, SHOP, "per_shop")
+    assert planned(ELSEWHERE).half_written == []
+    claimed = units.Claim(UnitId("shop/per_shop/1", 0, "per_shop", 0), 1, "driver", "witness")
+    run(log.database, lambda conn: units.claim(conn, claimed))
+
+    assert planned(ELSEWHERE).half_written == [
+        f"batch shop/per_shop/1/0 is half written: 1 of its units are committed under declaration {declarations.fingerprint(SHOP, 'per_shop')}"
+    ]
+    assert [planned(pipeline).half_written for pipeline in (WIDER, SHOP)] == [[], []]
 
 
 def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.operate import plan
+from onlyonce.operate.half_written import HINT
 from onlyonce.outputs import release
 from onlyonce.run import lineage
 from tests.fault.lives import wanted
@@ -126,4 +127,13 @@ class Life:
             self._declare(changed=True)
 
     def _apply(self) -> None:
-        plan.main(["shop", "--apply", "--yes", *LOCAL])
+        """A plan is refused likewise, before its first step."""
+        try:
+            plan.main(["shop", "--apply", "--yes", *LOCAL])
+        except Refused as error:
+            if error.hint != HINT:
+                raise
+            self._declare(changed=False)
+            self.platform.run("shop")
+            self._declare(changed=True)
+            plan.main(["shop", "--apply", "--yes", *LOCAL])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import shutil
@@ -10,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onlyonce.model.errors import Retryable
 from tests.support.bad_input import record
 from tests.support.platform import Platform
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 STALE = b"crc\0" + (512).to_bytes(4, "big") + b"\0\0\0\0"
 """A checksum file of Hadoop's form that does not fit the file beside it."""
@@ -40,10 +42,13 @@ READ: dict[str, tuple[bytes, list[str]]] = {
     "x" * 255: (record("long") + b"\n", ["long"]),
     "stale.jsonl": (record("stale") + b"\n", ["stale"]),
     "packed.jsonl.gz": (gzip.compress(record("p1") + b"\n") + gzip.compress(record("p2")), ["p1", "p2"]),
+    "packed.jsonl.bz2": (bz2.compress(record("b1") + b"\n" + record("b2")), ["b1", "b2"]),
+    "packed.jsonl.zst": (pa.compress(record("z1") + b"\n" + record("z2"), codec="zstd", asbytes=True), ["z1", "z2"]),
 }
 # name → (content, the reason)
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "packed.jsonl.bz2": (record("packed") + b"\n", "compressed"),
+    "packed.jsonl.lz4": (record("packed") + b"\n", "compressed"),
+    "no-bzip2.jsonl.bz2": (record("packed") + b"\n", "cut short or damaged"),
     "no-gzip.jsonl.gz": (record("packed") + b"\n", "cut short or damaged"),
     "cut.jsonl.gz": (gzip.compress(record("packed") * 99)[:-9], "cut short or damaged"),
     "flipped.jsonl.gz": (FLIPPED, "cut short or damaged"),

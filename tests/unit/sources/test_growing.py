@@ -53,7 +53,7 @@ def read(one: InputFile) -> list[tuple[str, int, bytes]]:
     path, reason = located(one)
     assert reason is None
     whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity))
-    part = line_reader.packed(path, 7) if path.endswith(".gz") else whole
+    part = line_reader.packed(path, 7, ".gz") if path.endswith(".gz") else whole
     found = []
     for batch in line_reader.lines(part):
         values = batch.column("oo_line").cast("binary").to_pylist()
@@ -216,7 +216,7 @@ def test_packed_files_are_read_whole_where_they_are_asked_for(tmp_path: Path) ->
 
     assert without.lines() == []
     assert reader.lines() == [b"a", b"b"]
-    pipe, name, damaged = sorted(reader.refused)
+    pipe, damaged, name = sorted(reader.refused)
     assert "a pipe" in pipe
     assert "not UTF-8" in name
     assert "cut short or damaged" in damaged

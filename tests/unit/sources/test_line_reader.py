@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import itertools
 import random
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,12 +84,19 @@ def test_nothing_past_the_known_size_is_read(tmp_path: Path) -> None:
     assert read(before) == [(0, b"a"), (2, b"bc")]
 
 
-def test_a_packed_file_has_the_places_of_its_content(tmp_path: Path) -> None:
-    """And so has one of several members."""
-    path = tmp_path / "file.gz"
-    path.write_bytes(gzip.compress(b"a\nbc\n") + gzip.compress(b"d"))
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", lambda data: pa.compress(data, codec="zstd", asbytes=True))],
+)
+def test_a_packed_file_has_the_places_of_its_content(
+    tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
+) -> None:
+    """And so has one of several members, also behind a header."""
+    path = tmp_path / "file"
+    path.write_bytes(compress(b"a\nbc\n") + compress(b"d"))
 
-    assert read([line_reader.packed(str(path), 7)]) == [(0, b"a"), (2, b"bc"), (5, b"d")]
+    assert read([line_reader.packed(str(path), 7, ending)]) == [(0, b"a"), (2, b"bc"), (5, b"d")]
+    assert read([line_reader.packed(str(path), 7, ending, skipped=1)]) == [(2, b"bc"), (5, b"d")]
 
 
 def test_a_header_is_skipped_and_counts_in_the_places(tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
         file.write(b"\nb\n")
     tracemalloc.start()
 
-    found = [row for batch in lines(line_reader.packed(str(path), 7, most=1 << 20)) for row in rows(batch)]
+    found = [row for batch in lines(line_reader.packed(str(path), 7, ".gz", most=1 << 20)) for row in rows(batch)]
 
     assert tracemalloc.get_traced_memory()[1] < 6 * line_reader.PIECE
     tracemalloc.stop()
