@@ -19,7 +19,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
-from onlyonce.sources.files import listing
+from onlyonce.sources.files import packing
 from onlyonce.storage import durable
 
 MARK = "forget"
@@ -38,7 +38,7 @@ def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
     if not _plain(pipeline):
         return []
     columns = pipeline.columns() if pipeline.source.format == "csv" else None
-    some = ((path, _places(path, condition, columns)) for path in _files(pipeline) if not listing.packed(path.name))
+    some = ((path, _places(path, condition, columns)) for path in _files(pipeline) if not _packed(path))
     return [Lines(path, places) for path, places in some if places]
 
 
@@ -71,9 +71,9 @@ def left(pipeline: Pipeline) -> list[str]:
     if not _plain(pipeline):
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
         return [f"{files}: delete those with such records", *others]
-    packed = sum(listing.packed(path.name) for path in _files(pipeline))
+    packed = sum(_packed(path) for path in _files(pipeline))
     links = sum(path.is_symlink() for path in inbox.iterdir()) if inbox.is_dir() else 0
-    told = {"packed input file(s) (.gz)": packed, "link(s)": links}
+    told = {"packed input file(s)": packed, "link(s)": links}
     return [
         f"{count} {what} in {inbox} or the archive: delete those with such records"
         for what, count in told.items()
@@ -93,6 +93,10 @@ def sharing(pipeline: Pipeline) -> list[str]:
 
 def _plain(pipeline: Pipeline) -> bool:
     return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
+
+
+def _packed(path: Path) -> bool:
+    return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
 
 
 def _inbox(pipeline: Pipeline) -> Path:

@@ -45,6 +45,7 @@ def output(name: str = "totals", **changed: Any) -> dict[str, Any]:
         "lineage": f"shop/{name}/1",
         "life": 1,
         "state": "live",
+        "from_kept": False,
     }
     reading = {
         "read_upto": 9,
