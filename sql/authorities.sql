@@ -22,9 +22,12 @@ WHERE lineage = ANY (:lineages) ORDER BY authority, lineage
 
 -- settled --
 -- Where units of batches may be whose units in the platform's log were removed; a lineage's batches are committed in order.
-SELECT a.lineage, a.authority, a.database_id, max(b.batch_id) AS upto
-FROM onlyonce_private.authorities a JOIN onlyonce_private.batches b USING (lineage)
-WHERE b.units_removed IS NOT NULL GROUP BY 1, 2, 3 ORDER BY a.authority, a.lineage
+SELECT a.lineage, a.authority, a.database_id, last.batch_id AS upto
+FROM onlyonce_private.authorities a
+CROSS JOIN LATERAL (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = a.lineage AND b.units_removed IS NOT NULL ORDER BY b.batch_id DESC LIMIT 1) last
+ORDER BY a.authority, a.lineage
 
 -- newest --
 -- The highest batch of a lineage with a unit in this database.

@@ -175,3 +175,45 @@ WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
 -- no_new_run --
 -- Until the transaction ends nobody registers an instance, so none lists the inbox for the first time.
 LOCK TABLE onlyonce_private.pipelines IN SHARE MODE
+
+-- unfolded --
+-- The lives whose first batch after their sums was committed long ago, with the last batch that is in the sums.
+SELECT l.lineage, coalesce(s.upto, -1) AS upto
+FROM onlyonce_private.lineages l LEFT JOIN onlyonce_private.sums s USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT b.state, b.committed_at FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) ORDER BY b.batch_id LIMIT 1) next
+WHERE l.kind = 'stream' AND next.state = 'committed' AND next.committed_at < clock_timestamp() - make_interval(hours => :hours)
+ORDER BY l.lineage
+
+-- fold --
+-- Adds the next batches of a life to its sums, in their order, up to the first that is young, or does not add up: that one stays where an
+-- audit looks. Of two collectors at once the second finds that `upto` has moved, and adds nothing.
+WITH next AS (
+    SELECT b.*, c.conserved AS adds_up
+    FROM (SELECT * FROM onlyonce_private.batches x WHERE x.lineage = :lineage AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b
+    CROSS JOIN LATERAL (
+        SELECT k.conserved FROM onlyonce.conservation k WHERE k.lineage = b.lineage AND k.batch = b.batch_id OFFSET 0) c),
+stop AS (
+    SELECT min(batch_id) AS batch_id FROM next
+    WHERE state <> 'committed' OR adds_up IS NOT TRUE OR committed_at >= clock_timestamp() - make_interval(hours => :hours)),
+good AS (SELECT next.* FROM next, stop WHERE stop.batch_id IS NULL OR next.batch_id < stop.batch_id)
+INSERT INTO onlyonce_private.sums AS known
+    (lineage, upto, batches, read, kept, invalid, remnant, duplicate, in_time, late, unknown_fields, written_again, declarations)
+SELECT :lineage, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(in_time), sum(late),
+       sum(unknown_fields), sum(written_again), array_agg(DISTINCT declaration_hash)
+FROM good HAVING count(*) > 0
+ON CONFLICT (lineage) DO UPDATE
+SET upto = excluded.upto, batches = known.batches + excluded.batches,
+    read = coalesce(known.read + excluded.read, known.read, excluded.read),
+    kept = coalesce(known.kept + excluded.kept, known.kept, excluded.kept),
+    invalid = coalesce(known.invalid + excluded.invalid, known.invalid, excluded.invalid),
+    remnant = coalesce(known.remnant + excluded.remnant, known.remnant, excluded.remnant),
+    duplicate = coalesce(known.duplicate + excluded.duplicate, known.duplicate, excluded.duplicate),
+    in_time = coalesce(known.in_time + excluded.in_time, known.in_time, excluded.in_time),
+    late = coalesce(known.late + excluded.late, known.late, excluded.late),
+    unknown_fields = coalesce(known.unknown_fields + excluded.unknown_fields, known.unknown_fields, excluded.unknown_fields),
+    written_again = coalesce(known.written_again + excluded.written_again, known.written_again, excluded.written_again),
+    declarations = ARRAY(SELECT DISTINCT hash FROM unnest(known.declarations || excluded.declarations) hash)
+WHERE known.upto = :upto
+RETURNING (SELECT count(*) FROM good) AS folded

@@ -6,8 +6,9 @@ SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, l.state, l.checkpoint
 FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
 CROSS JOIN LATERAL (
-    SELECT max(x.batch_id) AS begun, max(x.batch_id) FILTER (WHERE x.state = 'committed') AS committed
-    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage) b
+    SELECT (SELECT max(x.batch_id) FROM onlyonce_private.batches x WHERE x.lineage = l.lineage) AS begun,
+           (SELECT x.batch_id FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
+            ORDER BY x.batch_id DESC LIMIT 1) AS committed) b
 WHERE l.state <> 'closed' AND l.kind = 'stream' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 
 -- begun_batches --
@@ -101,12 +102,13 @@ FROM onlyonce.subscriptions s WHERE s.unacknowledged > 0 ORDER BY s.subscription
 
 -- orphan_units --
 -- Units of which no batch and no backfill is in the log.
-SELECT u.lineage, u.batch_id, count(*) AS units, min(u.unique_id) AS first
-FROM onlyonce_private.units u
-WHERE u.authority = 'platform'
-  AND NOT EXISTS (SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (u.lineage, u.batch_id))
-  AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills f WHERE (f.lineage, f.batch_id) = (u.lineage, u.batch_id))
-GROUP BY 1, 2 ORDER BY 1, 2
+SELECT u.lineage, u.batch_id, u.units, u.first
+FROM (SELECT lineage, batch_id, count(*) AS units, min(unique_id) AS first FROM onlyonce_private.units
+      WHERE authority = 'platform' GROUP BY 1, 2 OFFSET 0) u
+CROSS JOIN LATERAL (
+    SELECT EXISTS (SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (u.lineage, u.batch_id))
+        OR EXISTS (SELECT 1 FROM onlyonce_private.backfills f WHERE (f.lineage, f.batch_id) = (u.lineage, u.batch_id)) AS known OFFSET 0) log
+WHERE NOT log.known ORDER BY 1, 2
 
 -- uneven_buckets --
 -- The live buckets in which a lineage has more or fewer ids in the catalog than its batches have kept. Ids that were
@@ -118,9 +120,11 @@ WITH said AS (
                SELECT sum(r.rows) FROM onlyonce_private.removed_rows r JOIN onlyonce_private.erasures e USING (instance, removal_no)
                WHERE e.ids_too AND (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0) ELSE (
                SELECT sum(u.kept) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) END) AS ids
-    FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-    JOIN onlyonce_private.pipelines p USING (instance)
-    WHERE l.query = 'receive' AND b.bucket >= greatest(p.gc_floor, b.gc_floor)
+    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT * FROM onlyonce_private.batches x
+        WHERE x.lineage = l.lineage AND x.bucket >= p.gc_floor AND x.bucket <= 9223372036854775807 OFFSET 0) b
+    WHERE l.query = 'receive' AND b.bucket >= b.gc_floor
       AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
     GROUP BY 1, 2, 3),
 there AS (
@@ -146,7 +150,8 @@ WHERE c.bucket >= p.gc_floor AND c.id_count > 0 ORDER BY 1, 2, 3, 4, 5
 -- The highest version of `events` that the log vouches for, by instance.
 SELECT l.instance, max(v.delta_version) AS version
 FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-    SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+    SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
     UNION ALL SELECT max(c.delta_version) FROM onlyonce_private.closes c WHERE c.lineage = l.lineage AND c.state = 'committed') v
 WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORDER BY 1
 

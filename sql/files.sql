@@ -83,7 +83,11 @@ WHERE file_no = ANY(:numbers) AND finalized_at IS NULL
 
 -- places --
 -- Where the log has files.
-SELECT DISTINCT place FROM onlyonce_private.files
+WITH RECURSIVE one AS (
+    SELECT (SELECT min(f.place) FROM onlyonce_private.files f) AS place
+    UNION ALL
+    SELECT (SELECT min(f.place) FROM onlyonce_private.files f WHERE f.place > one.place) FROM one WHERE one.place IS NOT NULL)
+SELECT place FROM one WHERE place IS NOT NULL
 
 -- standings --
 -- What the log says of temporaries: whether one is the winner of a batch that was not given up, whether its unit or batch

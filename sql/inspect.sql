@@ -6,17 +6,21 @@ DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, o
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
     onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
-       b.batches, b.last_batch, b.last_committed_at
+       coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at
 FROM onlyonce_private.lineages l
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
+LEFT JOIN onlyonce_private.sums s USING (lineage)
 LEFT JOIN LATERAL (
-    SELECT count(*) AS batches, max(batch_id) AS last_batch, max(committed_at) AS last_committed_at
-    FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'committed') b ON true
+    SELECT x.batch_id, x.committed_at FROM onlyonce_private.batches x
+    WHERE x.lineage = l.lineage AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) AS batches FROM onlyonce_private.batches x
+    WHERE x.lineage = l.lineage AND x.batch_id > coalesce(s.upto, -1) AND x.batch_id <= last.batch_id AND x.state = 'committed') since ON true
 WHERE l.kind = 'stream';
 COMMENT ON VIEW onlyonce.lineages IS 'Each life of each streaming query, bound to one checkpoint.';
 COMMENT ON COLUMN onlyonce.lineages.lineage IS 'instance/query/life';
@@ -123,24 +127,28 @@ CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
        b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
-           AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once'
+           AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once' OR b.batch_id <= coalesce(s.upto, -1)
                 OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved,
        l.query AS stage, b.read AS "in" -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.sums s USING (lineage)
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(x.kept), 0)::bigint AS kept, coalesce(sum(x.invalid), 0)::bigint AS invalid,
            coalesce(sum(x.remnant), 0)::bigint AS remnant, coalesce(sum(x.duplicate), 0)::bigint AS duplicate
-    FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u ON true
+    FROM onlyonce_private.units x
+    WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) u ON true
 WHERE l.query = 'receive'
 UNION ALL
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late,
-       b.state = 'committed' AND (b.in_time, b.late) = (w.in_time, w.late), l.query, NULL
+       b.state = 'committed' AND (b.batch_id <= coalesce(s.upto, -1) OR (b.in_time, b.late) = (w.in_time, w.late)), l.query, NULL
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.sums s USING (lineage)
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(x.in_time), 0)::bigint AS in_time, coalesce(sum(x.late), 0)::bigint AS late
-    FROM onlyonce_private.window_counts x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) w ON true
+    FROM onlyonce_private.window_counts x
+    WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) w ON true
 WHERE l.query <> 'receive';
 COMMENT ON VIEW onlyonce.conservation IS
     'Every record has one fate: receive, records_in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late.';
@@ -157,6 +165,64 @@ COMMENT ON COLUMN onlyonce.conservation.duplicate IS 'receive: duplicate';
 COMMENT ON COLUMN onlyonce.conservation.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
 COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
+
+CREATE VIEW onlyonce.totals AS
+SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0) + since.batches AS batches,
+       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') AS begun,
+       coalesce(s.read + since.read, s.read, since.read) AS records_in, coalesce(s.kept + since.kept, s.kept, since.kept) AS kept,
+       coalesce(s.invalid + since.invalid, s.invalid, since.invalid) AS invalid,
+       coalesce(s.remnant + since.remnant, s.remnant, since.remnant) AS remnant,
+       coalesce(s.duplicate + since.duplicate, s.duplicate, since.duplicate) AS duplicate,
+       coalesce(s.in_time + since.in_time, s.in_time, since.in_time) AS in_time, coalesce(s.late + since.late, s.late, since.late) AS late,
+       coalesce(s.unknown_fields + since.unknown_fields, s.unknown_fields, since.unknown_fields) AS unknown_fields,
+       coalesce(s.written_again + since.written_again, s.written_again, since.written_again) AS written_again,
+       (SELECT count(DISTINCT hash) FROM unnest(s.declarations || since.declarations) hash) AS declarations,
+       (SELECT coalesce(bool_and(coalesce(c.conserved, false)), true) FROM onlyonce.conservation c
+        WHERE c.lineage = l.lineage AND c.batch > coalesce(s.upto, -1) AND c.batch <= last.batch_id) AS conserved,
+       (SELECT b.tide_after FROM onlyonce_private.batches b
+        WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+        ORDER BY b.delta_version DESC LIMIT 1) AS max_event_time,
+       last.read_upto, last.batch_id AS last_batch, last.committed_at AS last_committed_at, coalesce(s.upto, -1) AS folded_upto
+FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.sums s USING (lineage)
+LEFT JOIN LATERAL (
+    SELECT b.batch_id, b.committed_at,
+           (b.source_to->>'reservoirVersion')::bigint - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
+    FROM onlyonce_private.batches b
+    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS batches, sum(b.read)::bigint AS read, sum(b.kept)::bigint AS kept, sum(b.invalid)::bigint AS invalid,
+           sum(b.remnant)::bigint AS remnant, sum(b.duplicate)::bigint AS duplicate, sum(b.in_time)::bigint AS in_time,
+           sum(b.late)::bigint AS late, sum(b.unknown_fields)::bigint AS unknown_fields, sum(b.written_again)::bigint AS written_again,
+           array_agg(DISTINCT b.declaration_hash) AS declarations
+    FROM onlyonce_private.batches b
+    -- To say where it ends is to say that it is a small range: so an index is taken for it.
+    WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
+WHERE l.kind = 'stream';
+COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each life of each query came to, quick beside a log of any length: a collection folds what is older than a day into sums.';
+COMMENT ON COLUMN onlyonce.totals.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.totals.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.totals.query IS 'receive, or the output';
+COMMENT ON COLUMN onlyonce.totals.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.totals.life IS 'counts the checkpoints of the query';
+COMMENT ON COLUMN onlyonce.totals.batches IS 'how many batches are committed';
+COMMENT ON COLUMN onlyonce.totals.begun IS 'how many have begun and are not';
+COMMENT ON COLUMN onlyonce.totals.records_in IS 'receive: records in the input';
+COMMENT ON COLUMN onlyonce.totals.kept IS 'receive: kept';
+COMMENT ON COLUMN onlyonce.totals.invalid IS 'receive: invalid';
+COMMENT ON COLUMN onlyonce.totals.remnant IS 'receive: remnant';
+COMMENT ON COLUMN onlyonce.totals.duplicate IS 'receive: duplicate';
+COMMENT ON COLUMN onlyonce.totals.in_time IS 'output: (record, window) pairs in time';
+COMMENT ON COLUMN onlyonce.totals.late IS 'output: pairs that were late';
+COMMENT ON COLUMN onlyonce.totals.unknown_fields IS 'receive: records with fields that are not declared';
+COMMENT ON COLUMN onlyonce.totals.written_again IS 'output, at least once: rows that were perhaps written twice';
+COMMENT ON COLUMN onlyonce.totals.declarations IS 'under how many declarations it has run';
+COMMENT ON COLUMN onlyonce.totals.conserved IS 'whether the records of each batch add up: those up to folded_upto did when they were folded into the sums';
+COMMENT ON COLUMN onlyonce.totals.max_event_time IS 'receive: the largest event time that was kept';
+COMMENT ON COLUMN onlyonce.totals.read_upto IS 'output: the last version of events that it has read';
+COMMENT ON COLUMN onlyonce.totals.last_batch IS 'the highest committed batch id';
+COMMENT ON COLUMN onlyonce.totals.last_committed_at IS 'when that was';
+COMMENT ON COLUMN onlyonce.totals.folded_upto IS 'the last batch that is folded into the sums; -1: none';
 
 CREATE OR REPLACE VIEW onlyonce_private.met_windows AS
 SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time, w.late, l.instance, b.tide, b.run_id,
@@ -218,6 +284,24 @@ COMMENT ON COLUMN onlyonce.windows.lineage IS 'the lineage that wrote it';
 COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
 COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.panes AS
+SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
+       n.declaration_hash, n.committed_at
+FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
+COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.panes.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.panes.output IS 'the output';
+COMMENT ON COLUMN onlyonce.panes.window_start IS 'the window';
+COMMENT ON COLUMN onlyonce.panes.window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.panes.generation IS '0: written by the stream; then one for each backfill';
+COMMENT ON COLUMN onlyonce.panes.final IS 'whether the window has closed';
+COMMENT ON COLUMN onlyonce.panes.rows IS 'how many rows were written of it';
+COMMENT ON COLUMN onlyonce.panes.lineage IS 'instance/query/life of the batch or backfill that wrote it last';
+COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
+COMMENT ON COLUMN onlyonce.panes.declaration_hash IS 'the declaration that it was written under';
+COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,

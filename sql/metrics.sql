@@ -13,10 +13,10 @@ WHERE l.state <> 'closed' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 
 -- records --
 -- What became of all records of the committed batches.
-SELECT instance AS pipeline, query AS stage, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
+SELECT instance AS pipeline, query AS stage, sum(batches)::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
        sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(written_again)::bigint AS written_again
-FROM onlyonce.batches WHERE state = 'committed' GROUP BY 1, 2 ORDER BY 1, 2
+FROM onlyonce.totals WHERE batches > 0 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- not_conserved --
 -- How many of the last committed batches of each query do not add up when they are compared with their units and windows.
@@ -36,7 +36,7 @@ SELECT l.instance AS pipeline, coalesce(sum(b.near_horizon), 0)::bigint AS near_
     WHERE query = 'receive' AND last_batch IS NOT NULL ORDER BY instance, life DESC) l
 CROSS JOIN LATERAL (
     SELECT x.near_horizon, x.lookups_spared, x.false_positives FROM onlyonce.batches x
-    WHERE x.lineage = l.lineage AND x.batch > l.last_batch - :n AND x.state = 'committed' OFFSET 0) b
+    WHERE x.lineage = l.lineage AND x.batch > l.last_batch - :n AND x.batch <= l.last_batch AND x.state = 'committed' OFFSET 0) b
 GROUP BY 1 ORDER BY 1
 
 -- catalog --

@@ -4,14 +4,15 @@ WITH receive AS (
     SELECT DISTINCT ON (instance) pipeline, instance, lineage, life, state, epoch, last_batch FROM onlyonce.lineages
     WHERE query = 'receive' AND (CAST(:instance AS text) IS NULL OR instance = :instance) ORDER BY instance, life DESC),
 totals AS (
-    SELECT instance, count(*) FILTER (WHERE query = 'receive' AND state = 'committed') AS batches,
-           count(*) FILTER (WHERE state = 'begun') AS begun, max(committed_at) AS last_committed_at, max(max_event_time_after) AS max_event_time,
-           coalesce(sum(records_in), 0)::bigint AS "in", coalesce(sum(kept), 0)::bigint AS kept,
-           coalesce(sum(duplicate), 0)::bigint AS duplicate, coalesce(sum(invalid), 0)::bigint AS invalid,
-           coalesce(sum(remnant), 0)::bigint AS remnant, coalesce(sum(late), 0)::bigint AS late,
-           count(*) FILTER (WHERE query = 'receive' AND state = 'committed'
-                                  AND records_in IS DISTINCT FROM kept + invalid + remnant + duplicate) AS unbalanced
-    FROM onlyonce.batches WHERE CAST(:instance AS text) IS NULL OR instance = :instance GROUP BY instance)
+    SELECT t.instance, sum(t.batches) FILTER (WHERE t.query = 'receive')::bigint AS batches, sum(t.begun)::bigint AS begun,
+           max(t.last_committed_at) AS last_committed_at, max(t.max_event_time) AS max_event_time,
+           coalesce(sum(t.records_in), 0)::bigint AS "in", coalesce(sum(t.kept), 0)::bigint AS kept,
+           coalesce(sum(t.duplicate), 0)::bigint AS duplicate, coalesce(sum(t.invalid), 0)::bigint AS invalid,
+           coalesce(sum(t.remnant), 0)::bigint AS remnant, coalesce(sum(t.late), 0)::bigint AS late,
+           sum((SELECT count(*) FROM onlyonce.batches b
+                WHERE b.lineage = t.lineage AND b.batch > t.folded_upto AND b.batch <= t.last_batch AND b.state = 'committed' AND t.query = 'receive'
+                  AND b.records_in IS DISTINCT FROM b.kept + b.invalid + b.remnant + b.duplicate))::bigint AS unbalanced
+    FROM onlyonce.totals t WHERE CAST(:instance AS text) IS NULL OR t.instance = :instance GROUP BY t.instance)
 SELECT receive.instance, receive.pipeline, receive.lineage, receive.life, receive.epoch, receive.last_batch,
        CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
        totals.max_event_time, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
@@ -70,8 +71,8 @@ FROM onlyonce.batches WHERE lineage = :lineage AND batch < :before ORDER BY batc
 -- The windows of an output below one, newest first, each generation of it. First which ones, by what was written; then all
 -- that is told of these, and what is not written yet but would stand among them. OFFSET 0 keeps the look-up by window.
 WITH chosen AS (
-    SELECT window_start, window_end, generation FROM onlyonce.windows
-    WHERE instance = :instance AND output = :output AND batch IS NOT NULL
+    SELECT window_start, window_end, generation FROM onlyonce.panes
+    WHERE instance = :instance AND output = :output
       AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation)
     ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n),
 written AS (

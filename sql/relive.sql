@@ -28,8 +28,10 @@ SELECT b.source_from, b.source_to, l.start_from, coalesce((b.facts->>'stateless'
        NOT coalesce((b.facts->>'stateless')::boolean, true) AND NOT EXISTS (
            SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL) AS totals
 FROM onlyonce_private.lineages l
-LEFT JOIN onlyonce_private.batches b ON b.lineage = l.lineage AND b.state = 'committed'
-WHERE l.lineage = :lineage ORDER BY b.batch_id DESC NULLS LAST LIMIT 1
+LEFT JOIN LATERAL (
+    SELECT x.source_from, x.source_to, x.facts FROM onlyonce_private.batches x
+    WHERE x.lineage = l.lineage AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) b ON true
+WHERE l.lineage = :lineage
 
 -- oldest_open --
 -- Where the first output batch began to read that met rows in time of a window which is not final yet.

@@ -8,42 +8,45 @@ GROUP BY query ORDER BY query = 'receive' DESC, query
 
 -- run_commits --
 -- The units that a run committed, by sink.
-SELECT sink, kind, count(*) AS units, sum(rows)::bigint AS rows, max(epoch) AS epoch, max(committed_at) AS last
-FROM onlyonce.commits WHERE run_id = :run_id GROUP BY sink, kind ORDER BY min(committed_at)
+SELECT c.sink, c.kind, count(*) AS units, sum(c.rows)::bigint AS rows, max(c.epoch) AS epoch, max(c.committed_at) AS last
+FROM (SELECT lineage, batch FROM onlyonce.batches WHERE run_id = :run_id
+      UNION ALL SELECT lineage, batch FROM onlyonce.backfills WHERE run_id = :run_id) mine
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.lineage = mine.lineage AND x.batch = mine.batch OFFSET 0) c
+GROUP BY c.sink, c.kind ORDER BY min(c.committed_at)
 
 -- status --
 -- One row for each pipeline and bounded run.
 WITH receive AS (
-    SELECT DISTINCT ON (instance) instance, lineage, state, epoch FROM onlyonce.lineages
+    SELECT DISTINCT ON (instance) instance, lineage, state, epoch, last_batch FROM onlyonce.lineages
     WHERE query = 'receive' ORDER BY instance, life DESC),
-totals AS (
-    SELECT instance, max(committed_at) AS last_commit, max(max_event_time_after) AS max_event_time,
-           count(*) FILTER (WHERE query = 'receive' AND state = 'committed') AS batches,
-           count(*) FILTER (WHERE state = 'begun') AS begun,
-           sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept, coalesce(sum(late), 0)::bigint AS late
-    FROM onlyonce.batches GROUP BY instance),
-last AS (
-    SELECT lineage, max(batch) FILTER (WHERE state = 'committed') AS batch FROM onlyonce.batches GROUP BY lineage),
-kept AS (
-    SELECT c.instance, bool_and(coalesce(c.conserved, false)) AS conserved FROM onlyonce.conservation c
-    JOIN onlyonce.batches b ON (b.lineage, b.batch) = (c.lineage, c.batch)
-    WHERE b.state = 'committed' GROUP BY c.instance)
+sums AS (
+    SELECT instance, max(last_committed_at) AS last_commit, max(max_event_time) AS max_event_time, sum(begun)::bigint AS begun,
+           sum(batches) FILTER (WHERE query = 'receive')::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
+           coalesce(sum(late), 0)::bigint AS late, bool_and(conserved) FILTER (WHERE batches > 0) AS conserved
+    FROM onlyonce.totals GROUP BY instance)
 SELECT receive.instance AS pipeline,
-       CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, receive.epoch, last.batch AS last_batch, totals.batches, totals.begun,
-       totals."in", totals.kept, totals.late, totals.max_event_time, kept.conserved, totals.last_commit
-FROM receive LEFT JOIN totals USING (instance) LEFT JOIN last USING (lineage) LEFT JOIN kept USING (instance)
+       CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, receive.epoch, receive.last_batch, sums.batches, sums.begun,
+       sums."in", sums.kept, sums.late, sums.max_event_time, sums.conserved, sums.last_commit
+FROM receive LEFT JOIN sums USING (instance)
 LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY receive.instance
 
 -- commits_of --
--- The last lines of the commit log of a pipeline or bounded run.
-SELECT committed_at, unique_id, kind, rows, epoch, left(content_hash, 8) AS content, batch_state, run_id
-FROM onlyonce.commits WHERE instance = :instance ORDER BY committed_at DESC, unique_id DESC LIMIT :n
+-- The last lines of the commit log of a pipeline or bounded run: the last of each life and backfill, and of these the last.
+SELECT c.committed_at, c.unique_id, c.kind, c.rows, c.epoch, left(c.content_hash, 8) AS content, c.batch_state, c.run_id
+FROM (SELECT lineage FROM onlyonce.lineages WHERE instance = :instance
+      UNION SELECT lineage FROM onlyonce.backfills WHERE instance = :instance) l
+CROSS JOIN LATERAL (
+    SELECT * FROM onlyonce.commits x WHERE x.lineage = l.lineage ORDER BY x.batch DESC, x.committed_at DESC, x.unique_id DESC LIMIT :n) c
+ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 
 -- batches_of --
--- The last batches of a pipeline or bounded run.
-SELECT lineage, batch, state, epoch, records_in AS "in", kept, duplicate, invalid, remnant, in_time, late, committed_at
-FROM onlyonce.batches WHERE instance = :instance ORDER BY begun_at DESC, lineage DESC, batch DESC LIMIT :n
+-- The last batches of a pipeline or bounded run: the last of each life, and of these the last.
+SELECT b.lineage, b.batch, b.state, b.epoch, b.records_in AS "in", b.kept, b.duplicate, b.invalid, b.remnant, b.in_time, b.late,
+       b.committed_at
+FROM onlyonce.lineages l
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.lineage = l.lineage ORDER BY x.batch DESC LIMIT :n) b
+WHERE l.instance = :instance ORDER BY b.begun_at DESC, b.lineage DESC, b.batch DESC LIMIT :n
 
 -- files_of --
 -- The last files of a pipeline or bounded run, those of the newest window first.
@@ -65,7 +68,7 @@ WHERE instance = :instance AND output = :output AND state = 'final' ORDER BY row
 -- Files of committed batches without their final names, by output, and for how long.
 SELECT instance, output, count(*) AS files, min(recorded_at) AS since,
        extract(epoch FROM clock_timestamp() - min(recorded_at))::float AS seconds
-FROM onlyonce.output_files WHERE state = 'waiting' GROUP BY instance, output ORDER BY instance, output
+FROM onlyonce.output_files WHERE pane IS NOT NULL AND finalized_at IS NULL AND state = 'waiting' GROUP BY instance, output ORDER BY instance, output
 
 -- lineages --
 -- Each life of each query.
@@ -82,50 +85,53 @@ ORDER BY begun_at
 
 -- fates --
 -- What became of the records of the committed batches, by pipeline (or bounded run) and stage.
-SELECT c.instance AS pipeline, c.query AS stage, count(*) AS batches, sum(c.records_in)::bigint AS "in", sum(c.kept)::bigint AS kept,
-       sum(c.duplicate)::bigint AS duplicate, sum(c.invalid)::bigint AS invalid, sum(c.remnant)::bigint AS remnant,
-       sum(c.in_time)::bigint AS in_time, sum(c.late)::bigint AS late,
-       bool_and(coalesce(c.conserved, false)) AS conserved
-FROM onlyonce.conservation c JOIN onlyonce.batches b ON (b.lineage, b.batch) = (c.lineage, c.batch)
-WHERE b.state = 'committed'
-GROUP BY c.instance, c.query ORDER BY c.instance, c.query = 'receive' DESC, c.query
+SELECT instance AS pipeline, query AS stage, sum(batches)::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
+       sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
+       sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, bool_and(conserved) AS conserved
+FROM onlyonce.totals WHERE batches > 0
+GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query
 
 -- not_conserved --
--- Committed batches whose records do not add up.
-SELECT c.instance, c.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late, b.run_id
-FROM onlyonce.conservation c JOIN onlyonce.batches b ON (b.lineage, b.batch) = (c.lineage, c.batch)
-WHERE b.state = 'committed' AND c.conserved IS NOT TRUE ORDER BY c.lineage, c.batch
+-- Committed batches whose records do not add up. Those that are folded into the sums did.
+SELECT l.instance, l.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late,
+       (SELECT b.run_id FROM onlyonce.batches b WHERE (b.lineage, b.batch) = (c.lineage, c.batch)) AS run_id
+FROM onlyonce.totals l
+CROSS JOIN LATERAL (
+    SELECT * FROM onlyonce.conservation x
+    WHERE x.lineage = l.lineage AND x.batch > l.folded_upto AND x.batch <= l.last_batch OFFSET 0) c
+WHERE c.conserved IS NOT TRUE ORDER BY c.lineage, c.batch
 
 -- signs_of_life --
 -- How long ago, in seconds, anything of a pipeline or bounded run started, began or was committed; what it received.
 SELECT l.instance, l.pipeline,
-       extract(epoch FROM clock_timestamp() - max(greatest(l.created_at, l.started_at, b.begun_at, b.committed_at)))::float
+       extract(epoch FROM clock_timestamp() - max(greatest(l.created_at, l.started_at, begun.begun_at, l.last_committed_at)))::float
            AS quiet_seconds,
        bool_and(l.state = 'closed') AS closed,
-       count(*) FILTER (WHERE l.query = 'receive' AND b.state = 'committed') AS received,
+       coalesce(sum(l.batches) FILTER (WHERE l.query = 'receive'), 0)::bigint AS received,
        array_agg(DISTINCT l.query) FILTER (WHERE l.query <> 'receive') AS outputs
-FROM onlyonce.lineages l LEFT JOIN onlyonce.batches b USING (lineage) GROUP BY l.instance, l.pipeline ORDER BY l.instance
+FROM onlyonce.lineages l
+LEFT JOIN LATERAL (
+    SELECT b.begun_at FROM onlyonce.batches b WHERE b.lineage = l.lineage ORDER BY b.batch DESC LIMIT 1) begun ON true
+GROUP BY l.instance, l.pipeline ORDER BY l.instance
 
 -- outputs_and_receive --
--- How far each output has read `events` in its last life, against the receive batches that are committed. A Delta
--- offset names the next version with a negative index, or the last file taken of a version.
+-- How far each output has read `events` in its last life, against the receive batches that are committed. What it has read is what was kept,
+-- less what it has still to read: that is little, and what was kept is in the sums.
 WITH life AS (
     SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state FROM onlyonce.lineages
     WHERE query <> 'receive' ORDER BY instance, query, life DESC),
-done AS (
-    SELECT lineage, sum(in_time + late)::bigint AS pairs, count(DISTINCT declaration_hash) AS declarations,
-           max((end_offset->>'reservoirVersion')::bigint
-               - CASE WHEN coalesce((end_offset->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS read_upto
-    FROM onlyonce.batches WHERE query <> 'receive' AND state = 'committed' GROUP BY lineage)
-SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, done.read_upto,
+received AS (
+    SELECT instance, sum(kept)::bigint AS kept FROM onlyonce.totals WHERE query = 'receive' GROUP BY instance)
+SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, t.read_upto,
        (SELECT l.start_from ? 'kept_from' FROM onlyonce_private.lineages l WHERE l.lineage = life.lineage) AS from_kept,
-       coalesce(done.pairs, 0) AS pairs, coalesce(done.declarations, 0) AS declarations,
-       count(r.batch) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)) AS batches_behind,
-       coalesce(sum(r.kept) FILTER (WHERE r.delta_version > coalesce(done.read_upto, -1)), 0)::bigint AS records_behind,
-       coalesce(sum(r.kept) FILTER (WHERE r.delta_version <= done.read_upto), 0)::bigint AS kept_read
-FROM life LEFT JOIN done USING (lineage)
-LEFT JOIN onlyonce.batches r ON r.instance = life.instance AND r.query = 'receive' AND r.state = 'committed'
-GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ORDER BY life.instance, life.query
+       coalesce(t.in_time + t.late, 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
+       CASE WHEN t.read_upto IS NULL THEN 0 ELSE coalesce(received.kept, 0) - behind.records END AS kept_read
+FROM life JOIN onlyonce.totals t USING (lineage) LEFT JOIN received ON received.instance = life.instance
+CROSS JOIN LATERAL (
+    SELECT count(*) AS batches, coalesce(sum(b.kept), 0)::bigint AS records
+    FROM onlyonce.lineages l JOIN onlyonce.batches b USING (lineage)
+    WHERE l.instance = life.instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version > coalesce(t.read_upto, -1)) behind
+ORDER BY life.instance, life.query
 
 -- erasure --
 -- The receipt of an erasure.
@@ -139,8 +145,8 @@ FROM onlyonce.backfills WHERE run_id = :run_id ORDER BY begun_at, output
 
 -- progress --
 -- What some pipelines have committed so far, by query.
-SELECT instance, query, count(*) AS batches, coalesce(sum(records_in), 0)::bigint AS "in"
-FROM onlyonce.batches WHERE state = 'committed' AND instance = ANY(:instances) GROUP BY 1, 2
+SELECT instance, query, sum(batches)::bigint AS batches, coalesce(sum(records_in), 0)::bigint AS "in"
+FROM onlyonce.totals WHERE batches > 0 AND instance = ANY(:instances) GROUP BY 1, 2
 ORDER BY 1, query = 'receive' DESC, 2
 
 -- lag --
@@ -154,10 +160,12 @@ FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage
 -- run_outputs --
 -- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch
 -- has no units for Delta, so its rows are not known.
-SELECT instance, sink AS output, count(DISTINCT (lineage, batch)) AS batches, sum(rows)::bigint AS rows,
-       (array_agg(lineage || '/' || batch ORDER BY committed_at DESC))[1] AS batch
-FROM onlyonce.commits
-WHERE run_id = :run_id AND pipeline = :pipeline AND query <> 'receive' AND batch_state = 'committed' AND rows > 0
+SELECT c.instance, c.sink AS output, count(DISTINCT (c.lineage, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
+       (array_agg(c.lineage || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
+FROM (SELECT lineage, batch FROM onlyonce.batches WHERE run_id = :run_id AND pipeline = :pipeline AND query <> 'receive'
+      UNION ALL SELECT lineage, batch FROM onlyonce.backfills WHERE run_id = :run_id AND pipeline = :pipeline) mine
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.lineage = mine.lineage AND x.batch = mine.batch OFFSET 0) c
+WHERE c.batch_state = 'committed' AND c.rows > 0
 GROUP BY 1, 2
 UNION ALL
 SELECT b.instance, b.query, count(*), NULL, (array_agg(b.lineage || '/' || b.batch ORDER BY b.committed_at DESC))[1]
@@ -172,9 +180,9 @@ SELECT lineage, batch, state, kept, invalid, remnant FROM onlyonce.batches
 WHERE instance = :instance AND query = 'receive' ORDER BY lineage, batch
 
 -- written --
--- The windows of an output that a reader of its table must see, with their rows.
-SELECT window_start, window_end, generation, rows FROM onlyonce.windows
-WHERE instance = :instance AND output = :output AND batch IS NOT NULL AND state <> 'replaced'
+-- The windows of an output that a reader of its table must see, with their rows: the newest generation of each.
+SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generation, rows FROM onlyonce.panes
+WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --
 -- The rows that an output without windows has appended, as long as the log has all of its units.
@@ -185,14 +193,15 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
 -- comparable --
 -- Whether the table of an output can be compared with the log now: no batch and no backfill of it is under way, nothing was
 -- written twice, and it has always been written to one place; and whether its rows are written by the batch that reads them.
-SELECT (SELECT count(*) FROM onlyonce.batches b WHERE (b.instance, b.query) = (:instance, :query) AND b.state = 'begun')
+SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query))
          + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
-       (SELECT coalesce(sum(b.written_again), 0)::bigint FROM onlyonce.batches b
-        WHERE (b.instance, b.query) = (:instance, :query)) AS written_again,
+       (SELECT coalesce(sum(t.written_again), 0)::bigint FROM onlyonce.totals t
+        WHERE (t.instance, t.query) = (:instance, :query)) AS written_again,
        (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
         WHERE (d.instance, d.query) = (:instance, :query)) AS targets,
-       (SELECT coalesce(bool_or((b.facts->>'stateless')::boolean), false) FROM onlyonce.batches b
-        WHERE (b.instance, b.query) = (:instance, :query) AND b.state = 'committed') AS as_they_come
+       (SELECT coalesce(bool_or((b.facts->>'stateless')::boolean), false)
+        FROM onlyonce.totals t JOIN onlyonce.batches b ON (b.lineage, b.batch) = (t.lineage, t.last_batch)
+        WHERE (t.instance, t.query) = (:instance, :query)) AS as_they_come
 
 -- sample --
 -- The last committed exactly-once batches of receive whose ids are in the catalog.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support import broker as brokers
@@ -69,11 +70,12 @@ def platform(new_platform: Callable[..., Platform]) -> Platform:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The Spark session of all tests that need no process of their own."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The Spark session of all tests that need no process of their own. Its own folders outlive each platform."""
     from onlyonce.session import session
 
-    started = session.start("tests", "local[2]")
+    with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("spark"))}):
+        started = session.start("tests", "local[2]")
     yield started
     started.stop()
 

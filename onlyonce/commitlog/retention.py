@@ -4,6 +4,7 @@
 |-----------------------------------|-----------------------------------------------|--------------------------------------------|
 | `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
 | `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `sums`                            | always: a row for each life                   | what the batches came to that are older than a day, so nobody adds up a log of years |
 | `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
 | `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
 | `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
@@ -26,6 +27,9 @@ from onlyonce.model.errors import OnlyonceError
 
 AT_ONCE = 500
 """Batches for each transaction: short locks, also on a log that was never cleaned."""
+FOLDED_AT_ONCE = 5000
+FOLDED_AFTER_HOURS = 24
+"""Batches of the last day are compared with their units and windows by each audit, and only then folded into the sums."""
 ROWS_AT_ONCE = 5000
 
 
@@ -37,6 +41,22 @@ class Settled:
     output: str
     lineage: str
     upto: int
+
+
+def unfolded(connection: Connection) -> list[tuple[str, int]]:
+    """The lives with batches to fold into their sums, each with the last batch that is in them."""
+    return [(row.lineage, row.upto) for row in ask(connection, "collect", "unfolded", hours=FOLDED_AFTER_HOURS)]
+
+
+def fold(connection: Connection, lineage: str, upto: int) -> int:
+    """Add the next batches of a life to its sums, `FOLDED_AT_ONCE` at most; gives their number. Again, by a new look, until 0.
+
+    A batch that does not add up is never folded, nor any after it: an audit goes on telling of it. Raises nothing of its own.
+    """
+    rows = ask(
+        connection, "collect", "fold", lineage=lineage, upto=upto, hours=FOLDED_AFTER_HOURS, at_once=FOLDED_AT_ONCE
+    )
+    return sum(row.folded for row in rows)
 
 
 def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:

@@ -29,6 +29,9 @@ LOOK_SECONDS = 1.0
 WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
 """The trigger of a query that processes all that is there now, and ends."""
 
+ONE_BATCH: Mapping[str, Any] = {"processingTime": "36500 days"}
+"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be in a hundred years."""
+
 
 @dataclass(frozen=True)
 class Query:
@@ -136,7 +139,8 @@ class _Started:
             self._keep_failure(lambda: self._look(running))
             self._keep_failure(self._query.between_batches)
         # A batch at work is left to end. One that would begin after this look ends the query by itself.
-        if self.failures and not running.status["isTriggerActive"]:
+        done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
+        if done and not running.status["isTriggerActive"]:
             running.stop()
 
     def _keep_failure(self, step: Callable[[], None]) -> None:

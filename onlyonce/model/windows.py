@@ -173,6 +173,12 @@ def first_start(window: Window, time: Micros) -> Micros:
     return end if isinstance(window, Fixed) else start + micros(window.slide)
 
 
+def longest(window: Fixed | Sliding) -> Micros:
+    """No window is longer. A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more."""
+    zoned = isinstance(window, Fixed) and not window.in_utc
+    return micros(window.size) + (2 * micros(DAY) if zoned else 0)
+
+
 def _positive(kind: str, name: str, value: timedelta) -> None:
     if micros(value) <= 0:
         raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")

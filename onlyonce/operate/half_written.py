@@ -1,7 +1,8 @@
 """Batches that a killed driver has left half written, for `onlyonce plan`: a declaration can change once they have ended.
 
-A batch without a unit begins anew under the changed declaration. One with units ends as it was declared, or with the new life that the change
-asks for (`onlyonce.run.withdraw`). The run refuses the rest; the plan tells it before anything is done.
+A batch without a unit begins anew under the changed declaration. One with units ends as it was declared. Where the change asks for a new life, this withdraws
+what readers have not seen (`onlyonce.run.withdraw`); only what they have seen must end before. The run and the new life refuse these; the plan
+tells them before anything is done.
 
 Who calls it: `onlyonce.operate.plan`. Errors: those of `authorities.look`, where a database that may have a unit can't be asked. Not promised: that
 no driver is at work, which may end its batch meanwhile.
@@ -9,7 +10,7 @@ no driver is at work, which may end its batch meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from sqlalchemy import Connection
 
@@ -17,16 +18,17 @@ from onlyonce.commitlog import authorities, batches, lineages, units
 from onlyonce.commitlog.declared import Ran
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.run import withdraw
 
 HINT = "run once with the declaration (and transform) as it was, so that the batch ends; then change it and plan again"
 
 
-def told(connection: Connection, pipeline: Pipeline, staying: Iterable[Ran]) -> list[str]:
-    """A sentence for each query that stays in its life and whose batch has units under another declaration."""
-    return [text for one in staying if (text := _told(connection, pipeline, one))]
+def told(connection: Connection, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]) -> list[str]:
+    """A sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life."""
+    return [text for one in ran if (text := _told(connection, pipeline, one, begun_anew))]
 
 
-def _told(connection: Connection, pipeline: Pipeline, ran: Ran) -> str | None:
+def _told(connection: Connection, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
     begun, committed = lineages.last_batches(connection, ran.lineage)
     if begun is None or begun == committed:
         return None
@@ -34,6 +36,10 @@ def _told(connection: Connection, pipeline: Pipeline, ran: Ran) -> str | None:
     if under == declarations.fingerprint(pipeline, ran.query):
         return None
     there = [*units.of_batch(connection, ran.lineage, begun), *authorities.look(connection, ran.lineage, begun)]
+    if ran.query in begun_anew:
+        left = withdraw.by_units(connection, ran.lineage, pipeline.name, ran.query, begun, there)
+        seen = {one.sink for one in left if one.must_stay and withdraw.is_written(one, ran.lineage, begun)}
+        there = [unit for unit in there if unit.sink in seen]
     if not there:
         return None
     return f"batch {ran.lineage}/{begun} is half written: {len(there)} of its units are committed under declaration {under}"

@@ -83,8 +83,8 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
     begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
-    staying = [last for last in ran.values() if last.query in roots - begun_anew]
-    half = run(database, lambda conn: half_written.told(conn, pipeline, staying))
+    going_on = [last for last in ran.values() if last.query in roots]
+    half = run(database, lambda conn: half_written.told(conn, pipeline, going_on, begun_anew))
     return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
 
 

@@ -26,9 +26,10 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import culprit, raw_windows, restart, results, staging, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
+from onlyonce.receive import events
 from onlyonce.storage import checkpoint, delta
 
 
@@ -47,10 +48,12 @@ class Beside:
 def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.drain`."""
     query = context.open_query(root.name)
-    result = _stream(context, query, root, int(query.start_from.get("version", 0)))
+    start = int(query.start_from.get("version", 0))
+    result = _stream(context, query, root, start)
     stateless = results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
-        result = _stream(context, query, root, int(query.start_from["rows_from"]))
+        start = int(query.start_from["rows_from"])
+        result = _stream(context, query, root, start)
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
@@ -66,8 +69,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         _batch(context, query, steps, frame, plan, versions)
         beside.after()
 
+    def turn(query: Query, files: int) -> None:
+        rows = result if files == events.UNSPLIT else _stream(context, query, root, start, files)
+        work = backlog.watched(context, query, on_batch)
+        drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
+
     try:
-        drain_query(query, result, mode, on_batch, Dropped(context.database, query.lineage).look)
+        backlog.in_parts(context, query, start, turn)
     except AnalysisException as error:
         raise refusal(root, error) from error
     except FunctionFails as error:
@@ -86,9 +94,9 @@ def drain_bounded(context: RunContext, root: Output) -> None:
         _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 
-def _stream(context: RunContext, query: Query, root: Output, start: int) -> DataFrame:
+def _stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
     """An output's rows, made of what `events` has from a version on."""
-    rows = windowing.in_stream(restart.read_from(context, start), root)
+    rows = windowing.in_stream(restart.read_from(context, start, files), root)
     if query.start_from:
         rows = restart.without_final(context, query, root, rows, start - 1)
     return restart.not_written(context, query, root, results.applied(context, root, rows))
@@ -204,7 +212,9 @@ def _end(
     again: int,
 ) -> None:
     root = steps[0].output
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    # A new life meets rows again that an earlier one has counted, in as many batches as it takes.
+    after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
     counts = window_log.counted(context, query, root, received)
     in_time, late = (sum(c[fate] for c in counts) for fate in ("in_time", "late"))
     outcome = Outcome(in_time=in_time, late=late, written_again=again if batch.at_least_once else None)

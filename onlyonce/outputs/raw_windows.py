@@ -9,7 +9,7 @@ Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog.outputs import backfills
@@ -18,7 +18,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
-from onlyonce.model.windows import Session, micros
+from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros
 from onlyonce.outputs import windowing
 from onlyonce.receive import past_rows
 
@@ -52,13 +52,25 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
 def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -> DataFrame:
     """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
     assert root.window is not None
+    assert not isinstance(root.window, Session)
     before, now = (_closed(context, root, version) for version in (after, upto))
-    kept = windowing.assign(past_rows.as_of(context, upto).filter("oo_kind = 'kept'"), root.window)
+    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(_may_close(root.window, before, now))
+    kept = windowing.assign(rows, root.window)
     end = F.unix_micros("oo_window.end")
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:
         closing = closing & (end > F.lit(before))
     return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
+
+
+def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
+    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are not opened."""
+    if now is None or now == before:
+        return F.lit(False)
+    found = F.col("oo_event_time") < F.timestamp_micros(F.lit(now))
+    if before is not None:
+        found = found & (F.col("oo_event_time") > F.timestamp_micros(F.lit(before - longest(window))))
+    return found
 
 
 def _closed(context: RunContext, root: Output, version: int | None) -> int | None:

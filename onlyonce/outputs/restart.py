@@ -20,21 +20,27 @@ from onlyonce.outputs import windowing
 from onlyonce.receive import events, past_rows
 
 
-def read_from(context: RunContext, start: int) -> DataFrame:
+def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> DataFrame:
     """The stream of `events` from a version on, which may be the next one that is written. Delta's begins at one that is
     there: at the one before, whose rows are left out. Where commits from there on are compacted it begins with all that the table
     has: their rows are the same, and in one batch, as those of old versions would be."""
-    first = max(start - 1, 0)
-    if first <= run(context.database, lambda conn: compaction.compacted(conn, context.instance)):
-        stream = events.stream(context.spark, context.events, None)
+    first = begins_at(context, start)
+    if first is None:
+        stream = events.stream(context.spark, context.events, None, files)
         before = run(context.database, lambda conn: compaction.last_in(conn, context.instance, start - 1))
         return stream.filter((F.col("oo_kind") == "control") | ~past_rows.in_batches(before))
-    stream = events.stream(context.spark, context.events, first)
+    stream = events.stream(context.spark, context.events, first, files)
     known = run(context.database, lambda conn: batches.received(conn, context.instance, start - 2, start - 1))
     for one in known:
         known_row = (F.col("oo_lineage") == one.lineage) & (F.col("oo_batch") == one.batch_id)
         stream = stream.filter((F.col("oo_kind") == "control") | ~known_row)
     return stream
+
+
+def begins_at(context: RunContext, start: int) -> int | None:
+    """The commit to `events` at which such a stream begins; None: with the table as it is."""
+    first = max(start - 1, 0)
+    return None if first <= run(context.database, lambda conn: compaction.compacted(conn, context.instance)) else first
 
 
 def without_final(

@@ -58,9 +58,10 @@ def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, rea
     return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
 
 
-def stream(spark: SparkSession, path: Path, start: int | None) -> DataFrame:
-    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what comes."""
-    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", UNSPLIT)
+def stream(spark: SparkSession, path: Path, start: int | None, files: int = UNSPLIT) -> DataFrame:
+    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what comes.
+    `files` ends a batch: as many as some whole commits have."""
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files)
     return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 

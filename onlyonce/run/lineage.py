@@ -99,12 +99,12 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
     ready to be withdrawn."""
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
-        staying = [one.sink for one in left if one.must_stay and withdraw.is_written(one, driver, row.batch_id)]
+        staying = [one.sink for one in left if one.must_stay and withdraw.is_written(one, driver.lineage, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
             continue
         for one in left:
-            if one.table is not None and not withdraw.is_written(one, driver, row.batch_id):
+            if one.table is not None and not withdraw.is_written(one, driver.lineage, row.batch_id):
                 withdraw.take(one.table, f"{driver.lineage}/{one.sink}", row.batch_id)
 
 
@@ -192,4 +192,5 @@ def start_from(
     closing = max(read_upto(last.source_from), int((last.start_from or {}).get("closed_by", -1)))
     # What was written in the batch that read it is never read again, unless the new life is to keep state.
     rows_go_on = {"rows_from": version + 1} if last.stateless else {}
-    return {"version": start, "counted_upto": version, "closed_by": closing} | rows_go_on | kept | (asked or {})
+    counted = max(version, int((last.start_from or {}).get("counted_upto", -1)))
+    return {"version": start, "counted_upto": counted, "closed_by": closing} | rows_go_on | kept | (asked or {})

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import structlog
 
-from onlyonce import settings
+from onlyonce import log_rotation, settings
 from onlyonce.commitlog import long_runs
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import OnlyonceError, Superseded
@@ -81,6 +81,7 @@ class LongRun:
     def _beat(self) -> None:
         while not self._done.wait(settings.heartbeat_seconds()):
             try:
+                log_rotation.rotate()
                 if run(self._database, lambda conn: long_runs.beat(conn, self.taken, self._turns, self._down)):
                     self._asked.set()
             except Superseded as error:

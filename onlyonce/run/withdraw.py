@@ -17,6 +17,7 @@ A Delta table can't, so the batch's transaction id is used up there before its u
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,18 +53,25 @@ class Left:
 
 def left(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> list[Left]:
     """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's hand."""
-    declared = _declared(connection, driver, instance, query, batch_id)
-    found = {}
-    logged = units.of_batch(connection, driver.lineage, batch_id)
-    for unit in [*logged, *authorities.units_elsewhere(connection, driver, batch_id)]:
-        if unit.rows and unit.kind != "plain":
-            found[unit.sink] = _left(instance, unit, declared)
-    return list(found.values())
+    there = [
+        *units.of_batch(connection, driver.lineage, batch_id),
+        *authorities.units_elsewhere(connection, driver, batch_id),
+    ]
+    return by_units(connection, driver.lineage, instance, query, batch_id, there)
 
 
-def is_written(one: Left, driver: Driver, batch_id: int) -> bool:
+def by_units(
+    connection: Connection, lineage: str, instance: str, query: str, batch_id: int, there: Sequence[Any]
+) -> list[Left]:
+    """The same by the units that were found, as rows of the query `of_batch`."""
+    declared = _declared(connection, lineage, instance, query, batch_id)
+    with_rows = (unit for unit in there if unit.rows and unit.kind != "plain")
+    return list({unit.sink: _left(instance, unit, declared) for unit in with_rows}.values())
+
+
+def is_written(one: Left, lineage: str, batch_id: int) -> bool:
     """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
-    return one.table is None or holds(one.table, f"{driver.lineage}/{one.sink}", batch_id)
+    return one.table is None or holds(one.table, f"{lineage}/{one.sink}", batch_id)
 
 
 def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: int) -> None:
@@ -137,10 +145,8 @@ def _note(entry: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _declared(connection: Connection, driver: Driver, instance: str, query: str, batch_id: int) -> dict[str, Any]:
-    rows = ask(
-        connection, "relive", "declared", lineage=driver.lineage, batch_id=batch_id, instance=instance, query=query
-    )
+def _declared(connection: Connection, lineage: str, instance: str, query: str, batch_id: int) -> dict[str, Any]:
+    rows = ask(connection, "relive", "declared", lineage=lineage, batch_id=batch_id, instance=instance, query=query)
     return dict(rows[0].parts.get("outputs", {})) if rows else {}
 
 

@@ -9,6 +9,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from onlyonce import environment, settings
+from onlyonce.spark import temporary
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.options import options, with_retries
 
@@ -26,7 +27,7 @@ def start(name: str, master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     if environment.variable("SPARK_ENV_LOADED") is None:
         builder = builder.master(chosen)
-    for key, value in options(chosen, _theirs()).items():
+    for key, value in _options(chosen).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if level := session.conf.get("spark.log.level", None):
@@ -34,6 +35,15 @@ def start(name: str, master: str | None = None) -> SparkSession:
     if settings.spark().spark_log is None:
         _tell_once(session)
     return session
+
+
+def _options(master: str) -> dict[str, str]:
+    theirs = _theirs()
+    ours = options(master, theirs)
+    if SparkContext._active_spark_context is None:  # else this driver has its folder
+        ours = temporary.added(master, ours, theirs)
+        temporary.hold({**theirs, **ours})
+    return ours
 
 
 def _tell_once(session: SparkSession) -> None:

@@ -187,6 +187,11 @@ def log_format() -> str:
     return _current().log
 
 
+def log_limits() -> tuple[int, int]:
+    """How many bytes the log file of a long run has before it is put aside, and how many such files are kept."""
+    return _current().log_bytes, _current().log_files
+
+
 def keep_units_days() -> int:
     """How long the log keeps the units of committed batches."""
     return _current().keep_units_days
@@ -210,6 +215,11 @@ def in_driver_bytes() -> int:
 def outputs_at_once() -> int:
     """How many outputs a run drains side by side."""
     return _current().outputs_at_once
+
+
+def output_batch() -> tuple[int, int]:
+    """How many bytes of `events`, and how many batches of receive, a batch of an output reads at most."""
+    return _current().output_batch_bytes, _current().output_batch_commits
 
 
 def alert_hook() -> str | None:

@@ -64,6 +64,8 @@ class Configuration(BaseSettings):
     spark_log: Level | None = Field(None, description="what Spark itself logs; by default ERROR")
     in_driver_bytes: int = Field(4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never")
     outputs_at_once: int = Field(4, ge=1, description="outputs that a run drains side by side; each holds the rows of its batch in memory")
+    output_batch_bytes: int = Field(1 << 30, ge=1, description="bytes of `events` that a batch of an output reads at most, in whole batches of receive: one of receive's is never cut")
+    output_batch_commits: int = Field(1000, ge=1, description="batches of receive that a batch of an output reads at most")
 
     # Airflow
     schedule: str = Field("*/10 * * * *", description="cron of the stream DAGs, UTC; none: by hand")
@@ -78,6 +80,8 @@ class Configuration(BaseSettings):
     # Long runs, logs and alerts
     heartbeat: float = Field(5.0, gt=0, description="seconds between two signs of life of a long run")
     log: Literal["lines", "json"] = Field("lines", description="how log lines look")
+    log_bytes: int = Field(20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside")
+    log_files: int = Field(5, ge=1, description="files of a long run's log that are kept beside the present one")
     alert_hook: SecretStr | None = Field(None, description="who is told of alerts: 'module:function', or a webhook's URL; by default alerts are only kept")
     alert_lag_minutes: NotNegative = Field(60.0, description="input that waits for longer is an alert")
 

@@ -46,8 +46,7 @@ WAIT_FOR_OTHERS = tenacity.wait_random_exponential(multiplier=0.2, max=5)
 LOG = "_delta_log"
 STAGED = "_staged_commits"
 """A folder that Delta 4.4 makes in the log's, before the first commit."""
-MADE_UNTIL = tenacity.stop_after_delay(30)
-MADE_WAIT = tenacity.wait_random(0.1, 1)
+MADE_UNTIL, MADE_WAIT = tenacity.stop_after_delay(30), tenacity.wait_random(0.1, 1)
 """Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
 
 LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
@@ -74,6 +73,7 @@ class Added:
 
     path: Path
     partition: dict[str, str]
+    bytes: int
 
 
 def exists(path: Path) -> bool:
@@ -224,7 +224,7 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 def added(path: Path, version: int) -> list[Added]:
     """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
     files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
-    return [Added(path / unquote(file["path"]), file["partitionValues"]) for file in files]
+    return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
 
 
 def noted(path: Path, version: int) -> dict[str, Any]:

@@ -25,3 +25,31 @@ def bars(rates: dict[str, int], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
+
+
+OF_AGE = (
+    ("batch_seconds", "seconds of a batch", 1.0), ("files", "files of events", 1.0), ("log_bytes", "MB of events' Delta log", 2**20),
+    ("database_bytes", "MB of PostgreSQL", 2**20), ("driver_mb", "MB of the driver", 1.0),
+)  # fmt: skip
+
+
+def by_age(found: dict[str, dict[str, float]], path: Path) -> None:
+    """Each figure by the number of batches that came before."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "onlyonce"
+    from matplotlib import pyplot
+
+    figure, plots = pyplot.subplots(1, len(OF_AGE), figsize=(3 * len(OF_AGE), 2.6))
+    for axes, (name, title, unit) in zip(plots, OF_AGE, strict=True):
+        ages = sorted(int(age) for age in found[name])
+        axes.plot(ages, [found[name][str(age)] / unit for age in ages], "o-", color="#47a")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("batches before", fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)

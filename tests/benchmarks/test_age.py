@@ -1,89 +1,107 @@
-"""What a batch costs after how many: receive's own steps on a real PostgreSQL, without a JVM, collected each hour.
+"""What a batch costs after how many: 100, 1,000, 10,000 and 100,000. No JVM; `age.py` says what is real and what is made in bulk.
 
-A batch a minute of a few records, of which one was sent before. Measured are begin, look-up, unit, end, and the merge between two
-batches; not measured is what Spark and Delta add, so neither `files` nor `log_bytes` is here. `filters` is how many a look-up
-asks for each partition. The machine may be shared, so besides the clock the processor's time is measured: that of this process.
+Each age is a process and a database of its own, and their batches are taken in by turns, so that what else the machine does meets all of them alike. A year's
+log is asked what people ask every day, too.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from itertools import count
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from sqlalchemy import text
 
-from onlyonce.catalog import catalog_lookup
-from onlyonce.operate import collect
-from tests.benchmarks import measure
+from onlyonce.commitlog import views
+from onlyonce.database.connect import ask, run
+from onlyonce.operate import audit, collect, doctor
+from tests.benchmarks import age, measure, plot
 from tests.contract.conftest import Log
-from tests.contract.receive import Receive
-from tests.contract.receiver import Record, uniform
-from tests.support.shop import SHOP
+from tests.support import long_log
 
-BATCHES = int(os.environ.get("ONLYONCE_BENCH_BATCHES", "100000"))
-SECONDS = float(os.environ.get("ONLYONCE_BENCH_SECONDS", "36000"))
-"""Where it takes longer it ends, with what was measured until then."""
-EACH, A_BUCKET, AN_HOUR = 20, 10, 60
-LAST = 100
-"""So many batches are measured up to each number."""
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-
-def marks(batches: int) -> list[int]:
-    """100, 1000, … up to a number."""
-    return [10**power for power in range(2, 9) if 10**power <= batches]
+AGES = [int(part) for part in os.environ.get("ONLYONCE_BENCH_BATCHES", "100,1000,10000,100000").split(",")]
+YEAR = int(os.environ.get("ONLYONCE_BENCH_YEAR", "1000000"))
+"""Batches of receive in a log, and as many of an output: two years at one a minute."""
+WARM = 5
+DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(36_000)
-def test_a_batch_costs_after_many_what_it_cost_at_first(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written to results/age.json; of the filters the most that may be is asserted, and of time nothing."""
+def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
+    """The median of 30 batches at each age, hourly collection and compaction just done."""
+    pools = {ages: ProcessPoolExecutor(1, mp_context=get_context("spawn")) for ages in AGES}
+    try:
+        for batches, pool in pools.items():
+            pool.submit(age.prepare, new_log().url, tmp_path / str(batches), batches).result()
+        took: dict[int, list[tuple[float, float]]] = {batches: [] for batches in AGES}
+        for _ in range(age.MEASURED):
+            for batches, pool in pools.items():
+                took[batches].append(pool.submit(age.step).result())
+        there = {batches: pool.submit(age.found).result() for batches, pool in pools.items()}
+    finally:
+        for pool in pools.values():
+            pool.shutdown()
+    found: dict[str, dict[str, float]] = {}
+    for batches in AGES:
+        seconds, cpu = (measure.median([one[which] for one in took[batches][WARM:]]) for which in (0, 1))
+        for name, value in (there[batches] | {"batch_seconds": seconds, "batch_cpu_seconds": cpu}).items():
+            found.setdefault(name, {})[str(batches)] = round(value, 4)
+    print(found)
+    measure.keep("age", **found, circumstances=measure.circumstances())
+    plot.by_age(found, DOCS / "age.svg")
+    oldest, youngest = str(max(AGES)), str(min(AGES))
+    # What grows is what is kept for good: a row of the log for each batch. Files and the log of `events` do not.
+    assert found["files"][oldest] <= found["files"][youngest] + 8
+    assert found["filters"][oldest] <= 144 + 1 + 7 * 2
+
+
+PAGE: dict[str, dict[str, Any]] = {
+    "pipelines": {"instance": None}, "recent": {"instance": None, "n": 30}, "broken": {"instance": None, "n": 30},
+    "lag": {"instance": None}, "catalog": {"instance": None}, "findings": {},
+}  # fmt: skip
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "status": lambda conn: views.rows(conn, "status"),
+    "audit": lambda conn: (audit.gather(conn), views.rows(conn, "fates")),
+    "page": lambda conn: [ask(conn, "page", name, **values) for name, values in PAGE.items()],
+    "trace": lambda conn: (
+        ask(conn, "trace", "read_by", instance="shop", query="per_minute", version=YEAR // 2),
+        ask(conn, "trace", "windows_at", instance="shop", output="per_minute", time="2025-06-01T00:00:30Z"),
+    ),
+    "conservation of the last day": lambda conn: conn.execute(text(
+        "SELECT count(*) FROM onlyonce.conservation WHERE lineage = 'shop/receive/2' AND batch > 10 AND batch < 1450 AND conserved")).all(),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not YEAR, reason="ONLYONCE_BENCH_YEAR is 0")
+def test_what_a_log_of_years_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each question takes less than a few seconds on any machine; how long is in the results."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    catalog_lookup.forget()
-    stream, known = Receive(log), [uniform(1, 1)[0]]
-    found: dict[str, dict[str, Any]] = {"batch_seconds": {}, "batch_cpu_seconds": {}, "filters": {}}
-    found |= {"database_bytes": {}, "driver_mb": {}}
-    clock: list[float] = []
-    cpu: list[float] = []
-    began = time.monotonic()
-    for number in count(1):
-        at, used = time.perf_counter(), time.process_time()
-        one_batch(stream, number, known)
-        clock.append(time.perf_counter() - at)
-        cpu.append(time.process_time() - used)
-        if number % AN_HOUR == 0:
-            collect.collect_instance(log.database, stream.instance, SHOP, [])
-        if number in marks(BATCHES):
-            note(found, number, log, clock[-LAST:], cpu[-LAST:])
-            print(number, {name: values[str(number)] for name, values in found.items()})
-        if number == BATCHES or time.monotonic() - began > SECONDS:
-            break
-    measure.keep("age", batches=number, **found)
-    # A day of closed buckets, one filter each; in the one that grows fewer than eight of each level.
-    assert max(found["filters"].values()) <= 24 * 6 + 1 + 7 * 2
+    long_log.fill(log.url, YEAR)
+    collect.fold(log.database)
+    answers = answered(log)
+    print(answers)
+    measure.keep("age", answer_seconds=answers, answer_batches=2 * YEAR)
 
 
-def one_batch(stream: Receive, number: int, known: list[Record]) -> None:
-    """A batch with one record of the batch before, and what the driver does after it."""
-    records = uniform(EACH, number)
-    stream.merge(stream.batch(3_000_000 + number // A_BUCKET, [known[0], *records]))
-    stream.events.clear()
-    known[0] = records[0]
+def answered(log: Log) -> dict[str, float]:
+    """How long each question takes, the better of two times."""
+    found = {}
+    for name, question in QUESTIONS.items():
+        found[name] = min(_timed(lambda q=question: run(log.database, q)) for _ in range(2))  # type: ignore[misc]
+    platform = doctor.Platform(log.database, {}, 0.0)
+    found["doctor"] = _timed(lambda: doctor.examine(platform))
+    return {name: round(seconds, 3) for name, seconds in found.items()}
 
 
-def note(found: dict[str, dict[str, Any]], number: int, log: Log, clock: list[float], cpu: list[float]) -> None:
-    """What it takes after so many batches."""
-    [(size,)] = log.rows("SELECT pg_database_size(current_database())")
-    [(filters,)] = log.rows(
-        "SELECT count(*) FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance) "
-        "WHERE c.partition = 0 AND c.bucket >= p.gc_floor"
-    )
-    now = {
-        "batch_seconds": sorted(clock)[len(clock) // 2], "batch_cpu_seconds": sorted(cpu)[len(cpu) // 2],
-        "filters": filters, "database_bytes": size, "driver_mb": psutil.Process().memory_info().rss / 2**20,
-    }  # fmt: skip
-    for name, value in now.items():
-        found[name][str(number)] = round(value, 4)
+def _timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
@@ -310,9 +311,42 @@ _ALL = (
         ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
     ),
     Mutant(
+        "folder-of-the-living", "the folder of a driver that is at work is deleted by the next one", "onlyonce/spark/temporary.py",
+        (("                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", ""),),
+        ("tests/unit/session/test_temporary.py::test_the_folder_of_a_driver_stays_for_as_long_as_it_lives_and_goes_once_it_is_killed",),
+    ),
+    Mutant(
+        "half-a-commit", "what waits is cut within a commit of receive", "onlyonce/model/outputs/cutting.py",
+        (("            return files\n", "            return files + 1\n"),),
+        ("tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",),
+    ),
+    Mutant(
+        "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
+        "onlyonce/outputs/outputs.py",
+        (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
+        ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
+        spark=True,
+    ),
+    Mutant(
+        "closing-from-its-end", "of the windows that close only the records since the last close are looked for", "onlyonce/outputs/raw_windows.py",
+        (("before - longest(window)", "before"),),
+        ("tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",),
+        spark=True,
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
-        ("tests/contract/commitlog/test_long_log.py::test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+        (LONG_LOG + "test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),
+    ),
+    Mutant(
+        "sums-of-the-unequal", "a batch that does not add up is folded into the sums, where no audit looks", "sql/collect.sql",
+        (("WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),),
+        (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
+    ),
+    Mutant(
+        "totals-of-all", "what was received is added up from every batch there ever was", "sql/inspect.sql",
+        (("b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state", "b.batch_id > coalesce(s.upto, -1) AND b.state"),),
+        (LONG_LOG + "test_no_query_reads_a_table_that_grows_as_a_whole",),
     ),
     Mutant(
         "own-ids-seen", "a replay sees the ids that its first attempt has added", "sql/catalog.sql",

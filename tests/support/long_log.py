@@ -63,6 +63,15 @@ SELECT 'shop', 'per_minute', b.lineage, b.batch_id, 0, b.system_time, b.system_t
        CASE WHEN b.system_time < x.last THEN now() END
 FROM onlyonce_private.batches b, (SELECT max(system_time) AS last FROM onlyonce_private.batches) x
 WHERE b.lineage LIKE 'shop/per_minute/%%';
+INSERT INTO onlyonce_private.outbox
+    (instance, output, unit, seq, life, key, payload, state, attempts, committed_at, begun_at, answered_at)
+SELECT 'shop', 'per_minute', b.lineage || '/' || b.batch_id || '/per_minute/0', 0, gen_random_uuid(), 'key', '{{}}',
+       CASE WHEN b.system_time < x.last THEN 'delivered' ELSE 'waiting' END, CASE WHEN b.system_time < x.last THEN 1 ELSE 0 END,
+       b.system_time, b.system_time, CASE WHEN b.system_time < x.last THEN b.system_time END
+FROM onlyonce_private.batches b, (SELECT max(system_time) AS last FROM onlyonce_private.batches) x
+WHERE b.lineage LIKE 'shop/per_minute/%%';
+INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline, attempt, begun_at)
+SELECT 'shop', b.run_id, 'shop', 1, b.system_time FROM onlyonce_private.batches b WHERE b.lineage LIKE 'shop/receive/%%';
 """
 
 

@@ -33,6 +33,7 @@ from onlyonce.airflow.operators.jobs import Declarations
 from onlyonce.airflow.operators.outcome import outcome, refusals_are_final
 from onlyonce.airflow.operators.processes import end_drivers
 from onlyonce.settings import within
+from onlyonce.spark import temporary
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 from onlyonce.spark.options import options, with_retries
@@ -135,7 +136,8 @@ class SparkJobOperator(BaseOperator):
         """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
         conf = self._conf(context)
         with refusals_are_final(self.log):
-            added = options(master, {**self._theirs(), **conf, "spark.submit.deployMode": mode})
+            theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+            added = temporary.added(master, options(master, theirs), theirs)
         return {
             "env_vars": self.env_vars, "deploy_mode": self.deploy_mode, "conf": conf | added, "packages": self.packages,
             "py_files": self.py_files, "name": f"onlyonce {self.pipeline}", **self.submit,

@@ -12,6 +12,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
 from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
     "string": "text", "bigint": "bigint", "int": "integer", "smallint": "smallint", "tinyint": "smallint",
@@ -73,7 +74,7 @@ class SinkTable:
 
     def _left_out(self) -> set[str]:
         # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
-        return set(postgres_sums.WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
+        return set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
 
     def _check_beside(self, connection: Connection, beside: str) -> None:
         """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
@@ -122,7 +123,11 @@ class SinkTable:
         # One at a time in a schema, not in a table: of two that grant on the schema at once PostgreSQL fails one.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema,))
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+        made = not self._there(connection, table)
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
+        if made and WINDOW[0] in columns and keys[:1] != WINDOW[:1]:
+            # While it is empty: on a large table it would hold up writers. People and backfills look for rows by their window.
+            cursor.execute(sql.SQL("CREATE INDEX ON {} ({})").format(name, sql.Identifier(WINDOW[0])))
         new = [n for n in columns if n not in self._there(connection, table) and n not in keys]
         for column in new:  # not a key: the table's unique constraint was made without it
             part = sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(columns[column]))

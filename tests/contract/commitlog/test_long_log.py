@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
+from onlyonce.operate import collect
 from tests.contract.conftest import Log
-from tests.support import long_log
-from tests.support.long_log import OUTPUT, RECEIVE, STREAM
+from tests.support import long_log, plans
+from tests.support.long_log import OLD_STREAM, OUTPUT, RECEIVE, STREAM
 
 BATCHES = 20_000
 ROWS = 8_000
@@ -102,6 +105,71 @@ def test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log(
 
     assert [scan for scan in scans if scan[0] == "Seq Scan" and scan[1] in GROW] == []
     assert sum(rows for *_, rows in scans) <= ROWS, scans
+
+
+AN_INDEX_OF_VALUES = (
+    "the range is open for a plan of any value; with the value it is short: the test above carries it out"
+)
+WITH_DATA = "audit --data, which reads each row of `events` and of the tables"
+OWN_LOG = "of a crash test or the demo, on a log of its own that is as long as its run"
+FORGETS = "a drop, which removes all rows of a pipeline"
+A_NEW_LIFE = "asked once for a new life, which a person starts"
+CUT = "the table is cut by this very statement: it holds what a retention leaves"
+WHOLE = {
+    "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
+    "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
+    "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
+    "collect committed_cuts": "only where input is archived: which files of all that are there may go",
+    "release committed": "a person's release, which reads `events` beside it",
+    "crashtest fates": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
+    "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
+    "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
+    "relive last_offset": A_NEW_LIFE, "relive oldest_open": A_NEW_LIFE, "relive final_windows": A_NEW_LIFE,
+    **{f"drop {name}": FORGETS for name in (
+        "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_closes", "forget_batches",
+    )},
+}  # fmt: skip
+"""The queries that may read a table that grows from end to end, and why."""
+
+
+def test_no_query_reads_a_table_that_grows_as_a_whole(years: Log) -> None:
+    """Every named query there is, by the plan that serves any value; each exception has its reason."""
+    with closing(psycopg2.connect(years.url.replace("+psycopg2", ""))) as session, session.cursor() as cursor:
+        whole = {f"{file} {name}": plans.read_whole(cursor, file, name) for file, name in plans.named()}
+
+    assert {query: tables for query, tables in whole.items() if tables and query not in WHOLE} == {}
+    assert WHOLE.keys() <= whole.keys()
+
+
+PLAIN = """
+SELECT b.lineage, count(*), sum(b.read)::bigint, sum(b.kept)::bigint, sum(b.duplicate)::bigint, sum(b.in_time)::bigint, sum(b.late)::bigint,
+       count(DISTINCT b.declaration_hash), max(b.batch_id), max(b.tide_after), true
+FROM onlyonce_private.batches b WHERE b.state = 'committed' GROUP BY 1 ORDER BY 1
+"""
+BY_SUMS = """
+SELECT lineage, batches, records_in, kept, duplicate, in_time, late, declarations, last_batch, max_event_time, conserved
+FROM onlyonce.totals ORDER BY 1
+"""
+
+
+def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever(years: Log) -> None:
+    """Before they are folded, after it, and with a batch in the middle that somebody has changed: nothing behind it is folded."""
+    plain = years.rows(PLAIN)
+    assert years.rows(BY_SUMS) == plain
+    years.rows(
+        "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE lineage = %s AND batch_id = 1000 RETURNING 1", OLD_STREAM
+    )  # fmt: skip
+
+    folded = collect.fold(years.database)
+
+    upto = dict(years.rows("SELECT lineage, folded_upto FROM onlyonce.totals"))
+    last = {lineage: number for lineage, *_, number, _, _ in plain}
+    assert upto == last | {OLD_STREAM: 999}
+    assert folded == sum(upto.values()) + len(upto)
+    assert years.rows(BY_SUMS) == [(*row[:-1], row[0] != OLD_STREAM) for row in plain]
+    told = run(years.database, lambda conn: views.rows(conn, "not_conserved"))
+    assert [(row["lineage"], row["batch"]) for row in told] == [(OLD_STREAM, 1000)]
+    assert collect.fold(years.database) == 0
 
 
 def test_a_query_that_reads_the_log_from_its_beginning_is_noticed(years: Log) -> None:

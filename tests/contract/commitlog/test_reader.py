@@ -18,7 +18,8 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "invalid", "lag",
-    "late", "lineages", "long_runs", "outbox", "output_files", "record_ids", "releases", "remnant", "subscriptions", "windows",
+    "late", "lineages", "long_runs", "outbox", "output_files", "panes", "record_ids", "releases", "remnant", "subscriptions",
+    "totals", "windows",
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from onlyonce.declare.pipeline import Delta, Output, Pipeline
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import UnitId
+from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import plan
 from tests.contract.conftest import Log, plan_of
@@ -131,8 +131,9 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
 def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """Without a unit it begins anew, and a new life withdraws or finishes it; what has not changed has nothing to end."""
+    """Without a unit it begins anew; a new life withdraws it, unless readers have seen of it; what has not changed has nothing to end."""
     ran(log, SHOP, "per_shop")
+    ran(log, SHOP, "balance")
     assert planned(ELSEWHERE).half_written == []
     claimed = units.Claim(UnitId("shop/per_shop/1", 0, "per_shop", 0), 1, "driver", "witness")
     run(log.database, lambda conn: units.claim(conn, claimed))
@@ -141,6 +142,12 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
         f"batch shop/per_shop/1/0 is half written: 1 of its units are committed under declaration {declarations.fingerprint(SHOP, 'per_shop')}"
     ]
     assert [planned(pipeline).half_written for pipeline in (WIDER, SHOP)] == [[], []]
+
+    seen = UnitId("shop/balance/1", 0, "balance", 0)
+    run(log.database, lambda conn: units.claim(conn, units.Claim(seen, 1, "driver", "data")))
+    run(log.database, lambda conn: units.fill(conn, seen, Content(3, "c0ffee")))
+    wider = replace(SHOP, outputs=(*SHOP.outputs[:2], replace(SHOP.outputs[2], window=Fixed(2 * MINUTE))))
+    assert [text.split(":")[0] for text in planned(wider).half_written] == ["batch shop/balance/1/0 is half written"]
 
 
 def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline], plan.Plan]) -> None:

@@ -142,7 +142,7 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
 
     assert output.left() == Counter([("batch",), ("unit",)])
     left = run(home.database, lambda conn: withdraw.left(conn, output.driver, "shop", "per_shop", 0))
-    assert [withdraw.is_written(one, output.driver, 0) for one in left] == [True]
+    assert [withdraw.is_written(one, output.driver.lineage, 0) for one in left] == [True]
 
 
 def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection
 
 from onlyonce.database.connect import Database, transaction
@@ -41,3 +42,29 @@ def test_pipelines_that_start_at_once_make_their_tables_in_one_schema(log: Log, 
     assert [attempt.error for attempt in played.values()] == [None, None]
     tables = log.multiset("SELECT tablename FROM pg_tables WHERE schemaname = 'results'")
     assert tables == {("one",): 1, ("two",): 1}
+
+
+@pytest.mark.parametrize(("keys", "indexed"), [
+    ((), ["window_start"]), (("shop", "window_start"), ["shop, window_start", "window_start"]),
+    (("window_start", "shop"), ["window_start, shop"]),
+])  # fmt: skip
+def test_rows_are_found_by_their_window_through_an_index_of_the_table(
+    log: Log, keys: tuple[str, ...], indexed: list[str]
+) -> None:
+    """Where a key does not begin with the window already. A table that was there keeps what it has: an index on it is its owner's to make."""
+    output = Output(name="per_shop", transform="a:b", sink=Postgres(table="results.shops"))
+    made = SinkTable(Database(log.url), output, Postgres(table="results.shops"), "")
+    columns = {"window_start": "timestamp with time zone", "shop": "text", "cents": "bigint"}
+    ask = "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'results.shops'::regclass"
+
+    def there() -> list[str]:
+        return sorted(text.partition("(")[2].rstrip(")") for (text,) in log.multiset(ask))
+
+    with transaction(Database(log.url, "a")) as connection:
+        made.make(connection, made.name, columns, keys)
+    assert [text.removesuffix(" NULLS NOT DISTINCT").rstrip(")") for text in there()] == indexed
+    log.rows("DROP INDEX IF EXISTS results.shops_window_start_idx")
+    before = there()
+    with transaction(Database(log.url, "b")) as connection:
+        made.make(connection, made.name, columns, keys)
+    assert there() == before

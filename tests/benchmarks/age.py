@@ -1,0 +1,193 @@
+"""A platform after so many batches, in a process of its own, which takes in real batches without a JVM.
+
+A batch is the product's own code from its begin to the merge after it: the lines of a file are read, judged and written by the driver (`in_driver`), one Delta commit
+names the files, and PostgreSQL has begin, units and end. Not in it: Spark's own offsets and commits, the registry of files, the outputs.
+
+What came before is made in bulk (`ageing.py`), as the hourly collection and `maintain` would have left it: the rows of the log, a day of the catalog, `events` in large
+files, and a day of entries of its Delta log. Then an hour of batches is real, with collection and compaction at its end; then come those that are measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+
+from onlyonce import settings
+from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import batches, lineages
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.database.connect import Database, run
+from onlyonce.model.batch import Plan
+from onlyonce.operate import collect
+from onlyonce.operate.compact import compaction
+from onlyonce.receive import batch_files, event_files, events, merge_as_it_grows
+from onlyonce.sources.files.line_reader import Range
+from onlyonce.sources.lines import Lines
+from onlyonce.sources.parse import plain_records
+from onlyonce.storage import attempt_files, delta, own_tables
+from tests.benchmarks import ageing
+from tests.benchmarks.ageing import EACH, START
+from tests.contract.conftest import ask
+from tests.support.shop import SHOP
+
+AN_HOUR = 60
+"""A batch a minute."""
+MEASURED = 30
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([
+    ("id", pa.string()), ("shop", pa.string()), ("at", INSTANT), ("cents", pa.int64()), ("weight", pa.float64()),
+    ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", INSTANT), ("oo_system_time", INSTANT),
+    ("oo_lineage", pa.string()), ("oo_batch", pa.int64()), ("oo_partition", pa.int32()), ("oo_frontier", event_files.FRONTIER),
+    ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
+])  # fmt: skip
+"""Of the pipeline `shop`, and the platform's columns (`events.PLATFORM`): Spark alone reads the text of either."""
+
+
+@dataclass
+class Aged:
+    """One platform. It is made with nothing in it; `grow` makes it old, `step` takes in a batch."""
+
+    url: str
+    home: Path
+    driver: Driver = field(init=False)
+    next: int = 0
+    known: str = '{"id": "never"}'
+
+    def __post_init__(self) -> None:
+        # Spark reads the text of a schema in its JVM.
+        vars(plain_records)["schemas"] = SimpleNamespace(of=_of_plain_types)
+        os.environ |= {"ONLYONCE_HOME": str(self.home), "ONLYONCE_DATABASE_URL": self.url}
+        run(self.database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
+        lineage = run(self.database, lambda conn: lineages.register(conn, "shop", "receive", uuid4()))
+        self.driver = run(self.database, lambda conn: lineages.bump(conn, lineage, "bench"))
+        self.events.mkdir(parents=True)
+        DeltaTable.create(str(self.events), SCHEMA, partition_by=["oo_kind"], configuration=events.PROPERTIES)  # type: ignore[arg-type]
+
+    @property
+    def database(self) -> Database:
+        """Where the log is."""
+        return Database(self.url)
+
+    @property
+    def events(self) -> Path:
+        """The table."""
+        return settings.data_dir("shop") / "events"
+
+    # --- what is measured ----------------------------------------------------------------------------
+
+    def step(self) -> tuple[float, float]:
+        """Take in the next batch, of which one record came before; gives seconds by the clock and of this process's processor."""
+        number, self.next = self.next, self.next + 1
+        lines = self._input(number)
+        began, used = time.perf_counter(), time.process_time()
+        self._take_in(number, lines)
+        return time.perf_counter() - began, time.process_time() - used
+
+    def _take_in(self, number: int, lines: Lines) -> None:
+        at = START + timedelta(minutes=number)
+        plan = Plan(
+            lineage=self.driver.lineage, batch_id=number, source_from=None, offsets_hash=f"hash {number}", partitions=2,
+            source_to={"reservoirVersion": number + 1, "index": -1, "batch_no": number, "lines": EACH}, system_time=at,
+            bucket=int(at.timestamp()) // catalog.BUCKET_SECONDS, settings={"spark.sql.shuffle.partitions": "2"},
+            mode="exactly_once", declaration_hash="d1",
+        )  # fmt: skip
+        batch = run(self.database, lambda conn: batches.begin(conn, self.driver, "shop", plan, None))
+        # What `written` asks of a run and of a query, where it needs no Spark.
+        context: Any = SimpleNamespace(pipeline=SHOP, instance="shop", bounded=False, spark=None)
+        query: Any = SimpleNamespace(database=self.database, driver=self.driver, lineage=self.driver.lineage)
+        commit = delta.Commit(
+            f"{plan.lineage}/events", number, f"{plan.lineage}/{number}/events", self.driver.epoch, plan.offsets_hash
+        )
+        version = own_tables.append(
+            lambda folder: batch_files.written(context, query, batch, lines, folder), self.events, commit
+        )
+        run(self.database, lambda conn: batches.end_receive(conn, self.driver, batch, EACH, version, bounded=False))
+        merge_as_it_grows.merge(self.database, self.driver, "shop", plan)
+
+    def _input(self, number: int) -> Lines:
+        at = (START + timedelta(minutes=number)).isoformat()
+        new = [
+            json.dumps({"id": f"{number}-{n}", "shop": "a", "at": at, "cents": n, "weight": 0.5})
+            for n in range(EACH - 1)
+        ]
+        path = self.home / "inbox" / f"{number}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([*new, self.known if number else new[0]]) + "\n")
+        self.known = new[0]
+        size = path.stat().st_size
+        return Lines([Range(str(path), number, 0, size, size)], None)
+
+    def grow(self, upto: int) -> None:
+        """As it is after so many batches. The first one is real: the rows of `events` are like its rows."""
+        self.step()
+        if upto > self.next:
+            ageing.log(self.url, self.driver, self.next, upto)
+            ageing.catalog_of(self.database, self.driver, upto)
+            ageing.events_of(self.events, self.driver, upto)
+            self.next = upto
+
+    def tidy(self) -> None:
+        """What the hourly jobs do."""
+        collect.collect_instance(self.database, "shop", SHOP, [])
+        collect.fold(self.database)
+        compaction.compact(self.database, "shop", dry_run=False)
+        attempt_files.sweep("shop", 0, [])
+
+    def found(self) -> dict[str, float]:
+        """What there is now."""
+        [(size,)] = ask(self.url, "SELECT pg_database_size(current_database())")
+        [(filters,)] = ask(
+            self.url,
+            "SELECT count(*) FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance) "
+            "WHERE c.partition = 0 AND c.bucket >= p.gc_floor",
+        )
+        return {
+            "files": len(DeltaTable(str(self.events)).file_uris()), "filters": filters, "database_bytes": size,
+            "log_bytes": sum(file.stat().st_size for file in (self.events / "_delta_log").iterdir()),
+            "driver_mb": round(psutil.Process().memory_info().rss / 2**20, 1),
+        }  # fmt: skip
+
+
+def _of_plain_types(ddl: str) -> StructType:
+    kinds = {"string": StringType(), "timestamp": TimestampType(), "long": LongType(), "double": DoubleType()}
+    return StructType(
+        [StructField(*field) for field in ((n, kinds[k]) for n, k in (one.split() for one in ddl.split(",")))]
+    )
+
+
+# --- a process for each of them ------------------------------------------------------------------------
+
+_here: list[Aged] = []
+
+
+def prepare(url: str, home: Path, upto: int) -> None:
+    """In its process: a platform that is to be measured at `upto` batches; all before those that are measured is there."""
+    aged = Aged(url, home)
+    _here.append(aged)
+    aged.grow(max(upto - MEASURED - AN_HOUR, 1))
+    while aged.next < upto - MEASURED:
+        aged.step()
+    aged.tidy()
+
+
+def step() -> tuple[float, float]:
+    """In its process: a batch."""
+    return _here[0].step()
+
+
+def found() -> dict[str, float]:
+    """In its process: what there is."""
+    return _here[0].found()

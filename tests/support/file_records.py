@@ -1,0 +1,32 @@
+"""The test pipeline's records as they are, in a file of each of the windows that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from onlyonce.declare.pipeline import FileSink, Output
+from onlyonce.model.windows import Sliding
+from tests.support.shop import LATENESS, SHOP
+
+TWO_MINUTES = Sliding(timedelta(minutes=2), slide=timedelta(minutes=1))
+
+
+def records(sales: DataFrame) -> DataFrame:
+    """Each sale as it is, with its window."""
+    return sales.select("oo_window", "id")
+
+
+PIPELINES = [
+    replace(
+        SHOP,
+        outputs=(
+            Output(
+                name="records", transform="tests.support.file_records:records", window=TWO_MINUTES, lateness=LATENESS,
+                sink=FileSink(format="csv", shards=1),
+            ),
+        ),
+    )
+]  # fmt: skip

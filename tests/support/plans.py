@@ -1,0 +1,60 @@
+"""How PostgreSQL would carry out each named query, whatever it is asked with: which of the tables that grow it would read as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2.extensions
+from sqlalchemy import text
+from sqlalchemy.dialects.postgresql import asyncpg
+
+from onlyonce.database.statements import FOLDER, queries
+
+GROW = ("batches", "units", "closes", "panes", "window_counts", "files", "outbox", "driver_runs")
+"""What has rows for each batch."""
+NO_PLAN = ("COPY", "LOCK", "SET")
+"""Statements that PostgreSQL does not plan."""
+
+
+def named() -> list[tuple[str, str]]:
+    """(file, name) of every named query that is planned; the views are in the file `inspect`, and are planned with what asks them."""
+    files = sorted(path.name.removesuffix(".sql") for path in FOLDER.iterdir() if path.name.endswith(".sql"))
+    return [(file, name) for file in files if file != "inspect" for name in queries(file) if _is_planned(file, name)]
+
+
+def read_whole(cursor: psycopg2.extensions.cursor, file: str, name: str) -> set[str]:
+    """The growing tables that the generic plan of a query reads from end to end: by no index, or through all of one."""
+    dialect = asyncpg.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+    cursor.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {text(queries(file)[name]).compile(dialect=dialect)}")
+    [[[told]]] = cursor.fetchall()
+    return set(_whole(told["Plan"], few=False))
+
+
+def _is_planned(file: str, name: str) -> bool:
+    words = [line for line in queries(file)[name].splitlines() if not line.startswith("--")]
+    return not words[0].startswith(NO_PLAN)
+
+
+def _whole(plan: dict[str, Any], *, few: bool) -> Iterator[str]:
+    """`few`: what is above takes the first rows only. A partial index is what it is for: it has only what is asked for."""
+    table = plan.get("Relation Name")
+    if table in GROW:
+        by_no_key = (
+            "Index Name" in plan and "Index Cond" not in plan and not _is_partial(plan["Index Name"]) and not few
+        )
+        if plan["Node Type"] == "Seq Scan" or by_no_key:
+            yield table
+    few = few or plan["Node Type"] == "Limit"
+    for below in plan.get("Plans", []):
+        yield from _whole(below, few=few and plan["Node Type"] not in {"Sort", "Aggregate", "Hash"})
+
+
+PARTIAL = {
+    "batches_begun", "batches_with_units", "closes_begun", "panes_open", "files_to_finalize", "outbox_open", "outbox_open_by_key",
+    "outbox_due", "outbox_given_up", "outbox_uncertain", "outbox_held", "batches_without_ids", "window_counts_late",
+}  # fmt: skip
+
+
+def _is_partial(index: str) -> bool:
+    return index in PARTIAL
