@@ -135,6 +135,14 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--dry-run", "Say what would be released; write nothing."),
         YES, MASTER, FILES, RUN_ID,
     ),
+    "forget": (
+        _pipeline(),
+        Option("--where", "Whose records: \"user = 'u17'\", or several with AND. Columns of text or whole numbers.", metavar="CONDITION", needed=True),
+        Option("--by", "Who asked for it, for the receipt; by default the user of this shell."),
+        _switch("--ids", "Forget the record ids too: a re-delivery is then a new record."),
+        _switch("--dry-run", "Say what would be forgotten, and what would stay; change nothing."),
+        YES, MASTER, FILES, RUN_ID,
+    ),
     "doctor": (
         _switch("--fix", "Carry out the repairs that lose nothing."),
         _switch("--yes", "With --fix: also the repairs that can't be undone."),

@@ -94,9 +94,14 @@ WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_e
 
 -- received --
 -- The receive batches whose rows an output reads in a range of versions of `events`; of which the files may have been rewritten.
-SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted
+-- What is removed of them can't be met any more.
+SELECT b.lineage, b.batch_id, b.kept - coalesce(gone.rows, 0)::bigint AS kept, b.delta_version,
+       b.delta_version <= p.events_compacted AS compacted
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN LATERAL (
+    SELECT sum(r.rows) AS rows FROM onlyonce_private.removed_rows r
+    WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')) gone ON true
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 

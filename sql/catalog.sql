@@ -41,6 +41,11 @@ WHERE instance = :instance AND bucket = ANY (:buckets) AND (bucket, lineage, bat
 UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
+-- replace_ids --
+-- Ids that were to be forgotten are not in a chunk any more.
+UPDATE onlyonce_private.catalog_chunks SET ids = :ids, id_count = :id_count, filter = :filter, ids_hash = :ids_hash
+WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
+
 -- note_look_ups --
 -- What it took a unit to know its duplicates, and those that were caught near the edge of the dedup horizon.
 UPDATE onlyonce_private.units
@@ -54,7 +59,8 @@ SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :i
 
 -- without_ids --
 -- The at-least-once batches of an instance whose ids a look-up would ask for, and which the catalog does not have.
-SELECT b.lineage, b.batch_id, b.bucket, b.kept
+SELECT b.lineage, b.batch_id, b.bucket, b.kept - coalesce((
+    SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.mode = 'at_least_once' AND b.ids_added_at IS NULL

@@ -115,7 +115,10 @@ WHERE NOT log.known ORDER BY 1, 2
 -- added after a switch of mode are fewer than the records.
 WITH said AS (
     SELECT l.instance, b.lineage, b.bucket, bool_or(b.mode = 'at_least_once') AS plain,
-           sum(CASE WHEN b.state = 'committed' THEN b.kept ELSE (
+           -- Ids that were forgotten with their records are in no chunk.
+           sum(CASE WHEN b.state = 'committed' THEN b.kept - coalesce((
+               SELECT sum(r.rows) FROM onlyonce_private.removed_rows r JOIN onlyonce_private.erasures e USING (instance, removal_no)
+               WHERE e.ids_too AND (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0) ELSE (
                SELECT sum(u.kept) FROM onlyonce_private.units u WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id)) END) AS ids
     FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
     CROSS JOIN LATERAL (
@@ -154,7 +157,9 @@ WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORD
 
 -- kept_in_bucket --
 -- The committed batches of a lineage whose ids are in a bucket of the catalog.
-SELECT b.lineage, b.batch_id, b.bucket, b.kept, b.partitions
+-- What was erased is not in `events`, and can't be read from there.
+SELECT b.lineage, b.batch_id, b.bucket, b.partitions, b.kept - coalesce((
+    SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
 FROM onlyonce_private.batches b
 WHERE b.lineage = :lineage AND b.bucket = :bucket AND b.state = 'committed' AND b.kept > 0
   AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)

@@ -5,7 +5,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
-    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs CASCADE;
+    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals CASCADE;
 DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
@@ -502,6 +502,42 @@ COMMENT ON COLUMN onlyonce.releases.batch IS 'the receive batch that read the fi
 COMMENT ON COLUMN onlyonce.releases.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.releases.released_at IS 'when its file was in the inbox';
 COMMENT ON COLUMN onlyonce.releases.taken_in_at IS 'when that batch was committed';
+
+CREATE VIEW onlyonce.removals AS
+SELECT p.pipeline, m.instance, m.removal_no, m.kind, m.state, m.keep_events, m.before AS records_before, e.columns, e.asked_by, e.ids_too,
+       r.kept, r.invalid, r.remnant, r.batches, e.lines, e.windows, e.left_alone, e.fingerprint,
+       m.files, m.events_version, m.begun_at, m.done_at
+FROM onlyonce_private.removals m JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.erasures e USING (instance, removal_no)
+LEFT JOIN LATERAL (
+    SELECT coalesce(sum(x.rows) FILTER (WHERE x.fate = 'kept'), 0)::bigint AS kept,
+           coalesce(sum(x.rows) FILTER (WHERE x.fate = 'invalid'), 0)::bigint AS invalid,
+           coalesce(sum(x.rows) FILTER (WHERE x.fate = 'remnant'), 0)::bigint AS remnant,
+           count(DISTINCT (x.lineage, x.batch_id)) AS batches
+    FROM onlyonce_private.removed_rows x WHERE (x.instance, x.removal_no) = (m.instance, m.removal_no)) r ON true;
+COMMENT ON VIEW onlyonce.removals IS 'Records that were removed from events for good: older than the pipeline keeps (keep_events), or erased on request (onlyonce forget).';
+COMMENT ON COLUMN onlyonce.removals.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.removals.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.removals.removal_no IS 'counts the removals of the pipeline';
+COMMENT ON COLUMN onlyonce.removals.kind IS 'retention (by age), erasure (on request)';
+COMMENT ON COLUMN onlyonce.removals.state IS 'begun (the next onlyonce maintain, or the same onlyonce forget, finishes it), done';
+COMMENT ON COLUMN onlyonce.removals.keep_events IS 'what the declaration said';
+COMMENT ON COLUMN onlyonce.removals.records_before IS 'records from before this event time went; an invalid one has none, so its system time counted';
+COMMENT ON COLUMN onlyonce.removals.columns IS 'erasure: by which columns the records were chosen; their values are not stored';
+COMMENT ON COLUMN onlyonce.removals.asked_by IS 'erasure: who asked for it';
+COMMENT ON COLUMN onlyonce.removals.ids_too IS 'erasure: whether the record ids were forgotten too, so that a re-delivery is a new record';
+COMMENT ON COLUMN onlyonce.removals.lines IS 'erasure: lines of input files that were blanked';
+COMMENT ON COLUMN onlyonce.removals.windows IS 'erasure: intervals of windows that were computed again';
+COMMENT ON COLUMN onlyonce.removals.left_alone IS 'erasure: what could not be erased, by name';
+COMMENT ON COLUMN onlyonce.removals.fingerprint IS 'erasure: HMAC-SHA256 of the condition, by which the same one is known again';
+COMMENT ON COLUMN onlyonce.removals.kept IS 'how many that were kept';
+COMMENT ON COLUMN onlyonce.removals.invalid IS 'how many invalid ones';
+COMMENT ON COLUMN onlyonce.removals.remnant IS 'how many remnants';
+COMMENT ON COLUMN onlyonce.removals.batches IS 'of how many receive batches';
+COMMENT ON COLUMN onlyonce.removals.files IS 'how many data files had such rows';
+COMMENT ON COLUMN onlyonce.removals.events_version IS 'the version of events from which they are gone';
+COMMENT ON COLUMN onlyonce.removals.begun_at IS 'when it began';
+COMMENT ON COLUMN onlyonce.removals.done_at IS 'when it was done; the files leave the disk a day later';
 
 CREATE VIEW onlyonce.record_ids AS
 SELECT p.pipeline, c.instance, to_timestamp(c.bucket * 600) AS bucket_start, count(*) AS chunks,

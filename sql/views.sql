@@ -123,6 +123,7 @@ WITH life AS (
 received AS (
     SELECT instance, sum(kept)::bigint AS kept FROM onlyonce.totals WHERE query = 'receive' GROUP BY instance)
 SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, t.read_upto,
+       (SELECT l.start_from ? 'kept_from' FROM onlyonce_private.lineages l WHERE l.lineage = life.lineage) AS from_kept,
        coalesce(t.in_time + t.late, 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
        CASE WHEN t.read_upto IS NULL THEN 0 ELSE coalesce(received.kept, 0) - behind.records END AS kept_read
 FROM life JOIN onlyonce.totals t USING (lineage) LEFT JOIN received ON received.instance = life.instance
@@ -131,6 +132,11 @@ CROSS JOIN LATERAL (
     FROM onlyonce.lineages l JOIN onlyonce.batches b USING (lineage)
     WHERE l.instance = life.instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version > coalesce(t.read_upto, -1)) behind
 ORDER BY life.instance, life.query
+
+-- erasure --
+-- The receipt of an erasure.
+SELECT removal_no AS erasure, columns, asked_by, kept, invalid, remnant, lines, windows, done_at FROM onlyonce.removals
+WHERE instance = :instance AND removal_no = :number
 
 -- run_backfills --
 -- What a run has recomputed.

@@ -142,6 +142,12 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
     copy(connection, "catalog", "add_chunk", [row])
 
 
+def replace_ids(connection: Connection, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
+    """Leave other ids in a chunk than it had."""
+    known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": _hash(packed), "filter": bloom}
+    do(connection, "catalog", "replace_ids", **known, **_key(instance, key))
+
+
 @dataclass(frozen=True)
 class LookUps:
     """What it took to know which ids are in the catalog, in (id, chunk) pairs; nothing where no chunk was asked.

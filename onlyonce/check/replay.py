@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, removals
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
 from onlyonce.outputs import replayed
 from onlyonce.session import session
@@ -26,7 +27,7 @@ def replay(
 ) -> Report:
     """The rows that each output gives of a batch's records, at most `limit` of each."""
     roots = [pipeline.output(pipeline.output(output).from_output or output)] if output else pipeline.roots()
-    [batch] = _batch(instance, number)
+    [batch], gone = _batch(instance, number)
     spark = session.start(f"onlyonce replay {instance}", master)
     rows = replayed.kept(spark, pipeline, settings.data_dir(instance) / "events", [batch]).persist()
     shown: dict[str, list[dict[str, Any]]] = {}
@@ -40,10 +41,12 @@ def replay(
         raise translate(error) from error
     finally:
         rows.unpersist()
-    return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown)
+    warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
+    return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
 
 
-def _batch(instance: str, number: int) -> list[Any]:
+def _batch(instance: str, number: int) -> tuple[list[Any], int]:
+    """The batch, and how many of its records are removed. Raises Refused where all are."""
     database = Database(settings.database_url())
     found = run(database, lambda conn: batches.receive_batch(conn, instance, number))
     if not found:
@@ -52,4 +55,18 @@ def _batch(instance: str, number: int) -> list[Any]:
             data=NOTHING,
             hint=f"onlyonce batches {instance} shows those that there are",
         )
-    return found
+    [batch] = found
+    gone, kept = run(
+        database,
+        lambda conn: (
+            removals.removed_of(conn, batch.lineage, batch.batch_id, "kept"),
+            removals.kept_from(conn, instance),
+        ),
+    )
+    if gone and gone == batch.kept:
+        raise Refused(
+            f"all records of batch {number} of {instance} are removed from `events` (keep_events)",
+            data=NOTHING,
+            hint=f"there are records from {retaining.said(kept or 0)} on: choose a later batch",
+        )
+    return found, gone

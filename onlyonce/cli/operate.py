@@ -1,4 +1,4 @@
-"""The commands for whoever is on call: doctor, pause, resume, stop, inbox, drop, alerts, metrics."""
+"""The commands for whoever is on call: doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PANEL = "When something is stuck"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (doctor, pause, resume, stop, inbox, drop, alerts, metrics):
+    for command in (doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -98,6 +98,19 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
     from onlyonce.operate import drop as dropper
 
     give(dropper.main(words), as_json)
+
+
+@asking("forget")
+def forget(given: Any, words: list[str], as_json: bool) -> None:
+    """Erase the records of somebody for good: from events, input files and results. Says what it can't reach, and leaves a receipt without the values."""
+    declared(given.pipeline, given.pipelines)
+    there(settings.database_url)
+
+    from onlyonce.operate.erase import (
+        forget as forgetting,  # with it comes Delta, and Spark where windows are computed again
+    )
+
+    give(forgetting.main(words), as_json)
 
 
 @asking("alerts")

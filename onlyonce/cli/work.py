@@ -147,6 +147,9 @@ def list_lineages(as_json: Json = False) -> None:
 @lineage_app.command("new")
 def new_lineage(
     target: Annotated[str, typer.Argument(metavar="INSTANCE/QUERY", help="Like flights/receive.")],
+    from_kept: Annotated[
+        bool, typer.Option("--from-kept", help="Where old records are removed (keep_events), begin with those that are kept; of a new output too.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what it would do.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -154,4 +157,4 @@ def new_lineage(
     from onlyonce.run import lineage
 
     there(settings.database_url)
-    give(lineage.new(target, yes=yes), as_json)
+    give(lineage.new(target, yes=yes, from_kept=from_kept), as_json)

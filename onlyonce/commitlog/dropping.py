@@ -17,7 +17,7 @@ from uuid import UUID
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities
+from onlyonce.commitlog import authorities, removals
 from onlyonce.commitlog.authorities import Elsewhere
 from onlyonce.commitlog.sinks import targets
 from onlyonce.database.connect import ask, do, do_many
@@ -168,6 +168,7 @@ def _forget_instances(connection: Connection, instances: dict[str, int]) -> None
     for number in instances.values():
         _drop(connection, "onlyonce_private", f"catalog_{number}")
     names = list(instances)
+    removals.forget(connection, names)
     do(connection, "drop", "forget_released_sets", instances=names)
     do(connection, "drop", "forget_releases", instances=names)
     do(connection, "drop", "forget_long_runs", instances=names)

@@ -10,9 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
+from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import declared, dropping, lineages
+from onlyonce.commitlog import declared, dropping, lineages, removals
 from onlyonce.context.query import WHAT_IS_THERE, Query
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
@@ -86,12 +87,12 @@ class RunContext:
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
 
-        Raises Refused for a checkpoint that was lost, swapped or restored, and for a declaration under which the
-        lineage can't go on (`onlyonce plan`).
+        Raises Refused for a checkpoint that was lost, swapped or restored, for a declaration under which the
+        lineage can't go on (`onlyonce plan`), and for a first life that would begin at records which are removed.
         """
         if name in self._open:
             return self._open[name]
-        lineage = run(self.database, lambda conn: lineages.register(conn, self.instance, name, uuid4()))
+        lineage = run(self.database, lambda conn: self._registered(conn, name))
         passing("start-registered")
         folder = self.folder / "checkpoints" / name / str(lineage.life)
         begun = run(self.database, lambda conn: lineages.last_batches(conn, lineage.lineage))[0]
@@ -108,6 +109,10 @@ class RunContext:
             driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
         )
         return self._open[name]
+
+    def _registered(self, connection: Connection, name: str) -> lineages.Lineage:
+        removals.refuse_first_life(connection, self.instance, name)
+        return lineages.register(connection, self.instance, name, uuid4())
 
     def lineages(self) -> dict[str, str]:
         """The lineage of each query that is open, by the query's name."""

@@ -71,6 +71,8 @@ class Pipeline:
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
                    (18 bytes each) is small; longer for sources that are replayed by hand
+    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their windows are
+                   closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or a new output
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
                    exactly once
@@ -87,6 +89,7 @@ class Pipeline:
     partitions: int = 2
     dedup_horizon: timedelta = timedelta(days=1)
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    keep_events: timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
@@ -109,6 +112,11 @@ class Pipeline:
             raise Refused(
                 f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
                 hint="give a length of time; timedelta(days=1) is the default",
+            )
+        if self.keep_events is not None and self.keep_events < timedelta(days=1):
+            raise Refused(
+                f"pipeline {self.name}: keep_events {self.keep_events} is less than a day",
+                hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
             )
         if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
             raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")

@@ -164,6 +164,15 @@ class Session:
 Window = Fixed | Sliding | Session
 
 
+def first_start(window: Window, time: Micros) -> Micros:
+    """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
+    assert not isinstance(window, Session)
+    start, end = window.assign(time)[-1]
+    if start == time:
+        return start
+    return end if isinstance(window, Fixed) else start + micros(window.slide)
+
+
 def longest(window: Fixed | Sliding) -> Micros:
     """No window is longer. A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more."""
     zoned = isinstance(window, Fixed) and not window.in_utc

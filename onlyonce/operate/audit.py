@@ -163,7 +163,7 @@ def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
     """What receive kept = in time + late, over all that the output has read under one declaration."""
     pipeline = declared.get(output["pipeline"])
     root = next((o for o in pipeline.roots() if o.name == output["output"]), None) if pipeline else None
-    if root is None or output["life"] != 1 or output["declarations"] != 1:
+    if root is None or output["life"] != 1 or output["declarations"] != 1 or output["from_kept"]:
         return
     expected = output["kept_read"] * (root.window.per_record if root.window else 1)
     if expected != output["pairs"]:

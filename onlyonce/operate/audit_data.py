@@ -32,13 +32,14 @@ import pyarrow.compute as pc
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import collector, packed
-from onlyonce.commitlog import views
+from onlyonce.commitlog import removals, views
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.sinks import FileSink
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.operate.sink_rows import Windows, in_delta, in_postgres
@@ -72,6 +73,7 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
         if (events / "_delta_log").is_dir():
             watch(f"{instance}: events")
             yield from _events(database, instance, events)
+            left_out += _removed(database, instance)
             watch(f"{instance}: a sample of ids")
             yield from _sample(database, instance, events, declared.get(name))
         pipeline = declared.get(name)
@@ -91,14 +93,28 @@ def _events(database: Database, instance: str, events: Path) -> Iterator[str]:
     for part in rows.to_batches(columns=columns, filter=pc.field("oo_kind") != "control"):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
             there[group["oo_lineage"], group["oo_batch"], group["oo_kind"]] += group["count_all"]
-    known = run(database, lambda conn: views.rows(conn, "received", instance=instance))
+    known, removed = run(
+        database, lambda conn: (views.rows(conn, "received", instance=instance), removals.counts(conn, instance))
+    )
     for batch in known:
         for fate in ("kept", "invalid", "remnant"):
-            found = there.pop((batch["lineage"], batch["batch"], fate), 0)
-            if batch["state"] == "committed" and found != (batch[fate] or 0):
-                yield f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}, `events` has {found} ({events})"
+            key = (batch["lineage"], batch["batch"], fate)
+            gone, going = removed.get(key, (0, 0))
+            found, meant = there.pop(key, 0), (batch[fate] or 0) - gone
+            if batch["state"] == "committed" and found not in (meant, meant - going):
+                less = f", {gone} of them removed" if gone else ""
+                yield f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` has {found} ({events})"
     for (lineage, number, fate), count in sorted(there.items()):
         yield f"{lineage}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
+
+
+def _removed(database: Database, instance: str) -> Iterator[str]:
+    """What can't be counted any more: only that it is gone, and how much it was."""
+    kept, counts = run(database, lambda conn: (removals.kept_from(conn, instance), removals.counts(conn, instance)))
+    rows = sum(removed for removed, _ in counts.values())
+    if kept is not None or rows:
+        old = f", all from before {retaining.said(kept)} among them" if kept is not None else ""
+        yield f"{instance}: {rows} rows of `events` are removed{old}; the log has their numbers by batch (onlyonce.removals)"
 
 
 def _output(

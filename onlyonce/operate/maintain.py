@@ -1,4 +1,5 @@
-"""Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what no reader needs any more. No Spark.
+"""Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what no reader needs any more, and records
+that are older than a pipeline keeps. No Spark.
 
 Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that all is done now; what
 another writer holds is left for the next time, with a warning.
@@ -17,9 +18,9 @@ from onlyonce.asked import parse
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import unknown
+from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.report import Report
-from onlyonce.operate.compact import compaction
+from onlyonce.operate.compact import compaction, retention
 from onlyonce.sinks import maintain
 
 Row = dict[str, Any]
@@ -39,7 +40,9 @@ def main(argv: list[str]) -> Report:
     warnings: list[str] = []
     own: list[Row] = []
     outputs: list[Row] = []
+    removed: list[Row] = []
     for name, pipeline in chosen.items():
+        removed += _removed(database, pipeline, warnings, dry_run=asked.dry_run)
         own += _own(database, name, warnings, dry_run=asked.dry_run)
         for output in pipeline.outputs:
             found = maintain.maintain_output(database, pipeline, output, dry_run=asked.dry_run)
@@ -51,10 +54,11 @@ def main(argv: list[str]) -> Report:
     facts |= {
         "removed": sum(row["removed"] for row in outputs),
         "log files removed": sum(row["log files"] for row in own),
+        "old records removed": sum(row["removed"] for row in removed),
     }
     word = "would be maintained" if asked.dry_run else "maintained"
     what = f"maintain: {len(own) + len(outputs)} table(s) {word}"
-    tables = {"own tables": own, "tables": outputs}
+    tables = {"own tables": own, "tables": outputs} | ({"old records": removed} if removed else {})
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 
@@ -64,6 +68,15 @@ def _own(database: Database, name: str, warnings: list[str], *, dry_run: bool) -
     except (DeltaError, OSError, pa.ArrowException) as error:
         warnings.append(f"{name}: its own tables are left for the next time: {str(error).splitlines()[0]}")
         return []
+
+
+def _removed(database: Database, pipeline: Pipeline, warnings: list[str], *, dry_run: bool) -> list[Row]:
+    try:
+        row = retention.retain(database, pipeline, dry_run=dry_run)
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        warnings.append(f"{pipeline.name}: old records are left for the next time: {str(error).splitlines()[0]}")
+        return []
+    return [row] if row else []
 
 
 def cli() -> None:

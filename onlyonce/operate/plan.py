@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import declared
+from onlyonce.commitlog import declared, removals
 from onlyonce.commitlog.declared import Ran
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -21,12 +24,16 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.operate import retaining
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
 from onlyonce.model.report import Report
 from onlyonce.operate import half_written, kept_state, steps
+from onlyonce.operate.compact import retention
 from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
+
+FOR_EVER = "for ever"
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,12 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     lives = run(database, lambda conn: declared.lives(conn, pipeline.name))
     if "receive" in ran:
         new = [root.name for root in pipeline.roots() if root.name not in lives]
-        found += [Change(n, f"output {n}", None, n, *CONSEQUENCES["output added"]) for n in new]
+        need, why = CONSEQUENCES["output added"]
+        kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+        if kept is not None:
+            why = f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… --from-kept --yes` begins it"
+        found += [Change(n, f"output {n}", None, n, need, why) for n in new]
+        found += _retention(database, pipeline)
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
     begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
@@ -129,6 +141,21 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
     return changes(last.query, last.parts, now, stateless=last.stateless)
 
 
+def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
+    """What another `keep_events` gives up."""
+
+    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
+        before, kept = removals.last_keep(connection, pipeline.name), removals.kept_from(connection, pipeline.name)
+        decision = retention.decide(connection, pipeline) if pipeline.keep_events else None
+        return before, retaining.given_up(before, pipeline.keep_events, kept, decision)
+
+    before, why = run(database, look)
+    if why is None:
+        return []
+    now = str(pipeline.keep_events or FOR_EVER)
+    return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
+
+
 def _todo(
     database: Database, pipeline: Pipeline, there: dict[str, dict[str, Any]], found: list[Change], waiting: list[str]
 ) -> list[Step]:
@@ -155,7 +182,9 @@ def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window
     if not windows:
         return []
     now, parts = declarations.fingerprint(pipeline, root.name), declarations.parts(pipeline, root.name)
-    step = steps.backfill(pipeline.name, root, now, parts, windows, first_window)
+    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name))
+    first = None if kept is None else retaining.first_moment(kept, root.window)
+    step = steps.backfill(pipeline.name, root, now, parts, windows, first_window, first)
     return [step] if step else []
 
 

@@ -3,7 +3,7 @@
 Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day, for people who
 want to look at them. The table's log keeps its transaction numbers; the files are removed after Delta's own week for old readers.
 
-Who calls it: `onlyonce.operate.collect`. Errors: none; if another writer is at work on a table it is left for the next time.
+Who calls it: `onlyonce.operate.collect`, an erasure. Errors: none; if another writer is at work on a table it is left for the next time.
 Not promised: that everything is removed at once.
 """
 
@@ -16,12 +16,13 @@ from onlyonce import settings
 from onlyonce.commitlog.retention import Settled
 
 
-def remove(settled: list[Settled]) -> int:
-    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go."""
-    return sum(_remove(one) for one in settled)
+def remove(settled: list[Settled], *, at_once: bool = False) -> int:
+    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go. `at_once`: from the disk too,
+    though somebody may be reading them. Raises DeltaError then, where they can't be."""
+    return sum(_remove(one, at_once=at_once) for one in settled)
 
 
-def _remove(one: Settled) -> int:
+def _remove(one: Settled, *, at_once: bool) -> int:
     path = settings.data_dir(one.instance) / "staged" / one.output
     if not (path / "_delta_log").is_dir():
         return 0
@@ -32,7 +33,9 @@ def _remove(one: Settled) -> int:
     lineage = one.lineage.replace("'", "''")
     try:
         done = table.delete(f"oo_lineage = '{lineage}' AND oo_batch <= {one.upto}")
-        table.vacuum(dry_run=False)
+        table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
     except DeltaError:
+        if at_once:
+            raise
         return 0
     return int(done["num_removed_files"])

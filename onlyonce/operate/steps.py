@@ -15,7 +15,7 @@ from onlyonce.commitlog.declared import Made
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.operate.plan import Change, Need, Parts, changes
-from onlyonce.model.windows import Fixed, Micros, Session, Window, micros
+from onlyonce.model.windows import Fixed, Micros, first_start
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,24 @@ def new_life(
     return Step("lineage", command, (target,), start)
 
 
-def first_start(window: Window, time: Micros) -> Micros:
-    """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
-    assert not isinstance(window, Session)
-    start, end = window.assign(time)[-1]
-    if start == time:
-        return start
-    return end if isinstance(window, Fixed) else start + micros(window.slide)
-
-
 def run_of(instance: str) -> Step:
     """The run that gives new lives their first batch."""
     return Step("run", f"onlyonce run {instance}", (instance,))
 
 
 def backfill(
-    instance: str, root: Output, now: str, parts: Parts, made: Sequence[Made], first_window: Micros | None
+    instance: str,
+    root: Output,
+    now: str,
+    parts: Parts,
+    made: Sequence[Made],
+    first_window: Micros | None,
+    kept_from: Micros | None = None,
 ) -> Step | None:
     """The backfill of the windows that an older declaration has made, if there are any.
 
-    `first_window` is where those of the new declaration begin, if its windows differ from the old.
+    `first_window` is where those of the new declaration begin, if its windows differ from the old. Windows that start before `kept_from`
+    stay as they are: not all of their records are there.
     """
     old = [m for m in made if m.hash != now and m.parts is not None and outdated(root.name, m.parts, parts)]
     if not old or root.window is None:
@@ -78,7 +76,10 @@ def backfill(
     # A window belongs to a backfill by its start; those of fixed size may be told by their ends, which reads better.
     past_last = max(m.upto if isinstance(root.window, Fixed) else m.last + timedelta(microseconds=1) for m in old)
     stop = max(to_micros(past_last) or 0, first_window or 0)
-    times = ("--from", _text(to_micros(min(m.first for m in old)) or 0), "--to", _text(stop))
+    start = max(to_micros(min(m.first for m in old)) or 0, kept_from or 0)
+    if start >= stop:
+        return None
+    times = ("--from", _text(start), "--to", _text(stop))
     arguments = (instance, "--output", root.name, *times)
     return Step("backfill", f"onlyonce backfill {' '.join(arguments)}", arguments)
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import compaction
+from onlyonce.commitlog import compaction, removals
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
 from onlyonce.database.connect import Database, run
@@ -29,6 +29,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
@@ -64,6 +65,8 @@ def main(argv: list[str]) -> Report:
     gone = [one for one in sets if one.file and (not whole or packing.of(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
+    if kept := run(database, lambda conn: removals.kept_from(conn, pipeline.name)):
+        warnings.append(f"rows from before {retaining.said(kept)} are removed (keep_events), so they can't be released")
     if left and not sure:
         warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
     if not sets:

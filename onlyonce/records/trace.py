@@ -18,10 +18,12 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog import removals
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, is_late
+from onlyonce.model.operate.retaining import said
 from onlyonce.model.report import Report
 from onlyonce.model.windows import Session, micros
 from onlyonce.records import left_out
@@ -47,6 +49,10 @@ IN_CATALOG_ONLY = (
     "its id is in the catalog, but no row of `events` has it: the batch that judged it has not come to its end. The next run "
     "ends it; onlyonce doctor says whether it is stuck"
 )
+ERASED = (
+    "erased: its id is in the catalog, so a re-delivery is a duplicate, but its row was removed from `events`. onlyonce.removals has the "
+    "erasures (onlyonce forget) and when they were. Where none of them took it, its batch has not come to its end"
+)
 
 
 def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) -> tuple[Report, bool]:
@@ -56,6 +62,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
     with transaction(database) as connection:
         snapshot(connection)
+        kept, erased = removals.kept_from(connection, instance), removals.erased(connection, instance)
         known = [key for one in wanted.ids if (key := _in_catalog(connection, instance, one))]
         judged = [(row, *_fate(connection, row)) for row in found]
         windows = [
@@ -70,9 +77,14 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         "catalog": NOT_NEEDED if pipeline.by_position else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
     }  # fmt: skip
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
-    told = _told(shown, bool(known))
+    told = _told(shown, bool(known)) + (_removed(kept) if not shown and kept is not None else [])
+    told = [ERASED] if known and not shown and erased else told
     title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else 'never seen')}"
     return Report(title, "trace", facts, tables if shown else {}, told), bool(shown or known)
+
+
+def _removed(kept: int) -> list[str]:
+    return [f"records from before {said(kept)} are removed from `events` (keep_events): it may be one of them"]
 
 
 def _summary(shown: list[Row], windows: list[Row]) -> str:

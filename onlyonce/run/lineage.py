@@ -16,30 +16,37 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages
+from onlyonce.commitlog import authorities, batches, lineages, removals
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
-from onlyonce.run import withdraw
+from onlyonce.run import kept_start, withdraw
 from onlyonce.sources.files import listing
 
 
-def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None) -> Report:
+def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
     """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
 
     Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which they
     may commit; DatabaseAway where one does not answer. `start` is what a changed
-    declaration asks of the new life beside what the log says (`onlyonce.operate.plan`).
+    declaration asks of the new life beside what the log says (`onlyonce.operate.plan`). `from_kept`: where `events` has no
+    beginning any more, what is kept will do (`kept_start`).
     """
     instance, _, query = target.strip("/").partition("/")
     database = Database(settings.database_url())
+    if from_kept and (first := kept_start.first(database, target, yes=yes)):
+        return first
     old = run(database, lambda conn: _live(conn, instance, query))
     if query == "receive":
         _refuse_forgotten(database, instance, old.lineage)
     plan = run(database, lambda conn: start_from(conn, instance, query, old.lineage, start))
+    if from_kept:
+        start = run(database, lambda conn: (start or {}) | kept_start.of(conn, instance, query, plan))
+        plan = (plan or {}) | start
+    run(database, lambda conn: removals.refuse_life(conn, instance, query, plan))
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
@@ -82,6 +89,7 @@ def _relive(
     for row in ask(connection, "relive", "begun", lineage=driver.lineage):
         withdraw.withdraw(connection, driver, instance, row.batch_id)
     begin_at = start_from(connection, instance, query, driver.lineage, start)
+    removals.refuse_life(connection, instance, query, begin_at)
     lineages.set_state(connection, driver.lineage, "closed")
     return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
 

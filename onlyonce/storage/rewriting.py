@@ -7,7 +7,7 @@ takes all small files of a partition, those of open batches too, and keeps no or
 The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names. The old ones stay on the
 disk for readers under way, and their time begins with the rewrite: it is their time of modification, by which `attempt_files` sweeps.
 
-Who calls it: `onlyonce.operate.compact.compaction`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
+Who calls it: `onlyonce.operate.compact.compaction`, `onlyonce.storage.removing`. Errors: DeltaError and OSError; ArrowException where files don't fit the table's columns. Not promised:
 that it happens: where another writer has taken one of the files meanwhile, nothing does.
 """
 
@@ -71,22 +71,26 @@ def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: R
     """Put one file in the place of some of one partition, with the rows that `change` makes of theirs, as many as before; False where
     another writer was first, and nothing has changed."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
-    new = _written(path, folder, old, change)
-    for file in old:
-        os.utime(path / file.path)  # it is an old file from now on
+    new = write(folder, old[0].partition, 0, _changed(path, old, change))
     passing("rewrite-before-commit")
-    done = _commit(path, old, new, app_id, number)
+    done = replace(path, old, [new], app_id, number)
     passing("rewrite-after-commit")
     if not done:
-        new.unlink(missing_ok=True)
-        for place in (new.parent, folder):
-            with suppress(OSError):
-                place.rmdir()
+        clear(folder)
     return done
 
 
-def _written(path: Path, folder: Path, old: Sequence[File], change: Rows) -> Path:
-    rows = change(_read(path, old))
+def clear(folder: Path) -> None:
+    """Take away the files of an attempt that no commit names."""
+    for place in sorted(folder.rglob("*"), reverse=True):
+        with suppress(OSError):
+            place.unlink() if place.is_file() else place.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _changed(path: Path, old: Sequence[File], change: Rows) -> pa.Table:
+    rows = change(read(path, old))
     before = sum(file.rows for file in old)
     if rows.num_rows != before:
         raise InvariantBroken(
@@ -94,8 +98,13 @@ def _written(path: Path, folder: Path, old: Sequence[File], change: Rows) -> Pat
             data="nothing was changed",
             hint="are files of the table damaged? `onlyonce audit --data` compares them with the log",
         )
-    new = folder.joinpath(*(f"{name}={value}" for name, value in old[0].partition.items()), "part-00000.parquet")
-    new.parent.mkdir(parents=True)
+    return rows
+
+
+def write(folder: Path, partition: dict[str, str], number: int, rows: pa.Table) -> Path:
+    """Write a data file of an attempt, by its number, to the disk; gives its place."""
+    new = folder.joinpath(*(f"{name}={value}" for name, value in partition.items()), f"part-{number:05}.parquet")
+    new.parent.mkdir(parents=True, exist_ok=True)
     repeated = dictionaries.worth_it(rows)
     parquet.write_table(
         rows, new, row_group_size=ROW_GROUP, use_dictionary=repeated, compression="zstd", store_schema=False
@@ -104,16 +113,20 @@ def _written(path: Path, folder: Path, old: Sequence[File], change: Rows) -> Pat
     return new
 
 
-def _read(path: Path, old: Sequence[File]) -> pa.Table:
-    """Their rows, with the columns that the table has now."""
+def read(path: Path, old: Sequence[File], columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of files of one partition, with the columns that the table has now, or some of them."""
     there = pa.schema(DeltaTable(str(path)).schema().to_arrow())
-    schema = pa.schema(field.with_nullable(True) for field in there if field.name not in old[0].partition)
-    return pa.concat_tables([_fitted(_parquet(path / file.path), schema) for file in old])
+    schema = pa.schema(
+        field.with_nullable(True)
+        for field in there
+        if field.name not in old[0].partition and (columns is None or field.name in columns)
+    )
+    return pa.concat_tables([_fitted(_parquet(path / file.path, columns), schema) for file in old])
 
 
-def _parquet(path: Path) -> pa.Table:
+def _parquet(path: Path, columns: Sequence[str] | None) -> pa.Table:
     with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        return file.read()
+        return file.read(columns)
 
 
 def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -126,7 +139,11 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _commit(path: Path, old: Sequence[File], new: Path, app_id: str, number: int) -> bool:
+def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, number: int) -> bool:
+    """Commit files in the place of others, of whatever partitions; False where one of the old ones is not there any more, and nothing has changed."""
+    for file in old:
+        with suppress(FileNotFoundError):  # another was first, and it is swept
+            os.utime(path / file.path)  # it is an old file from now on
     # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
     # that was looked at, and no other.
     for attempt in own_tables.tries():
@@ -142,7 +159,8 @@ def _commit(path: Path, old: Sequence[File], new: Path, app_id: str, number: int
                     partition_values=file.partition,
                 ) for file in old
             ]  # fmt: skip
-            actions.append(own_tables.added(path, new, statistics.columns(table), data_change=False))
+            indexed = statistics.columns(table)
+            actions += [own_tables.added(path, file, indexed, data_change=False) for file in new]
             properties = CommitProperties(
                 custom_metadata={
                     "userMetadata": json.dumps({"app_id": app_id, "version": number}),

@@ -271,6 +271,46 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
     ),
     Mutant(
+        "removes-what-is-asked-for", "old records go though a query, a backfill or the dedup horizon may ask for them", "onlyonce/model/operate/retaining.py",
+        (("    return min(holds, key=lambda hold: hold.upto)", "    return max(holds, key=lambda hold: hold.upto)"),),
+        ("tests/contract/operate/test_keep_events.py::test_what_may_ask_for_a_record_holds_it_and_is_named",),
+    ),
+    Mutant(
+        "open-windows-lose-days", "old records of windows that are not closed go", "onlyonce/model/operate/retaining.py",
+        (("for hold in holds if hold.before is not None)]", "for hold in ())]"),),
+        ("tests/contract/operate/test_keep_events.py::test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day",),
+    ),
+    Mutant(
+        "removed-uncounted", "an attempt that goes on does not count again what an earlier one has counted", "onlyonce/commitlog/removals.py",
+        (("    do_rows(connection, \"removals\", \"add_counts\", rows)\n", ""),),
+        ("tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",),
+    ),
+    Mutant(
+        "begins-where-nothing-is", "a new output begins though records that it would read are removed", "onlyonce/model/operate/retaining.py",
+        (("    if kept_from is None or query", "    if query or kept_from is None or query"),),
+        ("tests/contract/operate/test_keep_events.py::test_what_is_gone_is_refused_with_the_first_moment_that_there_is",),
+    ),
+    Mutant(
+        "erased-files-stay", "files that had erased rows stay on the disk for a day", "onlyonce/operate/erase/records.py",
+        (("    attempt_files.sweep(instance, 0, [])\n    _sweep(path)\n", ""),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
+        "erased-in-use", "records are erased that a stream is still to read", "onlyonce/operate/erase/windows.py",
+        (("    if records.batches & {", "    if not records.batches & {"),),
+        ("tests/contract/operate/test_forget.py::test_records_that_are_still_in_use_are_not_erased_yet",),
+    ),
+    Mutant(
+        "erasure-of-another", "the erasure of one condition is finished by the command for another", "onlyonce/commitlog/erasures.py",
+        (("    if condition.fingerprint(row.salt) != row.fingerprint:", "    if not row.fingerprint:"),),
+        ("tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",),
+    ),
+    Mutant(
+        "blanked-and-changed", "a file whose lines are blanked has another time, so it counts as replaced", "onlyonce/operate/erase/input_files.py",
+        (("    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))\n", ""),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
         "folder-of-the-living", "the folder of a driver that is at work is deleted by the next one", "onlyonce/spark/temporary.py",
         (("                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", ""),),
         ("tests/unit/session/test_temporary.py::test_the_folder_of_a_driver_stays_for_as_long_as_it_lives_and_goes_once_it_is_killed",),

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, lineages
+from onlyonce.commitlog import authorities, lineages, removals
 from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import Database, ask, do, do_rows, run
@@ -21,6 +21,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import read_upto, to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import Span, closed_part
 from onlyonce.model.windows import Session, micros
 
@@ -31,13 +32,14 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Request:
-    """A backfill of one output, before it begins."""
+    """A backfill of one output, before it begins. `reach_back`: how far before its start records may belong to a window, in microseconds."""
 
     instance: str
     output: str
     span: Span
     asked_by: AskedBy
     declaration_hash: str
+    reach_back: int = 0
 
     @property
     def query(self) -> str:
@@ -85,12 +87,13 @@ def frontier_at(connection: Connection, instance: str, version: int) -> Frontier
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
-    """How far the stream has come, and the part of the span that it has closed and written. Raises OpenWindows.
+    """How far the stream has come, and the part of the span that it has closed and written. Raises OpenWindows, and Refused where records of it are removed.
 
     Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
     """
 
     def look(conn: Connection) -> tuple[Reach, bool]:
+        removals.refuse_span(conn, instance, root.name, span.start, retaining.reach_back(root.window))
         found = reach(conn, instance, root.name)
         return found, _has_open_rows(conn, instance, root, span, found.closed_until(root))
 
@@ -113,6 +116,7 @@ def begin(connection: Connection, driver: Driver, request: Request, events_versi
     """
     check_epoch(connection, driver.lineage, driver.epoch)
     _lock(connection, request.instance)
+    removals.refuse_span(connection, request.instance, request.output, request.span.start, request.reach_back)
     _refuse_overlap(connection, driver.lineage, request, request.span)
     if do(connection, "backfills", "replace_begun", lineage=driver.lineage):
         authorities.fence(connection, driver)
@@ -132,6 +136,7 @@ def widen(connection: Connection, driver: Driver, request: Request, number: int,
     """Note that merged sessions reach past the interval. Raises like `begin`."""
     check_epoch(connection, driver.lineage, driver.epoch)
     _lock(connection, request.instance)
+    removals.refuse_span(connection, request.instance, request.output, span.start, request.reach_back)
     _refuse_overlap(connection, driver.lineage, request, span)
     start, stop = span.times
     do(connection, "backfills", "widen", lineage=driver.lineage, batch_id=number, window_from=start, window_to=stop)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import removals
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
@@ -62,7 +63,7 @@ def begun(connection: Connection, instance: str) -> Release | None:
 def begin(
     connection: Connection, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]
 ) -> Release:
-    """Take the sets. Raises Retryable when another release has taken one of them meanwhile, or is not ended.
+    """Take the sets. Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were removed.
 
     A begun release of the same run is this one: the answer to its COMMIT was lost.
     """
@@ -80,6 +81,7 @@ def begin(
             data="nothing of this one was begun; the other's rows go in once, by the other",
             hint="run the same command again: it releases what is left",
         )
+    removals.refuse_changed(connection, instance, events_version)
     row = ask(
         connection, "release", "begin", instance=instance, kind=kind, run_id=run_id, events_version=events_version
     )[0]

@@ -42,13 +42,14 @@ def whole_from(ended: int, readers: Sequence[Reader]) -> tuple[int, str | None]:
     """
     found, by = ended, None
     for reader in readers:
-        until = _until(reader)
-        if until is not None and until < found:
-            found, by = until, reader.query
+        limit = until(reader)
+        if limit is not None and limit < found:
+            found, by = limit, reader.query
     return max(found, -1), by
 
 
-def _until(reader: Reader) -> int | None:
+def until(reader: Reader) -> int | None:
+    """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads none."""
     holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
     if reader.last is not None:
         holds.append(reader.begun_after if reader.last else reader.read_upto)  # the first batch is repeated as a whole

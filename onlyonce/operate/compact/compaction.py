@@ -99,12 +99,13 @@ def _registry_upto(connection: Connection, instance: str) -> int:
 
 def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None]:
     readers = [
-        _reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
+        reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
     ]
     return compacting.whole_from(compaction.ended(connection, instance), readers)
 
 
-def _reader(connection: Connection, instance: str, one: Any) -> Reader:
+def reader(connection: Connection, instance: str, one: Any) -> Reader:
+    """How far the life of an output has read, and where a new one would begin."""
     again = lineage.start_from(connection, instance, one.query, one.lineage, None) or {}
     return Reader(
         one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0))

@@ -10,10 +10,12 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import removals
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
 from onlyonce.context.query import Query
@@ -23,6 +25,7 @@ from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
@@ -31,6 +34,8 @@ from onlyonce.outputs.recompute import recompute_sessions
 from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
+
+log = structlog.get_logger()
 
 
 def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:
@@ -42,7 +47,8 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     todo = {output.name: what_to_do(output) for output in chain}
     asked = span
     reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
-    request = Request(context.instance, root.name, span, asked_by, context.kept_declaration(root.name))
+    hash = context.kept_declaration(root.name)
+    request = Request(context.instance, root.name, span, asked_by, hash, retaining.reach_back(root.window))
     driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
     query = Query(driver, context.folder, driver.session(context.database), {})
     number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
@@ -83,7 +89,15 @@ def late_spans(context: RunContext, root: Output) -> list[Span]:
 
 
 def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
-    return run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
+    def ask(conn: Connection) -> tuple[list[tuple[int, int]], int | None]:
+        return backfills.late_windows(conn, context.instance, root.name), removals.kept_from(conn, context.instance)
+
+    windows, kept = run(context.database, ask)
+    first = 0 if kept is None else retaining.first_moment(kept, root.window)
+    gone = sum(start < first for start, _ in windows)
+    if gone:
+        log.warning("late records stay out: the others of their windows are removed", output=root.name, windows=gone)
+    return [window for window in windows if window[0] >= first]
 
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:

@@ -251,11 +251,14 @@ def test_a_new_life_is_only_described_without_yes(
     from onlyonce.run import lineage
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
-    monkeypatch.setattr(lineage, "new", lambda target, *, yes: Report("new", "r", {"target": target, "yes": yes}))
+    def new(target: str, *, yes: bool, from_kept: bool) -> Report:
+        return Report("new", "r", {"target": target, "yes": yes, "from_kept": from_kept})
+
+    monkeypatch.setattr(lineage, "new", new)
 
     result = runner.invoke(app, ["lineage", "new", "flights/receive", "--json", *options])
 
-    assert json.loads(result.stdout)["facts"] == {"target": "flights/receive", "yes": yes}
+    assert json.loads(result.stdout)["facts"] == {"target": "flights/receive", "yes": yes, "from_kept": False}
 
 
 def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def output(name: str = "totals", **changed: Any) -> dict[str, Any]:
         "lineage": f"shop/{name}/1",
         "life": 1,
         "state": "live",
+        "from_kept": False,
     }
     reading = {
         "read_upto": 9,
@@ -135,7 +136,9 @@ def test_pairs_without_a_fate_are_named_also_while_work_is_under_way(name: str, 
     assert f"output {name} has a fate for {pairs} (record, window) pairs, but receive kept" in line
 
 
-@pytest.mark.parametrize("change", [{"life": 2}, {"declarations": 2}, {"declarations": 0}, {"output": "dropped"}])
+@pytest.mark.parametrize(
+    "change", [{"life": 2}, {"declarations": 2}, {"declarations": 0}, {"from_kept": True}, {"output": "dropped"}]
+)
 def test_pairs_are_not_compared_where_they_cannot_be(change: dict[str, Any]) -> None:
     assert found(outputs_and_receive=[output(pairs=7) | change], signs_of_life=[life()]) == []
 

@@ -1,0 +1,150 @@
+"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked for. PROTOCOL.md, 21.
+
+Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where a removal by age is under way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+
+from onlyonce.catalog import bloom, chunks, packed
+from onlyonce.commitlog import removals
+from onlyonce.commitlog.removals import Removal
+from onlyonce.commitlog.retention import Settled
+from onlyonce.database.connect import ask, do
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.operate.erasing import Condition
+
+Spans = dict[str, list[tuple[int, int]]]
+"""By output, the windows that are to be computed again: intervals of their starts, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """An erasure that has begun.
+
+    spans   the windows that the records were in
+    lines   how many lines of input files were found
+    ids     the record ids that are to be forgotten too, packed
+    left    what can't be erased, by name
+    """
+
+    number: int
+    upto: int
+    spans: Spans
+    lines: int
+    ids: bytes | None = None
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def removal(self) -> Removal:
+        """The removal of rows of `events` that is part of it."""
+        return Removal(self.number, 0, self.upto)
+
+
+def begun(connection: Connection, instance: str, condition: Condition) -> Erasure | None:
+    """The erasure that an earlier attempt has left. Raises Refused where that was for another condition."""
+    rows = ask(connection, "erasures", "begun", instance=instance)
+    if not rows:
+        return None
+    row = rows[0]
+    if condition.fingerprint(row.salt) != row.fingerprint:
+        raise Refused(
+            f"erasure {row.number} of {instance}, by {row.asked_by} and {', '.join(row.columns)}, has not ended",
+            data="nothing of this one was begun",
+            hint="run `onlyonce forget` with that one's condition again, which finishes it; then this one",
+        )
+    spans = {output: [(start, stop) for start, stop in some] for output, some in row.todo["spans"].items()}
+    return Erasure(row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), list(row.left_alone))
+
+
+def begin(
+    connection: Connection,
+    instance: str,
+    condition: Condition,
+    by: str,
+    salt: str,
+    meant: Callable[[Connection], Erasure],
+) -> Erasure:
+    """Note what is to be done, alone. The one that has begun, if there is one of this condition."""
+    ask(connection, "removals", "lock_instance", instance=instance)
+    left = begun(connection, instance, condition)
+    if left:
+        return left
+    if removals.begun(connection, instance):
+        raise Retryable(
+            f"old records of {instance} are being removed (keep_events)",
+            data="nothing of this erasure was begun",
+            hint=f"onlyonce maintain {instance} finishes that; then run the same command again",
+        )
+    found = meant(connection)
+    number = ask(connection, "erasures", "begin_removal", instance=instance, upto=found.upto)[0].removal_no
+    do(
+        connection, "erasures", "begin",
+        instance=instance, number=number, columns=condition.columns, salt=salt, fingerprint=condition.fingerprint(salt),
+        asked_by=by, ids_too=found.ids is not None, todo=json.dumps({"spans": found.spans, "lines": found.lines}),
+        ids=found.ids, left_alone=found.left,
+    )  # fmt: skip
+    return Erasure(number, found.upto, found.spans, found.lines, found.ids, found.left)
+
+
+def end(connection: Connection, instance: str, erasure: Erasure, version: int) -> None:
+    """All of it is done: the receipt stays, and what was to be done is forgotten."""
+    windows = sum(len(some) for some in erasure.spans.values())
+    do(connection, "erasures", "end", instance=instance, number=erasure.number, lines=erasure.lines, windows=windows)
+    removals.end(connection, instance, erasure.removal, version)
+
+
+def at_work(connection: Connection, instance: str) -> list[str]:
+    """What reads or may read records again: drivers with a session, batches, backfills and releases that have begun."""
+    drivers = [f"a driver of {row.lineage}" for row in ask(connection, "erasures", "at_work", instance=instance)]
+    batches = [f"batch {row.unit}" for row in ask(connection, "erasures", "begun_batches", instance=instance)]
+    return drivers + batches + removals.under_way(connection, instance)
+
+
+def bounded_runs(connection: Connection, pipeline: str) -> list[str]:
+    """The bounded runs of a pipeline, which have data of their own."""
+    return [row.instance for row in ask(connection, "erasures", "other_instances", pipeline=pipeline)]
+
+
+def windows_at(connection: Connection, instance: str, output: str, times: list[Any]) -> list[Any]:
+    """The closed windows of an output that hold some event times."""
+    return ask(connection, "erasures", "windows_at", instance=instance, output=output, times=times)
+
+
+def settled(connection: Connection, instance: str) -> list[Settled]:
+    """Up to which batch of each life of an output no staged rows are read again."""
+    return [Settled(*tuple(row)) for row in ask(connection, "erasures", "settled", instance=instance)]
+
+
+def outbox(connection: Connection, instance: str, condition: Condition) -> list[Any]:
+    """The rows of the outbox whose payload has these columns with these values."""
+    text = max(condition.values.values(), key=len)
+    rows = ask(connection, "erasures", "outbox", instance=instance, text=text)
+    return [row for row in rows if condition.fits_line(row.payload, None)]
+
+
+def forget_outbox(connection: Connection, row_nos: list[int]) -> int:
+    """Take rows out of the outbox."""
+    return do(connection, "erasures", "forget_outbox", row_nos=row_nos)
+
+
+def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
+    """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
+    wanted, forgotten = packed.unpack(ids), 0
+    for row in ask(connection, "erasures", "chunks", instance=instance):
+        there = packed.unpack(bytes(row.ids))
+        gone = packed.member(wanted, there)
+        if not gone.any():
+            continue
+        rest = (there[0][~gone], there[1][~gone])
+        forgotten += int(np.count_nonzero(gone))
+        key = chunks.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+        chunks.replace_ids(connection, instance, key, packed.pack(rest), bloom.make(rest))
+    return forgotten

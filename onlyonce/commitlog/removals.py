@@ -1,0 +1,157 @@
+"""Removals of old records from `events`: begun, counted, done; and who is refused what is gone. PROTOCOL.md, 20.
+
+A removal is noted before a file goes. From then on nothing begins that needs its records: a life, a backfill and a release look at the note in
+the transaction in which they begin, and hold it until that ends. What had begun before holds the removal. The counts by batch and fate are
+noted before the commit to Delta, so the log knows at any moment what the table may have.
+
+Who calls it: `onlyonce.operate.compact.retention` writes; a starting driver, `lineage new`, backfills, releases, the audit and `plan` read.
+Errors: Refused and Retryable, as the functions say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import lineages
+from onlyonce.database.connect import ask, do, do_rows
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.errors import Retryable
+from onlyonce.model.operate import retaining
+from onlyonce.model.operate.retaining import Decision
+from onlyonce.model.windows import Micros
+
+Counts = Mapping[tuple[str, int, str], int]
+"""Rows by life of receive, batch and fate."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A removal that has begun: all records from before an event time, of batches of `events` up to a version."""
+
+    number: int
+    before: Micros
+    upto: int
+
+
+def kept_from(connection: Connection, instance: str) -> Micros | None:
+    """The event time from which `events` has all records; None: from the beginning."""
+    rows = ask(connection, "removals", "kept_from", instance=instance)
+    return to_micros(rows[0].kept_from) if rows else None
+
+
+def begun(connection: Connection, instance: str) -> Removal | None:
+    """The removal that an earlier attempt has left."""
+    rows = ask(connection, "removals", "begun", instance=instance)
+    return Removal(rows[0].number, to_micros(rows[0].before) or 0, rows[0].upto) if rows else None
+
+
+def begin(
+    connection: Connection, instance: str, keep: timedelta, decide: Callable[[Connection], Decision]
+) -> Removal | None:
+    """Decide and note what goes, alone; None where nothing more can go. The one that has begun, if there is one."""
+    known = ask(connection, "removals", "lock_instance", instance=instance)
+    left = begun(connection, instance)
+    if left or not known:
+        return left
+    decision = decide(connection)
+    if decision.before <= (to_micros(known[0].kept_from) or 0):
+        return None
+    before = to_time(decision.before)
+    do(connection, "removals", "raise_kept_from", instance=instance, before=before)
+    do(connection, "removals", "begin", instance=instance, keep_events=keep, before=before, upto=decision.upto)
+    return begun(connection, instance)
+
+
+def count(connection: Connection, instance: str, removal: Removal, counts: Counts, files: int) -> None:
+    """Note how many rows of which batches the removal takes, in place of what an earlier attempt has counted."""
+    do(connection, "removals", "forget_counts", instance=instance, number=removal.number)
+    rows = [
+        {"instance": instance, "removal_no": removal.number, "lineage": lineage, "batch_id": number, "fate": fate, "rows": rows}
+        for (lineage, number, fate), rows in sorted(counts.items())
+    ]  # fmt: skip
+    do_rows(connection, "removals", "add_counts", rows)
+    do(connection, "removals", "note_files", instance=instance, number=removal.number, files=files)
+
+
+def end(connection: Connection, instance: str, removal: Removal, version: int) -> None:
+    """The rows are gone from the table, by the commit that made a version of it."""
+    do(connection, "removals", "end", instance=instance, number=removal.number, version=version)
+
+
+def beyond_horizon(connection: Connection, instance: str) -> int:
+    """The last version of `events` whose ids are collected; -1 for none."""
+    version = ask(connection, "removals", "beyond_horizon", instance=instance)[0].version
+    return -1 if version is None else int(version)
+
+
+def under_way(connection: Connection, instance: str) -> list[str]:
+    """The backfills and releases that have begun."""
+    return [row.what for row in ask(connection, "removals", "under_way", instance=instance)]
+
+
+def last_keep(connection: Connection, instance: str) -> timedelta | None:
+    """What keep_events was when records were last removed."""
+    rows = ask(connection, "removals", "last_keep", instance=instance)
+    found: timedelta | None = rows[0].keep_events if rows else None
+    return found
+
+
+def erased(connection: Connection, instance: str) -> bool:
+    """Whether records of it were forgotten at somebody's request."""
+    return bool(ask(connection, "removals", "erased", instance=instance)[0].found)
+
+
+def removed_of(connection: Connection, lineage: str, batch_id: int, fate: str) -> int:
+    """How many rows of a batch and fate are removed."""
+    return int(ask(connection, "removals", "of_batch", lineage=lineage, batch_id=batch_id, fate=fate)[0].rows)
+
+
+def counts(connection: Connection, instance: str) -> dict[tuple[str, int, str], tuple[int, int]]:
+    """(rows that are removed, rows that are about to be and may be there) by life of receive, batch and fate."""
+    rows = ask(connection, "removals", "counts", instance=instance)
+    return {(row.lineage, row.batch, row.fate): (row.removed, row.about_to_be) for row in rows}
+
+
+def _held(connection: Connection, instance: str) -> Micros | None:
+    """The event time from which there is all, which does not move until this transaction has ended."""
+    rows = ask(connection, "removals", "held_kept_from", instance=instance)
+    return to_micros(rows[0].kept_from) if rows else None
+
+
+def refuse_first_life(connection: Connection, instance: str, query: str) -> None:
+    """Raise Refused where a query would begin its first life at records that are gone. In the transaction that registers it."""
+    kept = _held(connection, instance)
+    if kept is not None and lineages.live(connection, instance, query) is None:
+        retaining.refuse_start(instance, query, kept, None)
+
+
+def refuse_life(connection: Connection, instance: str, query: str, start: dict[str, Any] | None) -> None:
+    """The same for a new life, which may begin later, or with what is kept."""
+    retaining.refuse_start(instance, query, _held(connection, instance), start)
+
+
+def refuse_span(connection: Connection, instance: str, output: str, start: Micros, reach_back: Micros) -> None:
+    """Raise Refused for windows whose records are gone. In the transaction that begins their backfill."""
+    kept = _held(connection, instance)
+    retaining.refuse_span(output, start, None if kept is None else kept + reach_back)
+
+
+def refuse_changed(connection: Connection, instance: str, version: int) -> None:
+    """Raise Retryable where rows went after a version of `events` was looked at. In the transaction that begins a release of them."""
+    _held(connection, instance)
+    if ask(connection, "removals", "came_between", instance=instance, version=version)[0].found:
+        raise Retryable(
+            f"old records of {instance} were removed from `events` meanwhile (keep_events)",
+            data="nothing of this release was begun",
+            hint="run the same command again: it releases what is left",
+        )
+
+
+def forget(connection: Connection, instances: list[str]) -> None:
+    """All of dropped instances."""
+    do(connection, "removals", "forget", instances=instances)

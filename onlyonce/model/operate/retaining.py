@@ -1,0 +1,156 @@
+"""Which records of `events` may go: from before which event time, and up to which version; and what can't be had after that. Pure.
+
+Whole days go (of UTC), by event time. A day goes when it is older than `keep_events`, and nothing asks for its records by itself: the ids
+of its batches are collected (the dedup horizon), each output has read and closed its windows, and no backfill or release under way reads it.
+
+Who calls it: `onlyonce.operate.compact.retention` decides by it; a new life, a backfill, a release and `plan` are refused by it. Times are whole
+microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.compacting import Reader, until
+from onlyonce.model.windows import Micros, Session, Window, first_start, micros
+
+DAY = micros(timedelta(days=1))
+NOTHING = -1
+"""As a version: no commit."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Who may still ask for records: those of commits after `upto`, and those from the event time `before` on (None: none by their time)."""
+
+    by: str
+    upto: int
+    before: Micros | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What goes: records from before an event time, of the commits up to a version. `held_by`: what keeps more than `keep_events` asks for."""
+
+    before: Micros
+    upto: int
+    held_by: str | None = None
+
+
+def done_upto(reader: Reader) -> int:
+    """The version up to which an output's life, and the next one after it, need no record any more.
+
+    A first batch is of the table as a whole, and may be begun again: until a second one has ended all records stay.
+    """
+    limit = until(reader) if reader.last else None
+    return NOTHING if limit is None else max(limit, NOTHING)
+
+
+def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] = ()) -> Micros:
+    """The event time before which all records are in windows that an output has closed and written. `late`: the starts of windows that it
+    will compute again by itself, for late records. A session is known when it has closed: one that is open began some time before."""
+    if closed is None:
+        return 0
+    first = closed - micros(window.gap) if isinstance(window, Session) else window.assign(closed)[0][0]
+    return min([first, *(start - reach_back(window) for start in late)])
+
+
+def reach_back(window: Window | None) -> Micros:
+    """How far before its start records may belong to a window: to a session its gap, since there it may have begun."""
+    return micros(window.gap) if isinstance(window, Session) else 0
+
+
+def furthest(holds: Sequence[Hold]) -> Hold:
+    """The one that holds the most commits."""
+    return min(holds, key=lambda hold: hold.upto)
+
+
+def decide(
+    keep: timedelta,
+    now: Micros,
+    tide: Micros | None,
+    newest: Micros | None,
+    holds: Sequence[Hold],
+    kept_from: Micros | None,
+) -> Decision:
+    """What may go now. `tide`: the largest event time of the commits that nothing holds; `newest`: of all. Where nothing
+    more can go, `before` is what it was (0: nothing has ever gone).
+
+    The clock counts where event times are ahead of it. Else event time does: of input of years ago the newest days are kept.
+    """
+    upto = furthest(holds)
+    asked = _day(min(now, newest) - micros(keep)) if newest is not None else 0
+    by_commits = _day(min(now, tide) - micros(keep)) if tide is not None and upto.upto > NOTHING else 0
+    limits = [(by_commits, upto.by), *((_day(hold.before), hold.by) for hold in holds if hold.before is not None)]
+    before, by = min(limits, key=lambda limit: limit[0])
+    return Decision(max(before, kept_from or 0, 0), upto.upto, by if before < asked else None)
+
+
+def first_moment(kept_from: Micros, window: Window | None) -> Micros:
+    """The first start of a window whose records are all there."""
+    return kept_from + reach_back(window)
+
+
+def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
+    """Raise Refused for a backfill of windows whose records are removed. `first`: from where on they are all there."""
+    if first is None or start >= first:
+        return
+    raise Refused(
+        f"output {output}: windows from {said(start)} on were asked for, but the records from before {said(first)} are removed from `events` (keep_events)",
+        data="nothing was written; the windows before that stay as they are, for they can't be computed again",
+        hint=f"--from {said(first)} is the first moment that there is",
+    )
+
+
+def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dict[str, Any] | None) -> None:
+    """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said that the rest will do."""
+    begins = start or {}
+    accepted = max(begins.get("kept_from", -1), begins.get("first_window", -1))
+    if kept_from is None or query == "receive" or begins.get("version", 0) > 0 or accepted >= kept_from:
+        return
+    raise Refused(
+        f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} are removed (keep_events)",
+        data="nothing was read or written",
+        hint=f"onlyonce lineage new {instance}/{query} --from-kept --yes begins it with what there is, from {said(kept_from)} on; or put its checkpoint "
+        "back from a backup",
+    )
+
+
+def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Micros | None) -> dict[str, Any]:
+    """How a life begins for which the kept records will do: windows that want others are none of its own."""
+    start: dict[str, Any] = {"version": 0, "kept_from": kept_from}
+    if window is None or isinstance(window, Session):
+        return start
+    return start | {"first_window": max(first_window or 0, first_start(window, kept_from))}
+
+
+def given_up(
+    before: timedelta | None, after: timedelta | None, kept_from: Micros | None, decision: Decision | None
+) -> str | None:
+    """What another `keep_events` than that of the last removal means; None where it means nothing."""
+    if after is None or (before is not None and after > before):
+        return None if before is None else "from now on; what is removed does not come back"
+    if after == before or decision is None:
+        return None
+    if decision.before <= (kept_from or 0):
+        return "nothing is so old yet" + (f", or it is held by {decision.held_by}" if decision.held_by else "")
+    return (
+        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: backfills, releases and new outputs "
+        "can't have them any more"
+    )
+
+
+def said(time: Micros) -> str:
+    """A moment as a command takes it."""
+    at = to_time(time)
+    assert at is not None
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def _day(time: Micros) -> Micros:
+    return time // DAY * DAY

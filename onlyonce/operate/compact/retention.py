@@ -1,0 +1,188 @@
+"""Old days of `events` go, as the pipeline's `keep_events` asks. No Spark. Protocol step 20.
+
+A day goes when nothing asks for its records by itself (`onlyonce/model/operate/retaining.py`). What goes is noted first, then counted by batch and fate, then
+removed in one commit of the table, then noted as done. A kill anywhere is finished by the next time.
+
+Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written. Not promised: that a day goes as soon as it is
+old enough. What holds it is named in the report. Late records from before a day that is gone go with the next day.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.commitlog import compaction as noted
+from onlyonce.commitlog import removals
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.commitlog.removals import Removal
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.operate import retaining
+from onlyonce.model.operate.retaining import Decision, Hold
+from onlyonce.operate.compact import compaction
+from onlyonce.storage import delta, removing, rewriting
+from onlyonce.storage.removing import Cut, Gone
+from onlyonce.storage.rewriting import File
+
+TIMES = ("oo_event_time", "oo_system_time")
+"""What tells the day of a record. An invalid one has no event time, so its system time does."""
+INSTANT = pa.timestamp("us", "UTC")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a removal would take now."""
+
+    cuts: list[Cut]
+    gone: Gone
+
+    @property
+    def counts(self) -> Counter[tuple[str, int, str]]:
+        """Rows by life of receive, batch and fate."""
+        return sum((cut.counts for cut in self.cuts), Counter())
+
+
+def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+    """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be. None where all is kept for ever."""
+    path = settings.data_dir(pipeline.name) / "events"
+    removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
+    if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
+        return None
+    kept = run(database, lambda conn: removals.kept_from(conn, pipeline.name)) or 0
+    decision = run(database, lambda conn: decide(conn, pipeline)) if removal is None else None
+    meant = removal or Removal(0, *_of(decision))
+    found = look(database, pipeline.name, path, meant) if removal or meant.before > kept else Found([], _nothing)
+    if dry_run or (removal is None and not found.cuts):
+        return _row(pipeline, meant.before if found.cuts else kept, found, decision)
+    removed, taken = _remove(database, pipeline, path)
+    return _row(pipeline, removed.before, taken, decision)
+
+
+def decide(connection: Connection, pipeline: Pipeline) -> Decision:
+    """What may go by the log and the clock."""
+    instance = pipeline.name
+    assert pipeline.keep_events is not None
+    holds = [*_holds(connection, pipeline)]
+    tide = backfills.frontier_at(connection, instance, retaining.furthest(holds).upto).tide
+    newest = backfills.frontier_at(connection, instance, noted.ended(connection, instance)).tide
+    now = to_micros(datetime.now(UTC)) or 0
+    return retaining.decide(pipeline.keep_events, now, tide, newest, holds, removals.kept_from(connection, instance))
+
+
+def look(database: Database, instance: str, path: Path, removal: Removal) -> Found:
+    """The files with rows that a removal takes, by what the table has now."""
+    last = run(database, lambda conn: noted.last_in(conn, instance, removal.upto))
+    gone = _gone(removal.before, last)
+    cuts = (removing.cut(path, file, TIMES, gone) for file in _with_old_rows(path, to_time(removal.before)))
+    return Found([cut for cut in cuts if cut], gone)
+
+
+def _with_old_rows(path: Path, before: datetime | None) -> Iterator[File]:
+    """The files that may have rows from before a moment, by what the table's log says of their times."""
+    table = DeltaTable(str(path))
+    for by_time in zip(*(rewriting.files(table, [name]) for name in TIMES), strict=True):
+        least = [file.least for file in by_time if file.least is not None]
+        if by_time[0].partition.get("oo_kind") != "control" and (not least or min(least) < before):
+            yield by_time[0]
+
+
+def _remove(database: Database, pipeline: Pipeline, path: Path) -> tuple[Removal, Found]:
+    instance = pipeline.name
+    app_id = f"{instance}/receive/0/retention"
+    keep = pipeline.keep_events
+    removal = run(
+        database,
+        lambda conn: (
+            removals.begun(conn, instance)
+            if keep is None
+            else removals.begin(conn, instance, keep, lambda conn: decide(conn, pipeline))
+        ),
+    )
+    if removal is None:  # another has done it meanwhile
+        return Removal(0, 0, -1), Found([], _nothing)
+    run(database, lambda conn: noted.raise_to(conn, instance, removal.upto))
+    passing("retention-after-begin")
+    found = Found([], _nothing)
+    while (delta.version(path, app_id) or 0) < removal.number:
+        found = look(database, instance, path, removal)
+        if not found.cuts:
+            break
+        counts, files = found.counts, len(found.cuts)
+        run(database, lambda conn: removals.count(conn, instance, removal, counts, files))  # noqa: B023 - it is called here
+        passing("retention-after-count")
+        removing.remove(path, found.cuts, found.gone, app_id, removal.number)
+    passing("retention-before-end")
+    version = delta.latest(path)
+    run(database, lambda conn: removals.end(conn, instance, removal, version))
+    return removal, found
+
+
+def _holds(connection: Connection, pipeline: Pipeline) -> Iterator[Hold]:
+    instance = pipeline.name
+    yield Hold("the dedup horizon", removals.beyond_horizon(connection, instance))
+    for what in removals.under_way(connection, instance):
+        yield Hold(what, retaining.NOTHING)
+    roots = {root.name: root for root in pipeline.roots()}
+    for one in noted.queries(connection, instance):
+        if one.query in roots:
+            upto = retaining.done_upto(compaction.reader(connection, instance, one))
+            yield Hold(one.query, upto, _closed_before(connection, instance, roots[one.query]))
+        elif one.query != "receive":
+            yield Hold(f"{one.query}, which is not declared", retaining.NOTHING)
+
+
+def _closed_before(connection: Connection, instance: str, root: Output) -> int | None:
+    if root.window is None:
+        return None
+    closed = backfills.reach(connection, instance, root.name).closed_until(root)
+    late: list[int] = []
+    if root.late == "recompute":
+        kept = removals.kept_from(connection, instance)
+        first = 0 if kept is None else retaining.first_moment(kept, root.window)
+        late = [start for start, _ in backfills.late_windows(connection, instance, root.name) if start >= first]
+    return retaining.closed_before(root.window, closed, late)
+
+
+def _gone(before: int, last: Mapping[str, int]) -> Gone:
+    """Rows of these batches from before an event time."""
+    limit = pa.scalar(to_time(before), INSTANT)
+
+    def mask(rows: pa.Table) -> pa.Array:
+        old = pc.less(pc.coalesce(*(rows.column(name) for name in TIMES)).cast(INSTANT), limit)
+        return pc.and_(old, removing.of_batches(rows, last))
+
+    return mask
+
+
+def _nothing(rows: pa.Table) -> pa.Array:
+    return pa.repeat(pa.scalar(False), rows.num_rows)
+
+
+def _of(decision: Decision | None) -> tuple[int, int]:
+    return (0, retaining.NOTHING) if decision is None else (decision.before, decision.upto)
+
+
+def _row(pipeline: Pipeline, kept_from: int, found: Found, decision: Decision | None) -> Row:
+    counts: Counter[str] = Counter()
+    for (_, _, fate), rows in found.counts.items():
+        counts[fate] += rows
+    return {
+        "pipeline": pipeline.name, "keep_events": str(pipeline.keep_events), "records from": to_time(kept_from or None),
+        "held by": decision.held_by if decision else None, "removed": sum(counts.values()),
+        **{fate: counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": len(found.cuts),
+    }  # fmt: skip

@@ -1,0 +1,195 @@
+"""Entry point: forget the records of which some columns have given values, for good. Protocol step 21.
+
+They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed windows that they were in are computed again. What can't be
+erased is told by name. A receipt stays in the log: when, by whom, how many, by which columns; never the values. The record ids stay in the
+catalog as hashes, so a re-delivery is a duplicate, unless --ids asks to forget them too.
+
+Who calls it: `onlyonce forget`. The same command finishes what a killed one has begun. Errors: Refused for a condition, or while a driver is at work;
+Retryable while a stream is still to read or close what the records are in.
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+
+from onlyonce import logs, settings
+from onlyonce.asked import parse
+from onlyonce.catalog import packed
+from onlyonce.commitlog import compaction as noted
+from onlyonce.commitlog import erasures, views
+from onlyonce.commitlog.erasures import Erasure
+from onlyonce.database.connect import Database, run
+from onlyonce.database.migrate import migrate
+from onlyonce.declare import ddl
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Pipeline, split_ddl
+from onlyonce.failpoints import passing
+from onlyonce.model.operate import erasing
+from onlyonce.model.operate.erasing import Condition
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.report import Report
+from onlyonce.operate import staged_rows
+from onlyonce.operate.erase import in_use, input_files, records, windows
+from onlyonce.operate.erase.in_use import Found
+from onlyonce.storage import delta
+
+OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
+
+
+def main(argv: list[str]) -> Report:
+    """Forget once; without --yes say what would be forgotten, and what would stay."""
+    asked = parse("forget", argv)
+    logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+    condition = erasing.read(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
+    database = Database(settings.database_url(), "onlyonce/forget")
+    migrate(database.url)
+    begun = run(database, lambda conn: erasures.begun(conn, pipeline.name, condition))
+    found = _look(database, pipeline, condition)
+    if begun is None:
+        in_use.refuse(database, pipeline, found)
+        todo = run(database, lambda conn: _meant(conn, pipeline, found, ids=asked.ids))
+        if not (asked.yes and not asked.dry_run) or not _any(found):
+            return _outlook(pipeline, condition, found, todo)
+        by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
+        begun = run(
+            database,
+            lambda conn: erasures.begin(
+                conn, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=asked.ids)
+            ),
+        )
+    passing("forget-after-begin")
+    _erase(database, pipeline, condition, begun, found, asked)
+    return _receipt(database, pipeline, condition, begun, asked.run_id)
+
+
+def _erase(
+    database: Database, pipeline: Pipeline, condition: Condition, erasure: Erasure, found: Found, asked: Namespace
+) -> None:
+    """Each step finds by itself what is left of it, so it may be killed and run again."""
+    instance, path = pipeline.name, _events(pipeline)
+    run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
+    records.remove(database, instance, path, pipeline, condition, erasure)
+    shutil.rmtree(settings.data_dir(instance) / "blocks", ignore_errors=True)
+    passing("forget-after-records")
+    for lines in found.files:
+        input_files.blank(lines)
+    passing("forget-after-files")
+    _staged(database, instance)
+    if found.outbox:
+        run(database, lambda conn: erasures.forget_outbox(conn, [row.row_no for row in found.outbox]))
+    if erasure.ids is not None:
+        ids = erasure.ids
+        run(database, lambda conn: erasures.forget_ids(conn, instance, ids))
+    passing("forget-after-beside")
+    if erasure.spans:
+        _compute_again(database, pipeline, erasure, asked)
+        _staged(database, instance)
+    passing("forget-before-end")
+    version = delta.latest(path)
+    run(database, lambda conn: erasures.end(conn, instance, erasure, version))
+
+
+def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found:
+    return Found(
+        records.found(_events(pipeline), pipeline, condition),
+        input_files.found(pipeline, condition),
+        run(database, lambda conn: erasures.outbox(conn, pipeline.name, condition)),
+    )
+
+
+def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: bool) -> Erasure:
+    upto = windows.upto(connection, pipeline, found.records)
+    spans = windows.again(connection, pipeline, found.records.times)
+    others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
+    left = [*windows.left(pipeline), *input_files.left(pipeline), *others, OTHERS]
+    return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, left)
+
+
+def _packed(ids: list[tuple[int, int]]) -> bytes:
+    halves = np.array(ids, dtype=np.int64).reshape(-1, 2).view(np.uint64)
+    return packed.pack((halves[:, 0].copy(), halves[:, 1].copy()))
+
+
+def _staged(database: Database, instance: str) -> None:
+    """Staged rows are of whole batches; those of committed ones are not read again, so all of them go."""
+    staged_rows.remove(run(database, lambda conn: erasures.settled(conn, instance)), at_once=True)
+
+
+def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, asked: Namespace) -> None:
+    from onlyonce.context.run_context import RunContext
+    from onlyonce.outputs.recompute import recompute
+    from onlyonce.session import session
+
+    spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
+    context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
+    for output, spans in sorted(erasure.spans.items()):
+        for start, stop in spans:
+            recompute.recompute(context, pipeline.output(output), Span(start, stop))
+
+
+def _any(found: Found) -> bool:
+    return bool(found.records.fates or found.files or found.outbox)
+
+
+def _events(pipeline: Pipeline) -> Path:
+    return settings.data_dir(pipeline.name) / "events"
+
+
+def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure) -> Report:
+    """What would be done."""
+    facts = {
+        "pipeline": pipeline.name, "by columns": ", ".join(condition.columns),
+        **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")}, "lines of input files": found.lines,
+        "rows of the outbox": len(found.outbox), "windows": sum(len(some) for some in todo.spans.values()), **_ids(todo),
+    }  # fmt: skip
+    what = "would be forgotten (add --yes)" if _any(found) else "to forget: there are none"
+    return Report(f"{pipeline.name}: records {what}", "dry run", facts, _stays(todo))
+
+
+def _receipt(database: Database, pipeline: Pipeline, condition: Condition, done: Erasure, run_id: str) -> Report:
+    """What the log says that was done, and what came meanwhile."""
+    [row] = run(database, lambda conn: views.rows(conn, "erasure", instance=pipeline.name, number=done.number))
+    warnings = []
+    if _any(_look(database, pipeline, condition)):
+        warnings.append(
+            "more of these records came meanwhile, or are in batches that are still in use: run the same command again"
+        )
+    return Report(
+        f"{pipeline.name}: records forgotten",
+        run_id,
+        {"pipeline": pipeline.name, **row, **_ids(done)},
+        _stays(done),
+        warnings,
+    )
+
+
+def _ids(erasure: Erasure) -> dict[str, str]:
+    return {
+        "record ids": "kept as hashes: a re-delivery is a duplicate"
+        if erasure.ids is None
+        else "forgotten too: a re-delivery is new"
+    }
+
+
+def _stays(erasure: Erasure) -> dict[str, list[dict[str, Any]]]:
+    return {"stays, and is not in our reach": [{"what": one} for one in erasure.left]}
+
+
+def cli() -> None:
+    """`python -m onlyonce.operate.erase.forget`."""
+    from onlyonce.session import ending
+
+    ending.run(main)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,79 @@
+"""What is there of the records that are to be forgotten, and who may still use them.
+
+Who calls it: `forget`. Errors: Refused while a driver is at work, Retryable while records are on their way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from onlyonce import settings
+from onlyonce.catalog import collector
+from onlyonce.commitlog import erasures
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.operate.erase import input_files
+from onlyonce.operate.erase.input_files import Lines
+from onlyonce.operate.erase.records import Records
+from onlyonce.sources.files import moved_inboxes
+from onlyonce.storage import delta
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is of the records now."""
+
+    records: Records
+    files: list[Lines]
+    outbox: list[Any]
+
+    @property
+    def lines(self) -> int:
+        """Lines of input files."""
+        return sum(len(one.places) for one in self.files)
+
+
+def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
+    """Raise where somebody is at work with the records, or is still to take them in or send them."""
+    busy = run(database, lambda conn: erasures.at_work(conn, pipeline.name))
+    if busy:
+        raise Refused(
+            f"{pipeline.name}: {busy[0]} may read records while they are erased",
+            data="nothing was changed",
+            hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the same command again",
+        )
+    new = _not_taken_in(database, pipeline, found.files)
+    unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
+    if new or unsent:
+        what = f"{new[0]} is not taken in yet" if new else f"output {unsent[0].output} has not sent them yet"
+        raise Retryable(
+            f"{pipeline.name}: records that are to be forgotten are still on their way: {what}",
+            data="nothing was changed",
+            hint=f"onlyonce run {pipeline.name} (and deliver), then run the same command again",
+        )
+
+
+def _not_taken_in(database: Database, pipeline: Pipeline, files: list[Lines]) -> list[Path]:
+    """Files with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
+    if isinstance(pipeline.source, Kafka) or not files:
+        return []
+    inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+    there = [one.path for one in files if one.path.parent == inbox]
+    known = [_taken_in(database, name) for name in (pipeline.name, *input_files.sharing(pipeline))]
+    return [path for path in there if any(str(path) not in one for one in known)]
+
+
+def _taken_in(database: Database, name: str) -> set[str]:
+    table = settings.data_dir(name) / "files"
+    if not delta.exists(table):
+        return set()
+    committed = run(database, lambda conn: collector.committed_cuts(conn, name))
+    moved = moved_inboxes.of(name)
+    entries = DeltaTable(str(table)).to_pyarrow_table(columns=["path", "batch_no"]).to_pylist()
+    taken = (one["path"] for one in entries if one["batch_no"] in committed or one["batch_no"] < 0)
+    return {moved_inboxes.place(path, moved) for path in taken}

@@ -1,0 +1,130 @@
+"""Lines of input files are blanked: each is as long as before, so files keep their size, their time and the places of all other lines.
+
+So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps its id. A line that is blanked is `invalid` to a later
+bounded run over all input. A file is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
+
+Who calls it: `forget`. Errors: OSError. Not promised: files that are packed, that grow, or have columns (Parquet, Avro); they are named instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from onlyonce import settings
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.operate.erasing import Condition
+from onlyonce.sources.files import packing
+from onlyonce.storage import durable
+
+MARK = "forget"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A file with lines that are meant: the bytes [first, until) of each."""
+
+    path: Path
+    places: list[tuple[int, int]]
+
+
+def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
+    """The files of a pipeline, in its inbox and in the archive, with such lines."""
+    if not _plain(pipeline):
+        return []
+    columns = pipeline.columns() if pipeline.source.format == "csv" else None
+    some = ((path, _places(path, condition, columns)) for path in _files(pipeline) if not _packed(path))
+    return [Lines(path, places) for path, places in some if places]
+
+
+def blank(lines: Lines) -> None:
+    """Put spaces in the place of these lines."""
+    for left in lines.path.parent.glob(f".{lines.path.name}.{MARK}-*"):
+        left.unlink(missing_ok=True)  # of a killed attempt
+    before = lines.path.stat()
+    content = bytearray(lines.path.read_bytes())
+    for first, until in lines.places:
+        content[first:until] = b" " * (until - first)
+    new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
+    new.write_bytes(content)
+    new.chmod(before.st_mode)
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
+    durable.sync(new)
+    passing("forget-before-file")
+    new.replace(lines.path)
+    durable.sync(lines.path.parent)
+
+
+def left(pipeline: Pipeline) -> list[str]:
+    """What of the input is not looked into, by name."""
+    if isinstance(pipeline.source, Kafka):
+        return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
+    if isinstance(pipeline.source, Custom):
+        return ["what the reader of the source reads from"]
+    inbox = _inbox(pipeline)
+    others = [f"what pipeline {name} has of the same inbox: onlyonce forget {name}" for name in sharing(pipeline)]
+    if not _plain(pipeline):
+        files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
+        return [f"{files}: delete those with such records", *others]
+    packed = sum(_packed(path) for path in _files(pipeline))
+    links = sum(path.is_symlink() for path in inbox.iterdir()) if inbox.is_dir() else 0
+    told = {"packed input file(s)": packed, "link(s)": links}
+    return [
+        f"{count} {what} in {inbox} or the archive: delete those with such records"
+        for what, count in told.items()
+        if count
+    ] + others
+
+
+def sharing(pipeline: Pipeline) -> list[str]:
+    """The other declared pipelines that read the same inbox."""
+    others = declarations.load().values()
+    return sorted(
+        other.name
+        for other in others
+        if other.name != pipeline.name and not isinstance(other.source, Kafka) and _inbox(other) == _inbox(pipeline)
+    )
+
+
+def _plain(pipeline: Pipeline) -> bool:
+    return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
+
+
+def _packed(path: Path) -> bool:
+    return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
+
+
+def _inbox(pipeline: Pipeline) -> Path:
+    assert not isinstance(pipeline.source, Kafka)
+    return settings.inbox(pipeline.name, pipeline.source.inbox)
+
+
+def _files(pipeline: Pipeline) -> Iterator[Path]:
+    archive = settings.archive()
+    for folder in (_inbox(pipeline), archive / pipeline.name if archive else None):
+        if folder is not None and folder.is_dir():
+            yield from sorted(
+                path
+                for path in folder.iterdir()
+                if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+            )
+
+
+def _places(path: Path, condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
+    longest = max(condition.values.values(), key=len).encode()
+    places, at = [], 0
+    with path.open("rb") as file:
+        for line in file:
+            text = line.rstrip(b"\r\n")
+            # Most lines have not even the bytes; a letter may be written as an escape, though.
+            if (longest in text or b"\\u" in text) and condition.fits_line(
+                text.decode("utf-8", "replace").lstrip("\ufeff"), columns
+            ):
+                places.append((at, at + len(text)))
+            at += len(line)
+    return places

@@ -1,0 +1,120 @@
+"""The records of `events` that an erasure means, and their removal. No Spark.
+
+Who calls it: `forget`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from onlyonce.commitlog import compaction as noted
+from onlyonce.commitlog import removals
+from onlyonce.commitlog.erasures import Erasure
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model import attempts
+from onlyonce.model.operate.erasing import Condition
+from onlyonce.storage import attempt_files, delta, event_rows, removing, rewriting
+from onlyonce.storage.removing import Cut, Gone
+
+FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batch"]
+
+
+@dataclass(frozen=True)
+class Records:
+    """What `events` has of them: rows by fate, their ids (high, low), the event times of those that were kept, and (life of receive, batch) of each."""
+
+    fates: Counter[str] = field(default_factory=Counter)
+    ids: list[tuple[int, int]] = field(default_factory=list)
+    times: list[datetime] = field(default_factory=list)
+    batches: set[tuple[str, int]] = field(default_factory=set)
+
+
+def found(path: Path, pipeline: Pipeline, condition: Condition) -> Records:
+    """The records that are meant, wherever they are in the table."""
+    gone, records = meant(pipeline, condition), Records()
+    if not delta.exists(path):
+        return records
+    for part in event_rows.dataset(path).to_batches(columns=[*FOUND, *_asked(path, condition)]):
+        rows = pa.Table.from_batches([part])
+        for row in rows.filter(gone(rows)).select(FOUND).to_pylist():
+            records.fates[row["oo_kind"]] += 1
+            records.batches.add((row["oo_lineage"], row["oo_batch"]))
+            if row["oo_kind"] == "kept":
+                records.ids.append((row["oo_high"], row["oo_low"]))
+                records.times.append(row["oo_event_time"])
+    return records
+
+
+def remove(
+    database: Database, instance: str, path: Path, pipeline: Pipeline, condition: Condition, erasure: Erasure
+) -> None:
+    """Remove those of the batches that no stream reads again, in one commit, counted by batch and fate before it. Their files leave the disk at once."""
+    app_id = f"{instance}/receive/0/retention"
+    last = run(database, lambda conn: noted.last_in(conn, instance, erasure.upto))
+    by_value = meant(pipeline, condition)
+
+    def gone(rows: pa.Table) -> pa.Array:
+        return pc.and_(by_value(rows), removing.of_batches(rows, last))
+
+    while (delta.version(path, app_id) or 0) < erasure.number:
+        cuts = _cuts(path, condition, gone)
+        if not cuts:
+            break
+        counts: removals.Counts = sum((cut.counts for cut in cuts), Counter())
+        run(database, lambda conn: removals.count(conn, instance, erasure.removal, counts, len(cuts)))  # noqa: B023 - it is called here
+        passing("forget-after-count")
+        removing.remove(path, cuts, gone, app_id, erasure.number)
+    passing("forget-before-sweep")
+    attempt_files.sweep(instance, 0, [])
+    _sweep(path)
+
+
+def _sweep(path: Path) -> None:
+    """Take away data files that the table does not have and that lie in no attempt's folder: of an older version."""
+    named = set(DeltaTable(str(path)).get_add_actions(flatten=True).column("path").to_pylist())
+    for file in path.rglob("*.parquet"):
+        place = file.relative_to(path)
+        if place.parts[0] != delta.LOG and not attempts.read(place.parts[0]) and str(place) not in named:
+            file.unlink()
+
+
+def meant(pipeline: Pipeline, condition: Condition) -> Gone:
+    """Rows by the values of their columns; an invalid one by its line."""
+    columns = pipeline.columns() if pipeline.source.format == "csv" else None
+
+    def mask(rows: pa.Table) -> pa.Array:
+        none = pa.repeat(pa.scalar(False), rows.num_rows)
+        there = set(condition.values) <= set(rows.column_names)
+        by_column = (pc.equal(rows.column(name).cast(pa.string()), value) for name, value in condition.values.items())
+        kept = reduce(pc.and_, by_column) if there else none
+        raw = rows.column("oo_raw")
+        lines = np.zeros(rows.num_rows, dtype=bool)
+        for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
+            lines[at] = condition.fits_line(raw[at].as_py(), columns)
+        either = pc.or_(pc.fill_null(kept, False), pa.array(lines))
+        return pc.and_(either, pc.not_equal(rows.column("oo_kind"), "control"))
+
+    return mask
+
+
+def _cuts(path: Path, condition: Condition, gone: Gone) -> list[Cut]:
+    table, asked = DeltaTable(str(path)), _asked(path, condition)
+    files = [file for file in rewriting.files(table, ["oo_event_time"]) if file.partition.get("oo_kind") != "control"]
+    cuts = (removing.cut(path, file, asked, gone) for file in files)
+    return [cut for cut in cuts if cut]
+
+
+def _asked(path: Path, condition: Condition) -> list[str]:
+    there = {one.name for one in DeltaTable(str(path)).schema().fields}
+    return ["oo_raw", *(name for name in condition.values if name in there)]

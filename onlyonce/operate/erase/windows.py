@@ -1,0 +1,98 @@
+"""Which windows an erasure computes again, and what of the results it can't: told by name.
+
+Who calls it: `forget`. Errors: Retryable while a stream is still to read or close what the records are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import batches as log
+from onlyonce.commitlog import compaction as noted
+from onlyonce.commitlog import erasures, removals
+from onlyonce.commitlog.erasures import Spans
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.declare.output import what_to_do
+from onlyonce.declare.pipeline import Output, Pipeline, target
+from onlyonce.declare.sent import Sent
+from onlyonce.declare.sinks import Delta, FileSink
+from onlyonce.model.batch import to_micros
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.operate import retaining
+from onlyonce.model.outputs.backfill import spans
+from onlyonce.operate.compact import compaction
+from onlyonce.operate.erase.records import Records
+
+
+def upto(connection: Connection, pipeline: Pipeline, records: Records) -> int:
+    """The version of `events` up to which no stream reads a record again. Raises Retryable where one of these records is later."""
+    instance = pipeline.name
+    read = [
+        (retaining.done_upto(compaction.reader(connection, instance, one)), one.query)
+        for one in noted.queries(connection, instance)
+        if one.query != "receive"
+    ]
+    least, by = min(read, default=(noted.ended(connection, instance), "receive"))
+    later = log.received(connection, instance, least, noted.ended(connection, instance))
+    if records.batches & {(one.lineage, one.batch_id) for one in later}:
+        raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
+    for root in pipeline.roots():
+        if root.window is not None and records.times:
+            closed = backfills.reach(connection, instance, root.name).closed_until(root)
+            last = max(root.window.last_end(to_micros(time) or 0) for time in records.times)
+            if closed is None or closed < last:
+                raise _wait(pipeline, f"output {root.name} has open windows with them, and its stream keeps those")
+    return least
+
+
+def again(connection: Connection, pipeline: Pipeline, times: list[datetime]) -> Spans:
+    """By output that can replace its rows, the closed windows that hold these event times; none from before what is kept."""
+    kept, found = removals.kept_from(connection, pipeline.name), Spans()
+    for root in pipeline.roots():
+        if root.window is None or _kept_as_they_are(pipeline, root):
+            continue
+        first = 0 if kept is None else retaining.first_moment(kept, root.window)
+        rows = erasures.windows_at(connection, pipeline.name, root.name, times)
+        windows = [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
+        runs = spans(window for window in windows if window[0] >= first)
+        if runs:
+            found[root.name] = [(span.start, span.stop) for span in runs]
+    return found
+
+
+def left(pipeline: Pipeline) -> Iterator[str]:
+    """What of the results can't be taken back, by name."""
+    for root in pipeline.roots():
+        chain = [root, *pipeline.made_from(root)]
+        stays = root.window is None or _kept_as_they_are(pipeline, root)
+        for output in chain:
+            where = f"output {output.name} ({target(pipeline, output)})"
+            if stays:
+                why = "has no windows" if root.window is None else "can't be computed again (on_backfill)"
+                yield f"{where}: it {why}; rows that were made of these records stay: delete them there"
+            elif isinstance(output.sink, Sent) or output.on_backfill == "skip":
+                yield f"{where}: what was sent or left alone there stays"
+            elif isinstance(output.sink, Delta):
+                yield f"{where}: older versions of the table have the old rows until onlyonce maintain vacuums it (ONLYONCE_VACUUM_HOURS)"
+            elif isinstance(output.sink, FileSink):
+                yield f"{where}: files of earlier panes stay beside the new ones"
+
+
+def _kept_as_they_are(pipeline: Pipeline, root: Output) -> bool:
+    try:
+        for output in [root, *pipeline.made_from(root)]:
+            what_to_do(output)
+    except Refused:
+        return True
+    return False
+
+
+def _wait(pipeline: Pipeline, what: str) -> Retryable:
+    return Retryable(
+        f"{pipeline.name}: records that are to be forgotten are still in use: {what}",
+        data="nothing was changed",
+        hint=f"let the pipeline go on (onlyonce run {pipeline.name}; with --close when the input has ended), then run the same command again",
+    )

@@ -1,0 +1,65 @@
+"""A life of an output that begins with what retention has left of `events`, because a person says that this will do. PROTOCOL.md, 20.
+
+An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed they are refused, until
+`onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of such a life's. Totals and the first sessions are
+of the kept records alone.
+
+Who calls it: `onlyonce.run.lineage`. Errors: Refused where nothing is removed, and for what is not declared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import lineages, removals
+from onlyonce.database.connect import Database, run
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Output, unknown
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate import retaining
+from onlyonce.model.report import Report
+
+
+def of(connection: Connection, instance: str, query: str, begins: dict[str, Any] | None) -> dict[str, Any]:
+    """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
+    root = _root(instance, query)
+    kept = removals.kept_from(connection, instance)
+    if kept is None:
+        raise Refused(
+            f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
+        )
+    if (begins or {}).get("version", 0) > 0:
+        return {}
+    return retaining.with_what_is_kept(root.window, kept, (begins or {}).get("first_window"))
+
+
+def first(database: Database, target: str, *, yes: bool) -> Report | None:
+    """Register the first life of a new output; None where it has a life."""
+    instance, _, query = target.strip("/").partition("/")
+
+    def register(connection: Connection) -> dict[str, Any] | None:
+        if lineages.live(connection, instance, query):
+            return None
+        start = of(connection, instance, query, None)
+        if yes:
+            removals.refuse_life(connection, instance, query, start)
+            lineages.register(connection, instance, query, uuid4(), start)
+        return start
+
+    start = run(database, register)
+    if start is None:
+        return None
+    facts = {"instance": instance, "query": query, "starts from": retaining.said(start["kept_from"])}
+    title = f"{target}: its first life" if yes else f"{target}: what its first life would be (add --yes)"
+    return Report(title, "lineage new" if yes else "dry run", facts)
+
+
+def _root(instance: str, query: str) -> Output:
+    pipeline = declarations.one(instance)
+    roots = {root.name: root for root in pipeline.roots()}
+    if query not in roots:
+        raise unknown("output that reads `events`", query, sorted(roots))
+    return roots[query]

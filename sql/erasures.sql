@@ -1,0 +1,64 @@
+-- begun --
+-- The erasure that an earlier attempt has left.
+SELECT e.removal_no AS number, m.upto, e.columns, e.salt, e.fingerprint, e.asked_by, e.ids_too, e.todo, e.ids, e.left_alone
+FROM onlyonce_private.erasures e JOIN onlyonce_private.removals m USING (instance, removal_no)
+WHERE e.instance = :instance AND m.state = 'begun'
+
+-- begin_removal --
+INSERT INTO onlyonce_private.removals (instance, removal_no, kind, upto)
+SELECT CAST(:instance AS text), coalesce(max(removal_no), 0) + 1, 'erasure', CAST(:upto AS bigint)
+FROM onlyonce_private.removals WHERE instance = :instance
+RETURNING removal_no
+
+-- begin --
+INSERT INTO onlyonce_private.erasures (instance, removal_no, columns, salt, fingerprint, asked_by, ids_too, todo, ids, left_alone)
+VALUES (:instance, :number, :columns, :salt, :fingerprint, :asked_by, :ids_too, CAST(:todo AS jsonb), :ids, :left_alone)
+
+-- end --
+-- The receipt: what it had to do is done, and forgotten too.
+UPDATE onlyonce_private.erasures SET todo = NULL, ids = NULL, lines = :lines, windows = :windows
+WHERE instance = :instance AND removal_no = :number
+
+-- at_work --
+-- The drivers of an instance that have a session.
+SELECT l.lineage FROM onlyonce_private.lineages l JOIN onlyonce_private.epochs e USING (lineage)
+WHERE l.instance = :instance AND EXISTS (
+    SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || e.epoch)
+ORDER BY 1
+
+-- begun_batches --
+-- Batches that began and did not end: a replay reads their records again.
+SELECT b.lineage || '/' || b.batch_id AS unit FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.state <> 'closed' AND b.state = 'begun' ORDER BY 1
+
+-- other_instances --
+-- Bounded runs of a pipeline, with data of their own.
+SELECT instance FROM onlyonce_private.pipelines WHERE pipeline = :pipeline AND instance <> :pipeline ORDER BY 1
+
+-- windows_at --
+-- The closed windows of an output that hold some times.
+SELECT DISTINCT p.window_start, p.window_end FROM onlyonce_private.panes p
+WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
+    SELECT 1 FROM unnest(CAST(:times AS timestamptz[])) AS t (at) WHERE p.window_start <= t.at AND t.at < p.window_end)
+ORDER BY 1
+
+-- outbox --
+-- Rows of an instance in the outbox whose text has a value somewhere: which of them are meant is looked at afterwards.
+SELECT row_no, output, state, payload FROM onlyonce_private.outbox
+WHERE instance = :instance AND (position(:text IN payload) > 0 OR position('\u' IN payload) > 0)
+
+-- forget_outbox --
+DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)
+
+-- chunks --
+-- The chunks of an instance that may hold ids.
+SELECT bucket, lineage, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
+
+-- settled --
+-- By life of an output its last committed batch: no staged rows up to there are read again.
+SELECT l.instance, l.query AS output, l.lineage, max(b.batch_id) AS upto
+FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' GROUP BY 1, 2, 3
+UNION ALL
+SELECT f.instance, f.output, f.lineage, max(f.batch_id) FROM onlyonce_private.backfills f
+WHERE f.instance = :instance AND f.state = 'committed' GROUP BY 1, 2, 3

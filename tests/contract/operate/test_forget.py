@@ -1,0 +1,247 @@
+"""An erasure without Spark: what goes, what stays, what is refused, and what a kill at any step leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from onlyonce import settings
+from onlyonce.commitlog import removals
+from onlyonce.database.connect import ask, run
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.report import Report
+from onlyonce.operate import audit_data, maintain
+from onlyonce.operate.compact import compaction
+from onlyonce.operate.erase import forget, input_files, records
+from onlyonce.records import trace
+from onlyonce.sources.parse import record_id
+from onlyonce.storage import delta, removing
+from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+
+WHO = "u17-secret"
+BROKEN = f'{{"id":"{WHO}", broken'
+LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{"id":"{WHO}0"}}', BROKEN]
+
+
+@pytest.fixture
+def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:  # noqa: F811
+    """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the archive."""
+    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(forget, "_compute_again", lambda *_: None)
+    monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
+    shop.receive((WHO, at(0)), ("other", at(0)), (BROKEN, "no JSON"))
+    shop.receive(("later", at(3)), (WHO, at(4)))
+    shop.receive(("last", at(60)))
+    for query in ("per_shop", "balance"):
+        shop.output(query, closes=(at(0), at(3)))
+        shop.output(query)
+    for folder in (settings.inbox("shop"), tmp_path / "archive" / "shop"):
+        folder.mkdir(parents=True)
+        (folder / "1.jsonl").write_text("\n".join(LINES) + "\n")
+    entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0]}
+    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry))
+    shop.die()
+    return shop
+
+
+def erase(*more: str, where: str = f"id = '{WHO}'") -> Report:
+    """As the command does it."""
+    return forget.main(["shop", "--where", where, "--by", "privacy desk", "--yes", *more])
+
+
+def rows(shop: Shop) -> Counter[str]:  # noqa: F811
+    """All rows of `events`."""
+    found = DeltaTable(str(shop.events)).to_pyarrow_table().to_pylist()
+    return Counter(repr(sorted(row.items())) for row in found)
+
+
+def on_disk(shop: Shop) -> list[str]:  # noqa: F811
+    """The rows of every data file of `events` that is on the disk, whether the table has it or not, that name the person."""
+    tables = (
+        parquet.read_table(file, partitioning=None)
+        for file in shop.events.rglob("*.parquet")
+        if delta.LOG not in file.parts
+    )
+    return [str(row) for table in tables for row in table.to_pylist() if WHO in str(row)]
+
+
+def in_the_log(shop: Shop) -> list[str]:  # noqa: F811
+    """The tables of the database in which the value is."""
+    tables = shop.log.rows(
+        "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE schemaname LIKE 'onlyonce%'"
+    )
+    return [name for (name,) in tables if shop.log.rows(f"SELECT 1 FROM {name} t WHERE t::text LIKE '%{WHO}%'")]
+
+
+def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
+    """What must be after an erasure, however it came about."""
+    assert rows(shop) == Counter({row: n for row, n in before.items() if WHO not in row})
+    assert (on_disk(shop), in_the_log(shop)) == ([], [])
+    for file in (settings.inbox("shop") / "1.jsonl", settings.archive() / "shop" / "1.jsonl"):  # type: ignore[operator]
+        assert file.read_text().splitlines() == [" " * len(LINES[0]), LINES[1], LINES[2], " " * len(BROKEN)]
+        assert [*file.parent.iterdir()] == [file]
+    assert list(audit_data._events(shop.log.database, "shop", shop.events)) == []
+    [receipt] = shop.log.rows(
+        "SELECT kind, state, columns, asked_by, kept, invalid, lines, windows FROM onlyonce.removals"
+    )
+    assert receipt == ("erasure", "done", ["id"], "privacy desk", 1, 1, 4, 1)
+    assert shop.log.rows("SELECT todo, ids FROM onlyonce_private.erasures") == [(None, None)]
+
+
+def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(closed: Shop) -> None:
+    """A look alone changes nothing. Files keep their size and time, and the registry knows them as they were. What can't be erased is told."""
+    before, file = rows(closed), settings.inbox("shop") / "1.jsonl"
+    mark = file.stat()
+    assert forget.main(["shop", "--where", f"id = '{WHO}'"]).facts["lines of input files"] == 4
+    assert (rows(closed), file.read_text().count(WHO)) == (before, 3)
+
+    report = erase()
+
+    check(closed, before)
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (mark.st_size, mark.st_mtime_ns)
+    assert delta.added(closed.events, delta.latest(closed.events)) == []
+    left = " ".join(row["what"] for row in report.tables["stays, and is not in our reach"])
+    assert "output balance" in left
+    assert "backups" in left
+    found, _ = trace.trace(closed.log.database, closed.pipeline, "shop", record_id.asked(closed.pipeline, [WHO]))
+    assert found.warnings[0].startswith("erased")
+    assert erase().run_id == "dry run"  # there is nothing any more
+
+
+POINTS = [
+    "forget-after-begin", "forget-after-count", "remove-before-commit", "remove-after-commit", "forget-before-sweep", "forget-after-records",
+    "forget-before-file", "forget-after-files", "forget-after-beside", "forget-before-end",
+]  # fmt: skip
+
+
+SAMPLE = ("forget-after-begin", "remove-after-commit", "forget-before-file")
+"""The others are in make test-all."""
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=() if one in SAMPLE else pytest.mark.whole) for one in POINTS]
+)
+def test_a_kill_at_any_step_is_finished_by_the_same_command(
+    closed: Shop, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Another condition has to wait, and so does a removal by age; a compaction between is no matter."""
+    before = rows(closed)
+
+    def passing(name: str) -> None:
+        if name == point:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        for module in (forget, records, input_files, removing):
+            armed.setattr(module, "passing", passing)
+        with pytest.raises(FailPoint):
+            erase()
+    assert list(audit_data._events(closed.log.database, "shop", closed.events)) == []
+    with pytest.raises(Refused, match="has not ended"):
+        erase(where="id = 'other'")
+    compaction.compact(closed.log.database, "shop", dry_run=False)
+    assert run(closed.log.database, lambda conn: removals.under_way(conn, "shop")) == ["erasure 1"]
+    erase()
+
+    check(closed, before)
+
+
+def at_work(shop: Shop) -> None:  # noqa: F811
+    """A driver."""
+    shop.work()
+
+
+def unread(shop: Shop) -> None:  # noqa: F811
+    """A batch with such a record that the outputs have not read."""
+    shop.receive((WHO + "x", at(61)))
+    shop.log.rows("UPDATE onlyonce_private.batches SET state = state")
+    shop.die()
+
+
+def open_window(shop: Shop) -> None:  # noqa: F811
+    """The record's window is not closed: its event time is the newest."""
+    shop.receive((WHO + "x", at(70)))
+    for query in ("per_shop", "balance"):
+        shop.output(query)
+        shop.output(query)
+    shop.die()
+
+
+def not_taken_in(shop: Shop) -> None:  # noqa: F811
+    """A file that no run has seen."""
+    (settings.inbox("shop") / "2.jsonl").write_text(f'{{"id":"{WHO}x"}}\n')
+
+
+def unsent(shop: Shop) -> None:  # noqa: F811
+    """A row that waits in the outbox."""
+    shop.log.rows(
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload) "
+        "VALUES ('shop', 'mails', 'u', 0, gen_random_uuid(), %s)", f'{{"id":"{WHO}x"}}',
+    )  # fmt: skip
+
+
+IN_USE: dict[str, tuple[Callable[[Shop], None], type[Exception], str]] = {
+    "a driver at work": (at_work, Refused, "a driver of shop/"),
+    "not read by an output": (unread, Retryable, "has not read on"),
+    "an open window": (open_window, Retryable, "open windows"),
+    "input that is not taken in": (not_taken_in, Retryable, "2.jsonl is not taken in"),
+    "rows that are not sent": (unsent, Retryable, "mails has not sent"),
+}
+
+
+@pytest.mark.parametrize("name", IN_USE)
+def test_records_that_are_still_in_use_are_not_erased_yet(closed: Shop, name: str) -> None:
+    """Nothing is changed, and the error says what to wait for."""
+    use, kind, said = IN_USE[name]
+    use(closed)
+    before = rows(closed)
+
+    with pytest.raises(kind, match=said):
+        erase(where=f"id = '{WHO}{'' if name == 'a driver at work' else 'x'}'")
+
+    assert rows(closed) == before
+    assert closed.log.rows("SELECT * FROM onlyonce_private.removals") == []
+
+
+def test_what_was_sent_goes_from_the_outbox(closed: Shop) -> None:
+    """By the columns of the row that was sent."""
+    for number, who in enumerate((WHO, "other")):
+        closed.log.rows(
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, answered_at) "
+            "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, f'{{"id":"{who}"}}',
+        )  # fmt: skip
+
+    erase()
+
+    assert closed.log.rows("SELECT payload FROM onlyonce_private.outbox") == [('{"id":"other"}',)]
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_redelivery_is_a_duplicate_unless_the_ids_are_forgotten_too(closed: Shop, ids: bool) -> None:
+    """The doctor misses no ids either way."""
+    erase(*(["--ids"] if ids else []))
+    uneven = run(closed.log.database, lambda conn: ask(conn, "doctor", "uneven_buckets"))
+    for query in ("receive",):
+        closed.drivers[query] = closed.log.restart(closed.drivers[query])
+    closed.receive((WHO, at(0)), ("other", at(0)))
+
+    assert uneven == []
+    assert closed.log.rows(
+        "SELECT kept, duplicate FROM onlyonce_private.batches WHERE lineage = 'shop/receive/1' AND batch_id = 3"
+    ) == [(1, 1) if ids else (0, 2)]
+
+
+def test_maintenance_goes_on_after_an_erasure(closed: Shop) -> None:
+    """The same transactions are numbered on."""
+    erase()
+    erase(where="id = 'later'")
+
+    assert closed.log.rows("SELECT removal_no, state FROM onlyonce.removals ORDER BY 1") == [(1, "done"), (2, "done")]
+    assert maintain.main(["shop"]).warnings == []
