@@ -68,7 +68,12 @@ def _files(context: RunContext, query: Query, start: int) -> int | None:
         first: int | None = read_upto(checkpoint.offsets(query.folder, planned)[0]) + 1
     else:
         first = restart.begins_at(context, start)
-    return None if first is None else first_files(_waiting(context.events, first), *settings.output_batch())
+    most = settings.spark()
+    return (
+        None
+        if first is None
+        else first_files(_waiting(context.events, first), most.output_batch_bytes, most.output_batch_commits)
+    )
 
 
 def _waiting(path: Path, first: int) -> Iterator[Size]:

@@ -59,7 +59,7 @@ def _each(context: RunContext, work: Callable[[Output], None]) -> None:
             except BaseException as error:
                 found.add(root.name, error)
 
-    threads = [InheritableThread(target=take_turns, daemon=True) for _ in roots[: settings.outputs_at_once()]]
+    threads = [InheritableThread(target=take_turns, daemon=True) for _ in roots[: settings.spark().outputs_at_once]]
     for thread in threads:
         thread.start()
     for thread in threads:

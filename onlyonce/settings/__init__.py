@@ -212,16 +212,6 @@ def in_driver_bytes() -> int:
     return _current().in_driver_bytes
 
 
-def outputs_at_once() -> int:
-    """How many outputs a run drains side by side."""
-    return _current().outputs_at_once
-
-
-def output_batch() -> tuple[int, int]:
-    """How many bytes of `events`, and how many batches of receive, a batch of an output reads at most."""
-    return _current().output_batch_bytes, _current().output_batch_commits
-
-
 def alert_hook() -> str | None:
     """Who is told of alerts. A webhook's URL is a secret: never log it."""
     given = _current().alert_hook
