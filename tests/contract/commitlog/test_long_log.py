@@ -115,12 +115,14 @@ OWN_LOG = "of a crash test or the demo, on a log of its own that is as long as i
 FORGETS = "a drop, which removes all rows of a pipeline"
 A_NEW_LIFE = "asked once for a new life, which a person starts"
 CUT = "the table is cut by this very statement: it holds what a retention leaves"
+ERASES = "a person's erasure, which reads `events` and the input beside it: whatever has the records must be found"
 WHOLE = {
     "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
     "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
     "collect committed_cuts": "only where input is archived: which files of all that are there may go",
     "release committed": "a person's release, which reads `events` beside it",
+    "erasures outbox": ERASES, "erasures windows_at": ERASES,
     "crashtest fates": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
