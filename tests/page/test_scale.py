@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, text
 
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
+from onlyonce.operate import collect
 from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 
@@ -37,10 +38,10 @@ VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid()), ('shop/per_s
 INSERT INTO onlyonce_private.epochs SELECT lineage, 1 FROM onlyonce_private.lineages;
 INSERT INTO onlyonce_private.batches (lineage, batch_id, epoch, state, run_id, source_to, offsets_hash, partitions, system_time,
     bucket, gc_floor, settings, mode, declaration_hash, read, kept, invalid, remnant, duplicate, in_time, late, tide_after,
-    delta_version, conserved, committed_at)
+    delta_version, conserved, begun_at, committed_at)
 SELECT lineage, i, 1, 'committed', 'run_' || i / 20, jsonb_build_object('reservoirVersion', i + 2, 'index', -1), repeat('x', 64), 2,
     now(), i, 0, jsonb_build_object('a setting', repeat('x', 300)), 'exactly_once', 'd1', 10 * r, 9 * r, 0, 0, r, 8 * (1 - r),
-    1 - r, CASE WHEN r = 1 THEN timestamptz '2013-01-01Z' + i * interval '10 min' END, CASE WHEN r = 1 THEN i + 1 END, true, now()
+    1 - r, CASE WHEN r = 1 THEN timestamptz '2013-01-01Z' + i * interval '10 min' END, CASE WHEN r = 1 THEN i + 1 END, true, now() - interval '49 hours', now() - interval '48 hours'
 FROM onlyonce_private.lineages, generate_series(0, :n - 1) i, LATERAL (SELECT (query = 'receive')::int AS r) r;
 INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, kept, invalid,
     remnant, duplicate)
@@ -66,6 +67,7 @@ def logs(server: Server) -> Iterator[dict[int, Log]]:
     for n, log in made.items():
         migrate(log.url)
         ask(log.url, FILL.replace(":n", str(n)))
+        assert collect.fold(log.database) == 2 * n
         session = psycopg2.connect(log.url.replace("+psycopg2", ""))
         session.autocommit = True
         session.cursor().execute("VACUUM ANALYZE")
