@@ -10,7 +10,8 @@ DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals,
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
-       coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at
+       coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
+       coalesce(l.start_from ? 'kept_from', false) AS from_kept
 FROM onlyonce_private.lineages l
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
@@ -36,6 +37,7 @@ COMMENT ON COLUMN onlyonce.lineages.started_at IS 'when a driver last started';
 COMMENT ON COLUMN onlyonce.lineages.batches IS 'how many batches are committed';
 COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch id';
 COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
+COMMENT ON COLUMN onlyonce.lineages.from_kept IS 'whether it began with what keep_events had left of events';
 
 CREATE VIEW onlyonce.batches AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch, b.state, b.run_id,

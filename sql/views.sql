@@ -118,12 +118,12 @@ GROUP BY l.instance, l.pipeline ORDER BY l.instance
 -- How far each output has read `events` in its last life, against the receive batches that are committed. What it has read is what was kept,
 -- less what it has still to read: that is little, and what was kept is in the sums.
 WITH life AS (
-    SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state FROM onlyonce.lineages
+    SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state, from_kept FROM onlyonce.lineages
     WHERE query <> 'receive' ORDER BY instance, query, life DESC),
 received AS (
     SELECT instance, sum(kept)::bigint AS kept FROM onlyonce.totals WHERE query = 'receive' GROUP BY instance)
 SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, t.read_upto,
-       (SELECT l.start_from ? 'kept_from' FROM onlyonce_private.lineages l WHERE l.lineage = life.lineage) AS from_kept,
+       life.from_kept,
        coalesce(t.in_time + t.late, 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
        CASE WHEN t.read_upto IS NULL THEN 0 ELSE coalesce(received.kept, 0) - behind.records END AS kept_read
 FROM life JOIN onlyonce.totals t USING (lineage) LEFT JOIN received ON received.instance = life.instance

@@ -251,7 +251,7 @@ _ALL = (
     ),
     Mutant(
         "compacted-is-news", "a compaction says that its files are new rows", "onlyonce/storage/rewriting.py",
-        (("own_tables.added(path, new, statistics.columns(table), data_change=False)", "own_tables.added(path, new, statistics.columns(table))"),),
+        (("own_tables.added(path, file, indexed, data_change=False)", "own_tables.added(path, file, indexed)"),),
         ("tests/contract/operate/test_compaction.py::test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows",),
     ),
     Mutant(

@@ -18,7 +18,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "invalid", "lag",
-    "late", "lineages", "long_runs", "outbox", "output_files", "panes", "record_ids", "releases", "remnant", "subscriptions",
+    "late", "lineages", "long_runs", "outbox", "output_files", "panes", "record_ids", "releases", "remnant", "removals", "subscriptions",
     "totals", "windows",
 }  # fmt: skip
 
@@ -119,6 +119,7 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
         "n": 5,
         "output": "sales",
         "query": "x",
+        "number": 1,
     }
     database = Database(log.server.url("reader", log.name))
 
