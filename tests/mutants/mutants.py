@@ -642,7 +642,7 @@ _ALL = (
     ),
     Mutant(
         "merge-once", "a write that others came between ends the run", "onlyonce/storage/delta.py",
-        (("            _until_alone(path, write)\n", "            write()\n"),),
+        (("            after = _until_alone(path, write)\n", "            after = write()\n"),),
         (DELTA + "test_a_write_that_others_came_between_is_tried_again",),
     ),
     Mutant(

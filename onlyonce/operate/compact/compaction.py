@@ -29,7 +29,7 @@ from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, rewriting
+from onlyonce.storage import delta, log_entries, rewriting
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
@@ -115,7 +115,7 @@ def reader(connection: Connection, instance: str, one: Any) -> Reader:
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
     """The files that are put together: of one partition each, in order of time."""
     versions = range(of.upto + 1, table.version() + 1)
-    newer = {file.path for version in versions for file in delta.added(of.path, version)}
+    newer = {file.path for version in versions for file in log_entries.added(of.path, version)}
     old = [
         file for file in rewriting.files(table, of.order) if of.path / file.path not in newer and file.rows is not None
     ]
