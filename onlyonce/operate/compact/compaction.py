@@ -36,8 +36,9 @@ EVENTS = ("oo_event_time", "oo_system_time")
 """What files of `events` are ordered by. Control rows have no event time."""
 REGISTRY = ("batch_no",)
 REGISTRIES = ("files", "ranges")
-LOG_HOURS = 24.0
-"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found."""
+LOG_HOURS = 2.0
+"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found. Each look and each commit lists
+the whole log, so its length is a part of what a batch costs: some 8 ms for the entries of a day, one a minute."""
 
 Row = dict[str, Any]
 
