@@ -20,7 +20,8 @@ from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.outputs.releasing import RowSet
-from onlyonce.operate import audit_data, plan
+from onlyonce.operate import audit_data
+from onlyonce.operate.change import plan
 from onlyonce.operate.compact import compaction, retention
 from onlyonce.records import trace
 from onlyonce.run import lineage
