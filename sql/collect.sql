@@ -163,11 +163,12 @@ CROSS JOIN LATERAL (
 WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
 
 -- committed_cuts --
--- The cuts of the inbox (`batch_no` of the registry) that an instance has committed, with the files that could not be read.
+-- Of some cuts of the inbox (`batch_no` of the registry) those that an instance has committed, with the files that could not be read.
 -- A new life may pass a cut again, with nothing in it: the first batch is the one that read.
 SELECT DISTINCT ON (batch_no) CAST(b.source_to->>'batch_no' AS bigint) AS batch_no, b.facts
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.source_to ? 'batch_no' AND (b.source_to->>'batch_no')::bigint = ANY (CAST(:numbers AS bigint[]))
 ORDER BY batch_no, l.life, b.batch_id
 
 -- runs --

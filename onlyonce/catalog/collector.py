@@ -65,10 +65,11 @@ def runs(connection: Connection, pipelines: list[str]) -> list[Run]:
     return [Run(*tuple(row)) for row in ask(connection, "collect", "runs", pipelines=pipelines)]
 
 
-def committed_cuts(connection: Connection, instance: str) -> dict[int, dict[str, str]]:
-    """The cuts of the inbox, by their number in the registry, whose batches an instance has committed, each with the
-    files that it could not read."""
-    return {row.batch_no: row.facts for row in ask(connection, "collect", "committed_cuts", instance=instance)}
+def committed_cuts(connection: Connection, instance: str, numbers: list[int]) -> dict[int, dict[str, str]]:
+    """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed, each with the files
+    that it could not read."""
+    rows = ask(connection, "collect", "committed_cuts", instance=instance, numbers=numbers)
+    return {row.batch_no: row.facts for row in rows}
 
 
 def near_horizon(connection: Connection) -> list[dict[str, Any]]:

@@ -20,9 +20,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
@@ -30,13 +28,11 @@ from onlyonce.catalog import collector
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
-from onlyonce.sources.files import moved_inboxes
+from onlyonce.operate import taken_in
+from onlyonce.operate.taken_in import Mark
 
 AT_ONCE = 100
 """Files for each transaction; while it is open no new run registers itself."""
-
-Mark = tuple[int, int]
-"""Size and time of change, as the registry has them."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,10 @@ def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pip
     last: dict[str, Mark] = {}
     for one in runs:
         seen = set()
-        for path, mark, done in _registered(connection, one.instance):
-            if path in due:
-                seen.add(path)
-                due[path] &= done and (not _on_stream(one) or last.setdefault(path, mark) == mark)
+        for entry in taken_in.entries(connection, one.instance, list(there.values())):
+            seen.add(entry.path)
+            unchanged = not _on_stream(one) or last.setdefault(entry.path, entry.mark) == entry.mark
+            due[entry.path] &= entry.was_read and unchanged
         if _on_stream(one):
             due = {path: still and path in seen for path, still in due.items()}
     return [
@@ -101,26 +97,6 @@ def _on_stream(one: collector.Run) -> bool:
 
 def _at_work(one: collector.Run) -> bool:
     return not _on_stream(one) and not one.ended
-
-
-def _registered(connection: Connection, instance: str) -> list[tuple[str, Mark, bool]]:
-    """(path, mark, whether it was read and its batch is committed) of each entry of an instance's registry."""
-    table = settings.data_dir(instance) / "files"
-    if not (table / "_delta_log").is_dir():
-        return []
-    committed = collector.committed_cuts(connection, instance)
-    names = ["path", "size", "modified_ns", "batch_no", "refusal"]
-    entries = DeltaTable(str(table)).to_pyarrow_table(columns=names).to_pylist()
-    moved = moved_inboxes.of(instance.partition("@")[0])
-    return [
-        (moved_inboxes.place(e["path"], moved), (e["size"], e["modified_ns"]), _was_read(e, committed)) for e in entries
-    ]
-
-
-def _was_read(entry: dict[str, Any], committed: dict[int, dict[str, str]]) -> bool:
-    # What could not be read is counted as one invalid record; the file itself is for a person to look at.
-    unreadable = committed.get(entry["batch_no"])
-    return unreadable is not None and entry["path"] not in unreadable and entry["refusal"] is None
 
 
 def _mark(path: Path) -> Mark | None:

@@ -9,19 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
-from onlyonce import settings
-from onlyonce.catalog import collector
 from onlyonce.commitlog import erasures
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.operate import taken_in
 from onlyonce.operate.erase import input_files
 from onlyonce.operate.erase.input_files import Lines
 from onlyonce.operate.erase.records import Records
-from onlyonce.sources.files import moved_inboxes
-from onlyonce.storage import delta
 
 
 @dataclass(frozen=True)
@@ -62,18 +57,12 @@ def _not_taken_in(database: Database, pipeline: Pipeline, files: list[Lines]) ->
     """Files with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
     if isinstance(pipeline.source, Kafka) or not files:
         return []
-    inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
+    inbox = input_files.inbox_of(pipeline)
     there = [one.path for one in files if one.path.parent == inbox]
-    known = [_taken_in(database, name) for name in (pipeline.name, *input_files.sharing(pipeline))]
+    known = [_taken_in(database, name, there) for name in (pipeline.name, *input_files.sharing(pipeline))]
     return [path for path in there if any(str(path) not in one for one in known)]
 
 
-def _taken_in(database: Database, name: str) -> set[str]:
-    table = settings.data_dir(name) / "files"
-    if not delta.exists(table):
-        return set()
-    committed = run(database, lambda conn: collector.committed_cuts(conn, name))
-    moved = moved_inboxes.of(name)
-    entries = DeltaTable(str(table)).to_pyarrow_table(columns=["path", "batch_no"]).to_pylist()
-    taken = (one["path"] for one in entries if one["batch_no"] in committed or one["batch_no"] < 0)
-    return {moved_inboxes.place(path, moved) for path in taken}
+def _taken_in(database: Database, name: str, there: list[Path]) -> set[str]:
+    found = run(database, lambda conn: taken_in.entries(conn, name, there))
+    return {entry.path for entry in found if entry.committed or entry.passed_by}

@@ -66,7 +66,7 @@ def left(pipeline: Pipeline) -> list[str]:
         return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
     if isinstance(pipeline.source, Custom):
         return ["what the reader of the source reads from"]
-    inbox = _inbox(pipeline)
+    inbox = inbox_of(pipeline)
     others = [f"what pipeline {name} has of the same inbox: onlyonce forget {name}" for name in sharing(pipeline)]
     if not _plain(pipeline):
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
@@ -87,7 +87,7 @@ def sharing(pipeline: Pipeline) -> list[str]:
     return sorted(
         other.name
         for other in others
-        if other.name != pipeline.name and not isinstance(other.source, Kafka) and _inbox(other) == _inbox(pipeline)
+        if other.name != pipeline.name and not isinstance(other.source, Kafka) and inbox_of(other) == inbox_of(pipeline)
     )
 
 
@@ -99,14 +99,15 @@ def _packed(path: Path) -> bool:
     return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
 
 
-def _inbox(pipeline: Pipeline) -> Path:
+def inbox_of(pipeline: Pipeline) -> Path:
+    """The folder of its input."""
     assert not isinstance(pipeline.source, Kafka)
     return settings.inbox(pipeline.name, pipeline.source.inbox)
 
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
-    for folder in (_inbox(pipeline), archive / pipeline.name if archive else None):
+    for folder in (inbox_of(pipeline), archive / pipeline.name if archive else None):
         if folder is not None and folder.is_dir():
             yield from sorted(
                 path

@@ -31,7 +31,7 @@ FLOOR = int(END.timestamp()) // 600 - 144
 OF_RECEIVE: dict[str, Any] = {
     "instance": "shop", "pipeline": "shop", "query": "receive", "lineage": RECEIVE, "batch_id": LAST, "sink": "events",
     "unique_id": f"{RECEIVE}/{LAST}/events/0", "after": BATCHES - 3, "upto": BATCHES - 1, "floor": FLOOR, "keep_days": 1,
-    "half": 500_000, "waste": 1.5, "worth_it": 0, "at_once": 100,
+    "half": 500_000, "waste": 1.5, "worth_it": 0, "at_once": 100, "numbers": [BATCHES - 3, BATCHES - 2],
 }  # fmt: skip
 OF_OUTPUT = OF_RECEIVE | {
     "query": OUTPUT, "lineage": STREAM, "output": OUTPUT, "outputs": [OUTPUT], "sink": OUTPUT, "version": BATCHES - 2,
@@ -47,7 +47,7 @@ ASKED = [
     *((OF_RECEIVE, "units", name) for name in ("of_batch", "find", "noted", "check_epoch")),
     *((OF_RECEIVE, "lineages", name) for name in ("live", "last_life", "last_batches")),
     *((OF_RECEIVE, "collect", name) for name in (
-        "known", "settled", "near_horizon", "crowded", "bucket_before", "wasteful", "remove_units",
+        "known", "settled", "near_horizon", "crowded", "bucket_before", "wasteful", "remove_units", "committed_cuts",
     )),
     (OF_RECEIVE, "catalog", "without_ids"), (OF_RECEIVE, "plan", "ran_under"), (OF_RECEIVE, "pubsub", "newest_bucket"),
     *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_folded", "next")),
@@ -120,7 +120,6 @@ WHOLE = {
     "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
     "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
-    "collect committed_cuts": "only where input is archived: which files of all that are there may go",
     "release committed": "a person's release, which reads `events` beside it",
     "erasures outbox": ERASES, "erasures windows_at": ERASES,
     "crashtest fates": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,

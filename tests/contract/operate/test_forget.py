@@ -45,8 +45,8 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     for folder in (settings.inbox("shop"), tmp_path / "archive" / "shop"):
         folder.mkdir(parents=True)
         (folder / "1.jsonl").write_text("\n".join(LINES) + "\n")
-    entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0]}
-    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry))
+    entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0], "size": [1], "modified_ns": [1]}
+    write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}))
     shop.die()
     return shop
 
