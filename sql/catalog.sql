@@ -8,7 +8,7 @@ FROM STDIN (FORMAT binary)
 -- The chunks that batch `batch_id` of a lineage may see: earlier batches of it, and all of the pipeline's
 -- other lineages; of them only those that can hold an id of this partition. One bucket, or all live ones. No ids yet.
 SELECT bucket, lineage, batch_id, partition, id_count, ids_hash
-FROM onlyonce_private.catalog_chunks
+FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND bucket >= :floor AND id_count > 0
   AND (CAST(:only_bucket AS bigint) IS NULL OR bucket = :only_bucket)
   AND (lineage <> :lineage OR batch_id < :batch_id)

@@ -64,7 +64,7 @@ SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
 -- The buckets in which some lineage and partition has several chunks that are not full, with the newest bucket that is
 -- committed. Below that one a bucket is closed: system time does not move back.
 SELECT c.bucket, n.newest
-FROM onlyonce_private.catalog_chunks c
+FROM onlyonce_private.chunk_list c
 CROSS JOIN (SELECT max(last.bucket) AS newest FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
                 SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
                 ORDER BY b.bucket DESC LIMIT 1) last
@@ -78,8 +78,12 @@ ORDER BY c.bucket
 -- The chunks of a bucket that are not full, of committed batches only: these are never replayed, so nobody asks for less
 -- than all of them.
 SELECT c.lineage, c.partitions, c.partition, c.batch_id, c.id_count AS ids
-FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.batches b USING (lineage, batch_id)
+FROM onlyonce_private.chunk_list c JOIN onlyonce_private.batches b USING (lineage, batch_id)
 WHERE c.instance = :instance AND c.bucket = :bucket AND c.id_count <= :half AND b.state = 'committed'
+
+-- unlist --
+-- The entries of a bucket that goes whole, in the same transaction.
+DELETE FROM onlyonce_private.chunk_list WHERE instance = :instance AND bucket = :bucket
 
 -- take_parts --
 -- Parts that are to become one chunk: read, locked and deleted at once.

@@ -128,7 +128,11 @@ WITH said AS (
       AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
     GROUP BY 1, 2, 3),
 there AS (
-    SELECT c.instance, c.lineage, c.bucket, sum(c.id_count) AS ids,
+    -- A chunk that is not listed is asked by nobody.
+    SELECT c.instance, c.lineage, c.bucket, sum(c.id_count) FILTER (WHERE EXISTS (
+               SELECT 1 FROM onlyonce_private.chunk_list x
+               WHERE (x.instance, x.bucket, x.lineage, x.batch_id, x.partition) = (c.instance, c.bucket, c.lineage, c.batch_id, c.partition)
+                 AND x.id_count = c.id_count)) AS ids,
            sum(c.id_count) FILTER (WHERE NOT EXISTS (
                SELECT 1 FROM onlyonce_private.batches b WHERE (b.lineage, b.batch_id) = (c.lineage, c.batch_id))) AS unknown
     FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
@@ -143,7 +147,7 @@ WHERE unknown > 0 OR there > said OR (there < said AND (NOT plain OR there = 0))
 -- live_chunks --
 -- The chunks of live buckets that hold ids, whose filters are looked at.
 SELECT c.instance, c.bucket, c.lineage, c.batch_id, c.partition, c.id_count
-FROM onlyonce_private.catalog_chunks c JOIN onlyonce_private.pipelines p USING (instance)
+FROM onlyonce_private.chunk_list c JOIN onlyonce_private.pipelines p USING (instance)
 WHERE c.bucket >= p.gc_floor AND c.id_count > 0 ORDER BY 1, 2, 3, 4, 5
 
 -- read_from_events --
@@ -166,7 +170,11 @@ WHERE b.lineage = :lineage AND b.bucket = :bucket AND b.state = 'committed' AND 
 ORDER BY b.batch_id
 
 -- take_chunks --
--- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction.
+-- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction. Entries whose chunks were lost
+-- go as well.
+WITH unlisted AS (
+    DELETE FROM onlyonce_private.chunk_list
+    WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids))
 DELETE FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids)
 

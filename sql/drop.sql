@@ -107,6 +107,10 @@ DELETE FROM onlyonce_private.releases WHERE instance = ANY (:instances)
 -- Their long runs: a driver that lives finds that its place is taken.
 DELETE FROM onlyonce_private.long_runs WHERE instance = ANY (:instances)
 
+-- forget_chunk_list --
+-- Which chunks their catalogs had.
+DELETE FROM onlyonce_private.chunk_list WHERE instance = ANY (:instances)
+
 -- forget_unacknowledged --
 -- What their subscriptions may deliver again.
 DELETE FROM onlyonce_private.unacknowledged WHERE pipeline = ANY (:instances)

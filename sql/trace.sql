@@ -38,7 +38,7 @@ ORDER BY w.window_start, w.window_end
 
 -- chunks --
 -- The chunks of the catalog that can hold an id, by its partition.
-SELECT bucket, lineage, batch_id, partition, id_count FROM onlyonce_private.catalog_chunks
+SELECT bucket, lineage, batch_id, partition, id_count FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND id_count > 0
   AND mod(mod(CAST(:high AS bigint), partitions) + partitions, partitions) = partition
 ORDER BY bucket, batch_id

@@ -121,6 +121,7 @@ def drop(connection: Connection, instance: str, gone: Bucket) -> Dropped | None:
         _on(connection, "ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
     chunks, ids = _on(connection, "SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
     _on(connection, "DROP TABLE {child}", child=gone.name)
+    do(connection, "collect", "unlist", instance=instance, bucket=gone.bucket)
     return Dropped(gone.bucket, chunks, ids, size)
 
 

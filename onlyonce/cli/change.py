@@ -32,7 +32,7 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
         known = loading.load(given.pipelines)
         checked([known[given.pipeline]] if given.pipeline else list(known.values()))
 
-    from onlyonce.operate import plan as planner  # with it come the declared functions, and Spark's modules
+    from onlyonce.operate.change import plan as planner  # with it come the declared functions, and Spark's modules
 
     # What is applied are runs, which tell of themselves.
     with nullcontext() if given.apply else progress("compares what is declared with what has run"):

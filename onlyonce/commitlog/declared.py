@@ -1,6 +1,6 @@
 """The declarations that each query has run under, in readable parts, kept once for each fingerprint.
 
-Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.plan`. `onlyonce/model/operate/plan.py`
+Who calls it: a starting driver (`onlyonce.context.run_context`, protocol step 1) and `onlyonce.operate.change.plan`. `onlyonce/model/operate/plan.py`
 decides what a difference means. Not promised: that a query can be compared which ran before the log kept this.
 """
 

@@ -172,6 +172,7 @@ def _forget_instances(connection: Connection, instances: dict[str, int]) -> None
     do(connection, "drop", "forget_released_sets", instances=names)
     do(connection, "drop", "forget_releases", instances=names)
     do(connection, "drop", "forget_long_runs", instances=names)
+    do(connection, "drop", "forget_chunk_list", instances=names)
     do(connection, "drop", "forget_unacknowledged", instances=names)
     do(connection, "drop", "forget_subscriptions", instances=names)
     do(connection, "drop", "forget_deliverers", instances=names)

@@ -26,7 +26,7 @@ from onlyonce.model.batch import read_upto
 from onlyonce.model.outputs.cutting import Size, first_files
 from onlyonce.outputs import restart
 from onlyonce.receive import events
-from onlyonce.storage import checkpoint, delta
+from onlyonce.storage import checkpoint, log_entries
 
 
 class Behind(Exception):
@@ -79,7 +79,7 @@ def _files(context: RunContext, query: Query, start: int) -> int | None:
 def _waiting(path: Path, first: int) -> Iterator[Size]:
     for version in count(first):
         try:
-            files = delta.added(path, version)
+            files = log_entries.added(path, version)
         except FileNotFoundError:
             return
         yield len(files), sum(file.bytes for file in files)

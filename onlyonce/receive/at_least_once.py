@@ -29,7 +29,7 @@ from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Counts
 from onlyonce.receive import events
-from onlyonce.storage import delta
+from onlyonce.storage import delta, log_entries
 
 
 def landed(path: Path, lineage: str, batch_id: int) -> bool:
@@ -64,7 +64,7 @@ def counted(path: Path, version: int) -> Counts:
     """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
-    for added in delta.added(path, version):
+    for added in log_entries.added(path, version):
         with parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us") as file:
             number[added.partition["oo_kind"]] += file.metadata.num_rows
             if added.partition["oo_kind"] == "invalid":

@@ -20,7 +20,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
 from onlyonce.session import schemas
 from onlyonce.sources.parse import columns
-from onlyonce.storage import delta, own_tables
+from onlyonce.storage import delta, log_entries, own_tables
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
@@ -70,7 +70,7 @@ def kept_files(path: Path, received: list[Any]) -> list[Path]:
 
     No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM needed.
     """
-    added = [file for one in received for file in delta.added(path, one.delta_version)]
+    added = [file for one in received for file in log_entries.added(path, one.delta_version)]
     return [file.path for file in added if file.partition["oo_kind"] == "kept"]
 
 

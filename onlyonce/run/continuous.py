@@ -38,7 +38,7 @@ from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run.failed_outputs import Down
 from onlyonce.session.failures import translate
-from onlyonce.storage import delta
+from onlyonce.storage import log_entries
 
 log = structlog.get_logger()
 
@@ -182,7 +182,7 @@ def _vouched(context: RunContext, versions: replayed.Versions) -> bool:
     # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that are compacted each has
     # ended, and Delta may have forgotten them.
     return not any(
-        str(delta.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
+        str(log_entries.noted(context.events, version).get("app_id")).endswith(VOUCHED_FOR)
         for version in range(max(after, compacted) + 1, upto + 1)
         if version not in ended
     )

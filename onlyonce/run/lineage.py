@@ -32,7 +32,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
 
     Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which they
     may commit; DatabaseAway where one does not answer. `start` is what a changed
-    declaration asks of the new life beside what the log says (`onlyonce.operate.plan`). `from_kept`: where `events` has no
+    declaration asks of the new life beside what the log says (`onlyonce.operate.change.plan`). `from_kept`: where `events` has no
     beginning any more, what is kept will do (`kept_start`).
     """
     instance, _, query = target.strip("/").partition("/")

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.session import schemas
-from onlyonce.storage import delta, own_tables
+from onlyonce.storage import delta, log_entries, own_tables
 
 
 def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
@@ -46,7 +46,7 @@ def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Dr
 def last_batch(table: Path) -> int | None:
     """The number of the last batch that was registered; None before the first. No JVM needed."""
     for version in range(delta.latest(table), -1, -1):
-        if files := delta.added(table, version):  # a commit of another kind, such as new columns, adds none
+        if files := log_entries.added(table, version):  # a commit of another kind, such as new columns, adds none
             numbers = [parquet.read_table(file.path, columns=["batch_no"])["batch_no"] for file in files]
             return max(int(pc.max(one).as_py()) for one in numbers)
     return None

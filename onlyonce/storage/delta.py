@@ -6,12 +6,12 @@ Delta silently skips a write at or below the highest txnVersion of a txnAppId. S
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import tenacity
 from deltalake import DeltaTable
@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.storage import log_entries
+from onlyonce.storage.log_entries import LOG
 
 RECENT = 20
 """How many commits back the look usually goes; when the commit is older, all of the history is read."""
@@ -43,7 +45,6 @@ CONFLICTS = 20
 """How often a write is tried while other commits come between."""
 WAIT_FOR_OTHERS = tenacity.wait_random_exponential(multiplier=0.2, max=5)
 
-LOG = "_delta_log"
 STAGED = "_staged_commits"
 """A folder that Delta 4.4 makes in the log's, before the first commit."""
 MADE_UNTIL, MADE_WAIT = tenacity.stop_after_delay(30), tenacity.wait_random(0.1, 1)
@@ -66,14 +67,9 @@ class Commit:
         """The commit's userMetadata."""
         return json.dumps(asdict(self), sort_keys=True)
 
-
-@dataclass(frozen=True)
-class Added:
-    """One data file of a commit, with the values of its partition columns."""
-
-    path: Path
-    partition: dict[str, str]
-    bytes: int
+    def is_told_by(self, note: Mapping[str, Any]) -> bool:
+        """Whether a note is that of a commit under this transaction id and version, whatever it holds."""
+        return (note.get("app_id"), note.get("version")) == (self.app_id, self.version)
 
 
 def exists(path: Path) -> bool:
@@ -152,7 +148,7 @@ def replace(frame: DataFrame, path: Path, commit: Commit, where: str) -> None:
     writer.option("userMetadata", commit.note()).save(str(path))
 
 
-def _until_alone(path: Path, write: Callable[[], None]) -> None:
+def _until_alone(path: Path, write: Callable[[], int | None]) -> int | None:
     # Delta judges by the files that a commit has read: an append to one of the same dates is a conflict (experiments, A9).
     try:
         for attempt in tenacity.Retrying(
@@ -162,7 +158,8 @@ def _until_alone(path: Path, write: Callable[[], None]) -> None:
             reraise=True,
         ):
             with attempt:
-                write()
+                after = write()
+        return after
     except Exception as error:
         if not _is_conflict(error):
             raise
@@ -177,24 +174,34 @@ def _is_conflict(error: BaseException) -> bool:
     return any(mark in str(error) for mark in CONFLICT) and not any(mark in str(error) for mark in LOST_ANSWER)
 
 
-def once(path: Path, commit: Commit, write: Callable[[], None], *, replayed: bool = False) -> int:
+def once(
+    path: Path,
+    commit: Commit,
+    write: Callable[[], int | None],
+    *,
+    replayed: bool = False,
+    table: DeltaTable | None = None,
+) -> int:
     """Write unless it is there, again where others came between; then find the commit and compare. Gives its version.
 
+    write      may tell after which version its commit came, so that only the entries behind it are read to find it
     replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
                where `delta.setTransactionRetentionDuration` is set
+    table      the table, where the caller has just opened it
 
     Of two drivers that commit the same transaction one gets an error, and it may be the live one: that
     error is a lost answer (experiments, A8), and the look decides. Raises InvariantBroken when something
     else is there under this transaction, or a later one; Retryable when others come between for ever.
     """
-    known = version(path, commit.app_id)
+    known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
+    after: int | None = None
     if (known is None or known < commit.version) and not (replayed and find(path, commit)):
         try:
-            _until_alone(path, write)
+            after = _until_alone(path, write)
         except Exception as error:
             if not any(mark in str(error) for mark in LOST_ANSWER):
                 raise
-    there = find(path, commit)
+    there = (None if after is None else _behind(path, commit, after)) or find(path, commit)
     if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
         raise InvariantBroken(
             f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
@@ -215,36 +222,21 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
     table = DeltaTable(str(path))
     for limit in (RECENT, None):
         for entry in table.history(limit):
-            note = _note(entry.get("userMetadata"))
-            if (note.get("app_id"), note.get("version")) == (commit.app_id, commit.version):
+            note = log_entries.note(entry.get("userMetadata"))
+            if commit.is_told_by(note):
                 return int(entry["version"]), note
     return None
 
 
-def added(path: Path, version: int) -> list[Added]:
-    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
-    files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
-    return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
-
-
-def noted(path: Path, version: int) -> dict[str, Any]:
-    """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
-    infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
-    return _note(infos[0].get("userMetadata") if infos else None)
-
-
-def _entry(path: Path, version: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / LOG / f"{version:020}.json").read_text().splitlines()]
+def _behind(path: Path, commit: Commit, after: int) -> tuple[int, dict[str, Any]] | None:
+    """The same among the entries behind a version: usually the next one. None when it is not told there."""
+    with suppress(FileNotFoundError):
+        for number in count(after + 1):
+            if commit.is_told_by(note := log_entries.noted(path, number)):
+                return number, note
+    return None
 
 
 def latest(path: Path) -> int:
     """The table's version now; -1 without a table."""
     return DeltaTable(str(path)).version() if exists(path) else -1
-
-
-def _note(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
-    return found if isinstance(found, dict) else {}

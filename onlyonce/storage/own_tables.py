@@ -39,11 +39,12 @@ def append(write: Callable[[Path], Sequence[Path]], path: Path, commit: delta.Co
     """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
     gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
     see `delta.once`."""
+    table = DeltaTable(str(path))
 
-    def once() -> None:
-        _commit(path, commit, sorted(write(path / _folder(commit))))
+    def once() -> int | None:
+        return _commit(table, path, commit, sorted(write(path / _folder(commit))))
 
-    return delta.once(path, commit, once, replayed=replayed)
+    return delta.once(path, commit, once, replayed=replayed, table=table)
 
 
 def append_rows(
@@ -54,34 +55,35 @@ def append_rows(
 ) -> int:
     """Append a few rows once, one data file for each sequence of them and in this order; gives the version. No JVM needed."""
     values = dict(partition or {})
+    table = DeltaTable(str(path))
 
-    def write() -> None:
-        schema = pa.schema(
-            field for field in pa.schema(DeltaTable(str(path)).schema().to_arrow()) if field.name not in values
-        )
+    def write() -> int | None:
+        schema = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in values)
         folder = path.joinpath(_folder(commit), *(f"{name}={value}" for name, value in values.items()))
         folder.mkdir(parents=True)
         names = [folder / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
             parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)
-        _commit(path, commit, names)
+        return _commit(table, path, commit, names)
 
-    return delta.once(path, commit, write)
+    return delta.once(path, commit, write, table=table)
 
 
 def _folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
+def _commit(opened: DeltaTable, path: Path, commit: delta.Commit, files: Sequence[Path]) -> int | None:
+    """Name the files in the log; gives the version after which it was, None when the transaction was there. To open a table costs as much
+    as to commit to it, so the first try takes the one that is open."""
     passing("table-before-commit")
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
     for attempt in tries():
         with attempt:
-            table = DeltaTable(str(path))
+            table = opened if attempt.retry_state.attempt_number == 1 else DeltaTable(str(path))
             there = table.transaction_version(commit.app_id)
             if there is not None and there >= commit.version:
-                return  # a lost answer, or another driver's: `delta.once` looks whose
+                return None  # a lost answer, or another driver's: `delta.once` looks whose
             properties = CommitProperties(
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
@@ -90,6 +92,8 @@ def _commit(path: Path, commit: delta.Commit, files: Sequence[Path]) -> None:
             indexed = statistics.columns(table)
             actions = [added(path, file, indexed) for file in files]
             table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
+            return table.version()
+    return None
 
 
 def tries() -> tenacity.Retrying:

@@ -31,7 +31,7 @@ from pyarrow import parquet
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.storage import delta, dictionaries, durable, own_tables, statistics
+from onlyonce.storage import dictionaries, durable, log_entries, own_tables, statistics
 
 ROW_GROUP = 1 << 17
 
@@ -178,7 +178,7 @@ def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, n
 def shorten_log(path: Path, upto: int, hours: float) -> int:
     """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint at or before `upto`, as far as it
     is older than some hours. Gives the number of files. Every version from `upto` on can be read as before."""
-    log = path / delta.LOG
+    log = path / log_entries.LOG
     named = [(int(file.name[:20]), file) for file in log.iterdir() if file.name[:20].isdigit()]
     checkpoints = [version for version, file in named if ".checkpoint" in file.name and version <= upto]
     if not checkpoints:

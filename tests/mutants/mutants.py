@@ -651,7 +651,7 @@ _ALL = (
     ),
     Mutant(
         "merge-once", "a write that others came between ends the run", "onlyonce/storage/delta.py",
-        (("            _until_alone(path, write)\n", "            write()\n"),),
+        (("            after = _until_alone(path, write)\n", "            after = write()\n"),),
         (DELTA + "test_a_write_that_others_came_between_is_tried_again",),
     ),
     Mutant(
@@ -683,7 +683,7 @@ _ALL = (
         ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
     ),
     Mutant(
-        "plan-overlooks-the-half-written", "a plan is carried out although a batch has units under the declaration before", "onlyonce/operate/half_written.py",
+        "plan-overlooks-the-half-written", "a plan is carried out although a batch has units under the declaration before", "onlyonce/operate/change/half_written.py",
         (("    if under == declarations.fingerprint(pipeline, ran.query):", "    if under:"),),
         ("tests/contract/operate/test_plan.py::test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done",),
     ),

@@ -29,15 +29,16 @@ from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, rewriting
+from onlyonce.storage import delta, log_entries, rewriting
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
 """What files of `events` are ordered by. Control rows have no event time."""
 REGISTRY = ("batch_no",)
 REGISTRIES = ("files", "ranges")
-LOG_HOURS = 24.0
-"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found."""
+LOG_HOURS = 2.0
+"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found. Each look and each commit lists
+the whole log, so its length is a part of what a batch costs: some 8 ms for the entries of a day, one a minute."""
 
 Row = dict[str, Any]
 
@@ -115,7 +116,7 @@ def reader(connection: Connection, instance: str, one: Any) -> Reader:
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
     """The files that are put together: of one partition each, in order of time."""
     versions = range(of.upto + 1, table.version() + 1)
-    newer = {file.path for version in versions for file in delta.added(of.path, version)}
+    newer = {file.path for version in versions for file in log_entries.added(of.path, version)}
     old = [
         file for file in rewriting.files(table, of.order) if of.path / file.path not in newer and file.rows is not None
     ]

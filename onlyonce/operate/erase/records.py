@@ -24,7 +24,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.operate.erasing import Condition
-from onlyonce.storage import attempt_files, delta, event_rows, removing, rewriting
+from onlyonce.storage import attempt_files, delta, event_rows, log_entries, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 
 FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batch"]
@@ -85,7 +85,7 @@ def _sweep(path: Path) -> None:
     named = set(DeltaTable(str(path)).get_add_actions(flatten=True).column("path").to_pylist())
     for file in path.rglob("*.parquet"):
         place = file.relative_to(path)
-        if place.parts[0] != delta.LOG and not attempts.read(place.parts[0]) and str(place) not in named:
+        if place.parts[0] != log_entries.LOG and not attempts.read(place.parts[0]) and str(place) not in named:
             file.unlink()
 
 

@@ -14,7 +14,7 @@ from onlyonce.commitlog import compaction as noted
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate.compact import compaction, under_way
-from onlyonce.storage import attempt_files, delta, own_tables, rewriting
+from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 
 
@@ -50,7 +50,7 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
 
     assert (first["files after"], second["new files"]) == (1, 0)
     assert rows(shop) == before
-    assert delta.added(shop.events, delta.latest(shop.events)) == []  # no stream sees them again
+    assert log_entries.added(shop.events, delta.latest(shop.events)) == []  # no stream sees them again
     times = (
         DeltaTable(str(shop.events))
         .to_pyarrow_table(columns=["oo_event_time"])["oo_event_time"]
@@ -75,7 +75,7 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
 
     assert (done["up to version"], done["held by"]) == (read, "per_shop")
     for version in range(read + 1, delta.latest(shop.events)):
-        assert all(file.path.exists() for file in delta.added(shop.events, version))
+        assert all(file.path.exists() for file in log_entries.added(shop.events, version))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
 ) -> None:
     """And as long as the oldest batch that is under way."""
     fill(shop)
-    old = [file.path for version in range(delta.latest(shop.events) + 1) for file in delta.added(shop.events, version)]
+    old = [file.path for version in range(delta.latest(shop.events) + 1) for file in log_entries.added(shop.events, version)]
     for file in old:
         os.utime(file, (0, 0))
     compact(shop)

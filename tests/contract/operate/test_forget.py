@@ -22,7 +22,7 @@ from onlyonce.operate.compact import compaction
 from onlyonce.operate.erase import forget, input_files, records
 from onlyonce.records import trace
 from onlyonce.sources.parse import record_id
-from onlyonce.storage import delta, removing
+from onlyonce.storage import delta, log_entries, removing
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 
 WHO = "u17-secret"
@@ -67,7 +67,7 @@ def on_disk(shop: Shop) -> list[str]:  # noqa: F811
     tables = (
         parquet.read_table(file, partitioning=None)
         for file in shop.events.rglob("*.parquet")
-        if delta.LOG not in file.parts
+        if log_entries.LOG not in file.parts
     )
     return [str(row) for table in tables for row in table.to_pylist() if WHO in str(row)]
 
@@ -106,7 +106,7 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
 
     check(closed, before)
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (mark.st_size, mark.st_mtime_ns)
-    assert delta.added(closed.events, delta.latest(closed.events)) == []
+    assert log_entries.added(closed.events, delta.latest(closed.events)) == []
     left = " ".join(row["what"] for row in report.tables["stays, and is not in our reach"])
     assert "output balance" in left
     assert "backups" in left

@@ -20,12 +20,13 @@ from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.outputs.releasing import RowSet
-from onlyonce.operate import audit_data, plan
+from onlyonce.operate import audit_data
+from onlyonce.operate.change import plan
 from onlyonce.operate.compact import compaction, retention
 from onlyonce.records import trace
 from onlyonce.run import lineage
 from onlyonce.sources.parse import record_id
-from onlyonce.storage import attempt_files, delta, removing
+from onlyonce.storage import attempt_files, delta, log_entries, removing
 from tests.contract.shop import BUCKET, Shop, at, shop  # noqa: F401 - a fixture
 
 DAY = 24 * 60
@@ -105,7 +106,7 @@ def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: S
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
     gone = multiset(before) - multiset(rows(old))
     assert (gone.total(), done["removed"]) == (done["kept"] + done["invalid"], gone.total())
-    assert delta.added(old.events, delta.latest(old.events)) == []
+    assert log_entries.added(old.events, delta.latest(old.events)) == []
     disagreements, left_out = audit_data.examine(old.log.database, {"shop": pipeline(old)}, lambda _: None)
     assert [one for one in disagreements if "events" in one] == []
     assert any(f"{gone.total()} rows of `events`" in why for why in left_out)

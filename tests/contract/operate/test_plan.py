@@ -22,7 +22,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import Fixed
-from onlyonce.operate import plan
+from onlyonce.operate.change import plan
 from tests.contract.conftest import Log, plan_of
 from tests.support import shop
 

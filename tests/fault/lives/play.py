@@ -12,8 +12,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.operate import plan
-from onlyonce.operate.half_written import HINT
+from onlyonce.operate.change import plan
+from onlyonce.operate.change.half_written import HINT
 from onlyonce.outputs import release
 from onlyonce.run import lineage
 from tests.fault.lives import wanted

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce.model.errors import Refused
-from onlyonce.operate import plan
+from onlyonce.operate.change import plan
 from onlyonce.outputs import release
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
 from tests.support.platform import Platform, multiset

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from onlyonce import settings
-from onlyonce.operate import plan
+from onlyonce.operate.change import plan
 from onlyonce.run import lineage
 from onlyonce.spark.state import PROVIDERS
 from onlyonce.storage import checkpoint

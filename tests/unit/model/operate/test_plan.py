@@ -14,7 +14,7 @@ from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, 
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes, check_goes_on
 from onlyonce.model.windows import Fixed, Session, Sliding, first_start, micros
-from onlyonce.operate.steps import backfill, new_life
+from onlyonce.operate.change.steps import backfill, new_life
 
 MINUTE = timedelta(minutes=1)
 SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"

@@ -27,9 +27,9 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
 from onlyonce.model.report import Report
-from onlyonce.operate import half_written, kept_state, steps
+from onlyonce.operate.change import half_written, kept_state, steps
+from onlyonce.operate.change.steps import Step
 from onlyonce.operate.compact import retention
-from onlyonce.operate.steps import Step
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
 

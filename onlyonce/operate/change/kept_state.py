@@ -1,6 +1,6 @@
 """Outputs that keep their open windows otherwise than the settings say, for `onlyonce plan`: only a new life changes it.
 
-Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it: `onlyonce.operate.plan`. Errors: OSError for a checkpoint that
+Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it: `onlyonce.operate.change.plan`. Errors: OSError for a checkpoint that
 can't be read. Not promised: what a cluster's own settings say of the partitions; where ours say nothing, nothing is told of them.
 """
 

@@ -4,7 +4,7 @@ A batch without a unit begins anew under the changed declaration. One with units
 what readers have not seen (`onlyonce.run.withdraw`); only what they have seen must end before. The run and the new life refuse these; the plan
 tells them before anything is done.
 
-Who calls it: `onlyonce.operate.plan`. Errors: those of `authorities.look`, where a database that may have a unit can't be asked. Not promised: that
+Who calls it: `onlyonce.operate.change.plan`. Errors: those of `authorities.look`, where a database that may have a unit can't be asked. Not promised: that
 no driver is at work, which may end its batch meanwhile.
 """
 

@@ -1,0 +1,1 @@
+"""A changed declaration: what it needs, and how that is carried out."""

@@ -1,0 +1,48 @@
+"""What single entries of a Delta table's log say: the files that a commit has added, and its note. No JVM, and the table is not opened.
+
+Who calls it: `delta`, and what asks for the files of one commit. Errors: FileNotFoundError for an entry that is not there, or not any more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+LOG = "_delta_log"
+
+
+@dataclass(frozen=True)
+class Added:
+    """One data file of a commit, with the values of its partition columns."""
+
+    path: Path
+    partition: dict[str, str]
+    bytes: int
+
+
+def added(path: Path, version: int) -> list[Added]:
+    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
+    files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
+    return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
+
+
+def noted(path: Path, version: int) -> dict[str, Any]:
+    """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
+    infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
+    return note(infos[0].get("userMetadata") if infos else None)
+
+
+def _entry(path: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / LOG / f"{version:020}.json").read_text().splitlines()]
+
+
+def note(text: str | None) -> dict[str, Any]:
+    """The note in a commit's userMetadata; empty for one that is none of ours."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
+    return found if isinstance(found, dict) else {}
