@@ -39,7 +39,7 @@ WHERE l.instance = :instance AND l.query = 'receive'
 
 -- chunks --
 -- The chunks of closed buckets, without their ids. Those of earlier versions have no hash, and so no part in it.
-SELECT partitions, partition, bucket, ids_hash, id_count FROM onlyonce_private.catalog_chunks
+SELECT partitions, partition, bucket, ids_hash, id_count FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND bucket >= :floor AND bucket < :newest AND id_count > 0 AND ids_hash IS NOT NULL
 
 -- ids --
