@@ -6,7 +6,7 @@ DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, o
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
     onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -552,7 +552,23 @@ COMMENT ON COLUMN onlyonce.record_ids.instance IS 'the pipeline on its stream, o
 COMMENT ON COLUMN onlyonce.record_ids.bucket_start IS 'the ten minutes of system time that begin then';
 COMMENT ON COLUMN onlyonce.record_ids.chunks IS 'in how many chunks, each with a Bloom filter';
 COMMENT ON COLUMN onlyonce.record_ids.ids IS 'record ids';
-COMMENT ON COLUMN onlyonce.record_ids.bytes IS 'ids and filters';
+COMMENT ON COLUMN onlyonce.record_ids.bytes IS 'ids and the filters of chunks, without those of onlyonce.range_filters';
+
+CREATE VIEW onlyonce.range_filters AS
+SELECT p.pipeline, f.instance, to_timestamp(f.first_bucket * 600) AS range_start, to_timestamp((f.last_bucket + 1) * 600) AS range_end,
+       count(*) AS filters, sum(cardinality(f.chunk_hashes))::bigint AS chunks, sum(f.id_count)::bigint AS ids,
+       sum(octet_length(f.filter))::bigint AS bytes
+FROM onlyonce_private.range_filters f JOIN onlyonce_private.pipelines p USING (instance)
+GROUP BY p.pipeline, f.instance, f.first_bucket, f.last_bucket;
+COMMENT ON VIEW onlyonce.range_filters IS 'The Bloom filters over the ids of several closed buckets, which a collection makes: a look-up asks them before the filters of the chunks.';
+COMMENT ON COLUMN onlyonce.range_filters.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.range_filters.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.range_filters.range_start IS 'the system time with which the range begins';
+COMMENT ON COLUMN onlyonce.range_filters.range_end IS 'the system time with which it ends';
+COMMENT ON COLUMN onlyonce.range_filters.filters IS 'how many there are, one for each partition';
+COMMENT ON COLUMN onlyonce.range_filters.chunks IS 'chunks that were in the range when they were made';
+COMMENT ON COLUMN onlyonce.range_filters.ids IS 'their record ids';
+COMMENT ON COLUMN onlyonce.range_filters.bytes IS 'the filters';
 
 CREATE VIEW onlyonce.long_runs AS
 SELECT p.pipeline, r.instance, r.attempt,

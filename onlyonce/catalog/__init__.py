@@ -1,4 +1,4 @@
 """Which record ids were seen: chunks of packed ids and their Bloom filters, their look-up, merging and collection.
 
-`packed`, `bloom` and `xxh64` are pure numpy; `chunks`, `merging` and `collector` speak to PostgreSQL; `catalog_lookup` serves receive's workers.
+`packed`, `bloom` and `xxh64` are pure numpy; `chunks`, `merging`, `range_filters` and `collector` speak to PostgreSQL; `catalog_lookup` serves receive's workers.
 """

@@ -35,7 +35,6 @@ from onlyonce.catalog.packed import Ids
 FALSE_POSITIVES = 1e-6
 BLOCKED_BITS_AN_ID, BITS_IN_WORD = 9, 3
 PROBES = 15
-BITS_AN_ID = PROBES / math.log(2)
 LEAST_BITS = 512
 """A filter of a handful of ids is rounded up: below this the probes of one id meet each other."""
 AT_ONCE = 1 << 15
@@ -73,19 +72,19 @@ class Filter:
         return self.words.nbytes + self.field.nbytes
 
 
-def make(ids: Ids) -> bytes:
-    """The filter of some ids, as it is stored."""
+def make(ids: Ids, many: int = PROBES) -> bytes:
+    """The filter of some ids, as it is stored. Each probe more halves its false positives, for 1.44 bits an id."""
     count, asked = len(ids[0]), probes(ids)
     words = np.zeros(math.ceil(max(LEAST_BITS, count * BLOCKED_BITS_AN_ID) / 64), "<u8")
     np.bitwise_or.at(words, _place(asked.word, len(words)), asked.mask)
-    bits = max(LEAST_BITS, 8 * math.ceil(count * BITS_AN_ID / 8))
+    bits = max(LEAST_BITS, 8 * math.ceil(count * many / math.log(2) / 8))
     flags = np.zeros(bits, dtype=bool)
     at, step = asked.start, asked.step
-    for _ in range(PROBES):
+    for _ in range(many):
         flags[_place(at, bits)] = True
         at, step = at + step, step + asked.turn
     fields = words.tobytes() + np.packbits(flags, bitorder="little").tobytes()
-    return _header(PROBES, len(words), bits, count, fields) + fields
+    return _header(many, len(words), bits, count, fields) + fields
 
 
 def read(stored: bytes | None, count: int) -> Filter | None:
@@ -113,6 +112,11 @@ def probes(wanted: Ids) -> Probes:
         mask |= np.uint64(1) << ((start >> np.uint64(6 * bit)) & np.uint64(63))
     word = high & np.uint64(0xFFFFFFFF)
     return Probes(word, mask, start.astype(np.uint32), low.astype(np.uint32), (low >> _32).astype(np.uint32))
+
+
+def some(of: Probes, at: NDArray[np.intp]) -> Probes:
+    """The probes of the ids at these positions."""
+    return Probes(of.word[at], of.mask[at], of.start[at], of.step[at], of.turn[at])
 
 
 def maybe(known: Filter, wanted: Probes) -> NDArray[np.intp]:

@@ -1,6 +1,8 @@
 """Finds which ids the catalog has already. Vectorised; runs in Spark's Python workers.
 
-The filter of a chunk is asked first. If it says no, the id is not in the chunk. If it says maybe, the ids themselves are read.
+Chunks of closed buckets have a filter together (`range_filters`): of the ids for which that says no, none is in these chunks. The ids for which it
+says maybe, and those of all other chunks, go to the filter of each chunk. If it says no, the id is not in the chunk. If it says maybe, the ids
+themselves are read.
 
 Who calls it: `receive_unit`. Errors: Retryable while the database is away, InvariantBroken for a chunk that
 is gone. Not promised: that a worker remembers anything; an empty cache only costs time.
@@ -13,12 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Connection
 
-from onlyonce.catalog import bloom, packed
+from onlyonce.catalog import bloom, packed, range_filters
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.chunks import Chunk
 from onlyonce.catalog.lru import Cache
 from onlyonce.catalog.packed import Ids, member, unpack
+from onlyonce.catalog.range_filters import RangeFilter
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
@@ -60,9 +64,9 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
     the list is read again and what was not asked yet is asked. All of it holds as many ids as before, or it stops.
     """
     asked = _Asked(database, place, wanted)
-    chunks = run(database, lambda conn: catalog.visible(conn, place)) if len(wanted[0]) else []
-    while not asked.all(chunks):
-        listed = run(database, lambda conn: catalog.visible(conn, place))
+    chunks, ranges = run(database, lambda conn: _listed(conn, place)) if len(wanted[0]) else ([], [])
+    while not asked.all(chunks, ranges):
+        listed, ranges = run(database, lambda conn: _listed(conn, place))
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
                 f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
@@ -78,26 +82,40 @@ class _Asked:
 
     def __init__(self, database: Database, place: catalog.Place, wanted: Ids) -> None:
         self.database, self.place, self.instance, self.wanted = database, place, place.instance, wanted
-        self.found = np.zeros(len(wanted[0]), dtype=bool)
+        self.found, self.everyone = np.zeros(len(wanted[0]), dtype=bool), np.arange(len(wanted[0]))
         self.near = self.found.copy()
         self.probes = bloom.probes(wanted)
         self.answered: set[Chunk] = set()
         self.looked_up = self.false_positives = 0
         self.all_fit = True
 
-    def all(self, chunks: list[Chunk]) -> bool:
+    def all(self, chunks: list[Chunk], ranges: list[RangeFilter]) -> bool:
         """Ask each chunk that has not answered; False when one of them is not there any more."""
         waiting = [chunk for chunk in chunks if chunk not in self.answered]
         self.all_fit = _AN_ID * _ids_in(chunks) <= CACHE_BYTES
+        groups, alone = range_filters.shared(ranges, waiting)
         try:
-            for chunk, known in _filters(self.database, self.instance, waiting):
-                self._one(chunk, known)
+            for of, under in groups:
+                self._under(of, under)
+            self._each(alone, self.everyone, self.probes, spare=False)
         except _Moved:
             return False
         return True
 
-    def _one(self, chunk: Chunk, known: bloom.Filter) -> None:
-        maybe = bloom.maybe(known, self.probes)
+    def _under(self, of: RangeFilter, chunks: list[Chunk]) -> None:
+        """Ask chunks that have a filter together, each only for the ids that may be in one of them."""
+        known = _range_filter(self.database, self.instance, of)
+        if known is None:
+            self._each(chunks, self.everyone, self.probes, spare=True)
+        elif len(maybe := bloom.maybe(known, self.probes)):
+            self._each(chunks, maybe, bloom.some(self.probes, maybe), spare=True)
+        self.answered.update(chunks)
+
+    def _each(self, chunks: list[Chunk], at: NDArray[np.intp], probes: bloom.Probes, *, spare: bool) -> None:
+        for chunk, known in _filters(self.database, self.instance, chunks, spare=spare):
+            self._one(chunk, at[bloom.maybe(known, probes)])
+
+    def _one(self, chunk: Chunk, maybe: NDArray[np.intp]) -> None:
         if len(maybe):
             some = (self.wanted[0][maybe], self.wanted[1][maybe])
             held = _in_slices(self.database, self.instance, chunk, some, keep=self.all_fit)
@@ -123,7 +141,7 @@ def remember(database: Database, place: catalog.Place, stored: bytes, filtered: 
     key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
     chunk = Chunk.of(key, stored)
     if known := bloom.read(filtered, chunk.count):
-        _keep_filter(database, place.instance, chunk, known)
+        _keep_filter(database, place.instance, chunk, known, spare=False)
         _keep_ids(database, place.instance, chunk, ids)
 
 
@@ -136,7 +154,24 @@ class _Moved(Exception):
     """A chunk that was listed is not there: it was merged into another."""
 
 
-def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator[tuple[Chunk, bloom.Filter]]:
+def _listed(connection: Connection, place: catalog.Place) -> tuple[list[Chunk], list[RangeFilter]]:
+    return catalog.visible(connection, place), range_filters.visible(connection, place)
+
+
+def _range_filter(database: Database, instance: str, of: RangeFilter) -> bloom.Filter | None:
+    """The filter over several chunks, by what is in it: it is never another. None when it is gone or damaged."""
+    name = ("range", database.url, instance, of.hashes)
+    known: bloom.Filter | None = _cache.get(name)
+    if known is None:
+        known = run(database, lambda conn: range_filters.stored(conn, instance, of))
+        if known is not None:
+            _cache.put(name, known, known.nbytes)
+    return known
+
+
+def _filters(
+    database: Database, instance: str, chunks: list[Chunk], *, spare: bool
+) -> Iterator[tuple[Chunk, bloom.Filter]]:
     """The filter of each chunk: from the cache, from the catalog a few at a time, or made again from the ids."""
     for start in range(0, len(chunks), AT_ONCE):
         some = chunks[start : start + AT_ONCE]
@@ -148,7 +183,7 @@ def _filters(database: Database, instance: str, chunks: list[Chunk]) -> Iterator
                 if chunk.key not in stored:
                     raise _Moved
                 known = bloom.read(stored[chunk.key], chunk.count) or _made_again(database, instance, chunk)
-                _keep_filter(database, instance, chunk, known)
+                _keep_filter(database, instance, chunk, known, spare=spare)
             yield chunk, known
 
 
@@ -195,8 +230,8 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
     return cached
 
 
-def _keep_filter(database: Database, instance: str, chunk: Chunk, known: bloom.Filter) -> None:
-    _cache.put(("filter", database.url, instance, chunk), known, known.nbytes)
+def _keep_filter(database: Database, instance: str, chunk: Chunk, known: bloom.Filter, *, spare: bool) -> None:
+    _cache.put(("filter", database.url, instance, chunk), known, known.nbytes, spare=spare)
 
 
 def _keep_ids(database: Database, instance: str, chunk: Chunk, ids: Ids) -> None:

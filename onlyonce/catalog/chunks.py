@@ -44,11 +44,11 @@ class Chunk:
     @classmethod
     def of(cls, key: ChunkKey, packed: bytes) -> Chunk:
         """The chunk of these ids."""
-        return cls(key, len(packed) // BYTES, _hash(packed))
+        return cls(key, len(packed) // BYTES, ids_hash(packed))
 
     def is_of(self, packed: bytes) -> bool:
         """Whether these are its ids."""
-        return len(packed) == BYTES * self.count and self.ids_hash in (None, _hash(packed))
+        return len(packed) == BYTES * self.count and self.ids_hash in (None, ids_hash(packed))
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
     """Add this unit's chunk, in the transaction of its claim."""
     row = (
         place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
-        int4(place.partitions), packed, int4(len(packed) // BYTES), bloom, int8(_hash(packed)),
+        int4(place.partitions), packed, int4(len(packed) // BYTES), bloom, int8(ids_hash(packed)),
     )  # fmt: skip
     copy(connection, "catalog", "add_chunk", [row])
 
 
 def replace_ids(connection: Connection, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
     """Leave other ids in a chunk than it had."""
-    known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": _hash(packed), "filter": bloom}
+    known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": ids_hash(packed), "filter": bloom}
     do(connection, "catalog", "replace_ids", **known, **_key(instance, key))
 
 
@@ -205,8 +205,8 @@ def ensure_bucket(connection: Connection, instance: str, bucket: int) -> int:
     return int(row.gc_floor)
 
 
-def _hash(packed: bytes) -> int:
-    """In 64 bits with a sign, as PostgreSQL has them."""
+def ids_hash(packed: bytes) -> int:
+    """The hash of a chunk's ids: 64 bits with a sign, as PostgreSQL has them."""
     return int.from_bytes(xxhash.xxh3_64_digest(packed), "big", signed=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from onlyonce.catalog import bloom, chunks, packed
+from onlyonce.catalog import bloom, chunks, packed, range_filters
 from onlyonce.commitlog import removals
 from onlyonce.commitlog.removals import Removal
 from onlyonce.commitlog.retention import Settled
@@ -137,6 +137,8 @@ def forget_outbox(connection: Connection, row_nos: list[int]) -> int:
 
 def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
     """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
+    # Else a collection that has read the ids would make a filter of them afterwards.
+    ask(connection, "collect", "lock_instance", instance=instance)
     wanted, forgotten = packed.unpack(ids), 0
     for row in ask(connection, "erasures", "chunks", instance=instance):
         there = packed.unpack(bytes(row.ids))
@@ -147,4 +149,5 @@ def forget_ids(connection: Connection, instance: str, ids: bytes) -> int:
         forgotten += int(np.count_nonzero(gone))
         key = chunks.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
         chunks.replace_ids(connection, instance, key, packed.pack(rest), bloom.make(rest))
+        range_filters.forget(connection, instance, row.bucket)
     return forgotten

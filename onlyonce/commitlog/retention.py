@@ -9,6 +9,7 @@
 | `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
 | `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
 | `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/operate/collecting.py`                 |
+| `range_filters`                   | until their last bucket is collected, or a longer one has taken their place | `onlyonce/model/operate/filter_ranges.py` |
 
 Who calls it: `onlyonce.operate.collect`. The database's clock decides the age; no result depends on it.
 Not promised: that the units in a Postgres sink's own database are removed at the same time. They are removed after the log's, when

@@ -2,7 +2,7 @@
 and `onlyonce collect` run it.
 
 For each pipeline and bounded run it raises the floor (`onlyonce.model.operate.collecting` decides, without a clock), drops the
-buckets below it, and merges the small chunks of the others. Then it removes what was kept long enough, archives input if
+buckets below it, merges the small chunks of the others, and makes filters over several buckets. Then it removes what was kept long enough, archives input if
 that is asked for, and sweeps temporary files of sharded sinks (jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside
 itself, and may be killed at any point and run again.
 
@@ -20,13 +20,14 @@ from typing import Any
 
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
-from onlyonce.catalog import collector, merging
+from onlyonce.catalog import collector, merging, range_filters
 from onlyonce.commitlog import driver_runs, retention
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.operate import filter_ranges
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
 from onlyonce.operate import archive, staged_rows
@@ -76,10 +77,11 @@ def collect_instance(database: Database, instance: str, pipeline: Pipeline, warn
     if left:
         warnings.append(f"{instance}: {len(waiting) - len(gone)} bucket(s) are left for the next time: {left}")
     merged, made = _merge_all(database, instance)
+    filters = _range_filters(database, instance)
     return {
         "pipeline": instance, "horizon": str(pipeline.dedup_horizon), "floor": _time(after), "moved": after - before,
         "buckets": len(gone), "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone),
-        "bytes": sum(d.bytes for d in gone), "merged": merged, "into": made,
+        "bytes": sum(d.bytes for d in gone), "merged": merged, "into": made, "range filters": filters,
     }  # fmt: skip
 
 
@@ -126,6 +128,18 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
             merging.compact(connection, instance, waste)
         passing("merge-after-compact")
     return merged, made
+
+
+def _range_filters(database: Database, instance: str) -> int:
+    """How many filters over several buckets were made, each in a transaction of its own; those of dropped buckets go."""
+    run(database, lambda conn: range_filters.remove_below(conn, instance))
+    made = ids = 0
+    for block in run(database, lambda conn: range_filters.wanted(conn, instance)):
+        if ids >= filter_ranges.AT_ONCE:
+            break
+        ids += run(database, lambda conn, block=block: range_filters.make(conn, instance, block))  # type: ignore[misc]
+        made += 1
+    return made
 
 
 def _file_hours(database: Database, instance: str) -> float:
@@ -192,7 +206,7 @@ def _too_near(row: dict[str, Any]) -> str:
 def _report(
     rows: list[dict[str, Any]], warnings: list[str], more: dict[str, Any], orphans: list[dict[str, Any]]
 ) -> Report:
-    names = ("buckets", "chunks", "ids", "bytes", "merged", "into")
+    names = ("buckets", "chunks", "ids", "bytes", "merged", "into", "range filters")
     facts: dict[str, Any] = {name: sum(row[name] for row in rows) for name in names} | more
     title = f"collect: {facts['buckets']} bucket(s) dropped" if facts["buckets"] else "collect: nothing to drop"
     shown = {"by pipeline": rows} | ({"orphans of files": orphans} if orphans else {})

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+from sqlalchemy import Connection, text
 
-from onlyonce.catalog import bloom, catalog_lookup, collector, packed
+from onlyonce.catalog import bloom, catalog_lookup, collector, packed, range_filters
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.packed import Ids
 from onlyonce.commitlog import batches, lineages
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, do, run
 from onlyonce.model.batch import Plan
+from onlyonce.model.operate import collecting
+from onlyonce.operate import collect
 from onlyonce.receive import receive_unit
+from tests.support.shop import SHOP
 
 PARTITIONS = 2
 BATCH = 500_000
@@ -34,6 +38,11 @@ BUCKETS = 144
 FIRST = 2_900_000
 RECENT = 6
 """The buckets of the last hour."""
+ENDED = """
+UPDATE onlyonce_private.batches
+SET state = 'committed', committed_at = clock_timestamp(), conserved = true, read = :read, kept = :read, invalid = 0, remnant = 0, duplicate = 0
+WHERE lineage = :lineage AND batch_id = :batch_id
+"""
 
 
 @dataclass(frozen=True)
@@ -73,12 +82,23 @@ class Catalog:
         return catalog.Place(self.instance, bucket, 0, driver.lineage, batch, partition, PARTITIONS)
 
     def fill(self, driver: Driver, batch: int, bucket: int) -> None:
-        """The chunks of one batch, in the bucket of its system time."""
-        run(self.database, lambda conn: catalog.ensure_bucket(conn, self.instance, bucket))
+        """The chunks of one batch, in the bucket of its system time, and the batch as it is when it has ended."""
+        self._begin(driver, batch, bucket)
         for partition in range(PARTITIONS):
             ids = self.chunk(batch, partition)
             place, stored, made = self.place(driver, batch, bucket, partition), packed.pack(ids), bloom.make(ids)
             run(self.database, lambda conn, p=place, s=stored, m=made: catalog.add(conn, p, s, m))  # type: ignore[misc]
+        ended = {"lineage": driver.lineage, "batch_id": batch, "read": BATCH}
+        run(self.database, lambda conn: conn.execute(text(ENDED), ended))
+
+    def collect(self) -> None:
+        """What the hourly collections have done by now: merged chunks, and filters over several buckets."""
+        horizon = replace(SHOP, dedup_horizon=BUCKETS * collecting.BUCKET)
+        while any(
+            collect.collect_instance(self.database, self.instance, horizon, [])[part]
+            for part in ("into", "range filters")
+        ):
+            pass
 
     def chunk(self, batch: int, partition: int) -> Ids:
         """The ids of a batch's partition: the same whenever they are asked for."""
@@ -87,13 +107,16 @@ class Catalog:
     def begin(self, driver: Driver, batch: int) -> catalog.Place:
         """The next batch, begun in the log."""
         bucket = FIRST + BUCKETS
+        self._begin(driver, batch, bucket)
+        return self.place(driver, batch, bucket)
+
+    def _begin(self, driver: Driver, batch: int, bucket: int) -> None:
         plan = Plan(
             lineage=driver.lineage, batch_id=batch, source_from=None, source_to={}, offsets_hash=str(batch),
             partitions=PARTITIONS, system_time=datetime.fromtimestamp(bucket * catalog.BUCKET_SECONDS, UTC),
             bucket=bucket, settings={}, mode="exactly_once", declaration_hash="bench",
         )  # fmt: skip
         run(self.database, lambda conn: batches.begin(conn, driver, self.instance, plan, None))
-        return self.place(driver, batch, bucket)
 
 
 def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
@@ -146,10 +169,38 @@ def delivered(filled: Catalog, batch: int, partition: int, oldest: int) -> Ids:
     return high, low
 
 
-def looked_up(filled: Catalog, driver: Driver, oldest: int) -> catalog.LookUps:
-    """What one partition's look-up took."""
+class LookedUp(NamedTuple):
+    """One partition's look-up in this process: what it took with re-deliveries; the seconds of one of new ids alone, once all is in memory."""
+
+    took: catalog.LookUps
+    new_seconds: float
+    filters: int
+    bytes_an_id: float
+
+
+def looked_up(filled: Catalog, driver: Driver, oldest: int) -> LookedUp:
+    """Look up one partition's part of a batch, a few times."""
     place = filled.place(driver, filled.batches + 1000, FIRST + BUCKETS)
-    return catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest)).took
+    catalog_lookup.forget()
+    took = catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest)).took
+    seconds = []
+    for number in range(5):
+        new = uniform(np.random.default_rng([filled.ids, number, 2]), CHUNK, 0)
+        began = time.monotonic()
+        catalog_lookup.look_up(filled.database, place, new)
+        seconds.append(time.monotonic() - began)
+    listed = run(filled.database, lambda conn: (range_filters.visible(conn, place), catalog.visible(conn, place)))
+    groups, alone = range_filters.shared(*listed)
+    held = run(filled.database, lambda conn: _filter_bytes(conn, filled.instance, groups, alone))
+    ids = sum(chunk.count for chunk in listed[1])
+    return LookedUp(took, sorted(seconds)[2], len(groups) + len(alone), held / ids)
+
+
+def _filter_bytes(connection: Connection, instance: str, groups: list[Any], alone: list[catalog.Chunk]) -> int:
+    """What the filters take that a look-up asks for new ids."""
+    ranges = [range_filters.stored(connection, instance, of) for of, _ in groups]
+    chunks = catalog.filters(connection, instance, [chunk.key for chunk in alone])
+    return sum(one.nbytes for one in ranges if one) + sum(len(stored or b"") for stored in chunks.values())
 
 
 def collected(url: str) -> float:
@@ -180,7 +231,13 @@ def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, old
     assert (fates == receive_unit.DUPLICATE).sum() == AGAIN, (
         "a re-delivery was not found, or a new record was taken for one"
     )
-    return Judged(seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return Judged(seconds, cpu, _peak() / 1024)
+
+
+def _peak() -> int:
+    """The most kilobytes that this process has held. What `getrusage` tells is at least what the process that started it held."""
+    [peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(peak.split()[1])
 
 
 def _columns(high: Any, low: Any, partition: int) -> receive_unit.Columns:

@@ -1,4 +1,4 @@
-"""What a batch of 500,000 costs beside a catalog of 1, 10 and 100 million ids. No JVM: two workers, as Spark has them."""
+"""What a batch of 500,000 costs beside a catalog of 1, 10 and 100 million ids, and what it would beside a billion. No JVM: two workers, as Spark has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.benchmarks import growth, measure
+from tests.benchmarks import billion, growth, measure
 from tests.contract.conftest import Log, ask
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
@@ -25,10 +25,13 @@ def test_growth(new_log: Callable[[], Log]) -> None:
     """Each size alone on a fresh platform; the first batch loads the filters, the others are those of a running worker."""
     found = {ids: _measured(new_log(), ids) for ids in growth.sizes()}
     _show(found)
+    computed = billion.computed(found[max(found)], max(found))
+    Console(width=150).print(billion.table(computed))
     measure.keep(
         "receive",
         growth_seconds={str(ids): row["seconds"] for ids, row in found.items()},
         growth={str(ids): row for ids, row in found.items()},
+        growth_to_a_billion=computed,
         growth_circumstances=measure.circumstances(),
     )
 
@@ -46,6 +49,7 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
     with Progress(console=Console(stderr=True)) as bar:
         for batch in bar.track(range(filled.batches), description=f"{ids:,} ids"):
             filled.fill(driver, batch, filled.bucket(batch))
+    filled.collect()
     recent = next(
         batch
         for batch in range(filled.batches)
@@ -63,16 +67,22 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
         log.url,
         "SELECT sum(pg_total_relation_size(c.oid))::bigint, sum(pg_table_size(c.oid))::bigint FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE nspname = 'onlyonce_private' AND relname LIKE 'catalog_%%' AND relkind = 'r'",
+        "WHERE nspname = 'onlyonce_private' AND (relname LIKE 'catalog_%%' OR relname = 'range_filters') AND relkind = 'r'",
     )[0][0]
-    held = ask(log.url, "SELECT sum(id_count)::bigint FROM onlyonce_private.catalog_chunks")[0][0]
+    held, filters, ranges = ask(
+        log.url,
+        "SELECT sum(id_count)::bigint, sum(octet_length(filter))::bigint, "
+        "(SELECT coalesce(sum(octet_length(filter)), 0)::bigint FROM onlyonce_private.range_filters) FROM onlyonce_private.catalog_chunks",
+    )[0]
     return {
         "seconds": _middle(warm, "seconds"), "cpu_seconds": _middle(warm, "cpu_seconds"),
         "cold_seconds": round(cold.seconds, 3), "worker_megabytes": round(warm[-1].megabytes),
         "spread_seconds": _middle(spread, "seconds"), "spread_cpu_seconds": _middle(spread, "cpu_seconds"),
         "spread_worker_megabytes": round(spread[-1].megabytes), "bytes_an_id": round(stored / held, 2),
-        "look_ups_spared": asked.spared, "look_ups": asked.made,
-        "false_positive_rate": round(asked.false_positives / (asked.spared + asked.false_positives), 7),
+        "filter_bytes_an_id": round(filters / held, 2), "range_filter_bytes_an_id": round(ranges / held, 2),
+        "filters_asked": asked.filters, "worker_filter_bytes_an_id": round(asked.bytes_an_id, 2), "new_ids_seconds": round(asked.new_seconds * growth.PARTITIONS, 3),
+        "look_ups_spared": asked.took.spared, "look_ups": asked.took.made,
+        "false_positive_rate": round(asked.took.false_positives / (asked.took.spared + asked.took.false_positives), 7),
     }  # fmt: skip
 
 

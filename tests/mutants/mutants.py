@@ -245,6 +245,15 @@ _ALL = (
         ("tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
     ),
     Mutant(
+        "stale-range-filter", "a filter over several buckets answers for whatever chunks are in them now, also for those that it does not have",
+        "onlyonce/catalog/range_filters.py",
+        (("chunk.ids_hash in hashes]", "one.block.first <= chunk.key.bucket <= one.block.last]"),),
+        (
+            "tests/contract/catalog/test_range_filters.py::test_a_chunk_that_came_late_or_was_made_again_of_as_many_other_ids_is_asked_by_itself",
+            "tests/contract/catalog/test_range_filters.py::test_what_is_found_is_what_a_plain_set_has_after_any_history",
+        ),
+    ),
+    Mutant(
         "merge-unfenced", "a driver that was superseded merges chunks", "onlyonce/receive/merge_as_it_grows.py",
         (("    check_epoch(connection, driver.lineage, driver.epoch)\n", ""),),
         ("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),

@@ -25,7 +25,7 @@ from onlyonce.database.connect import run
 from onlyonce.database.statements import queries
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.operate import collecting
+from onlyonce.model.operate import collecting, filter_ranges
 from onlyonce.operate import collect
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -224,10 +224,11 @@ class Machine(RuleBasedStateMachine):
 
 
 def play(log: Log, **changed: Any) -> None:
-    """Run the machine on a log. Two chunks are a crowd, or a few batches would make none."""
+    """Run the machine on a log. Two chunks are a crowd, and two buckets a range, or a few batches would make none."""
     catalog_lookup.forget()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collecting, "CROWD", 2)
+        patch.setattr(filter_ranges, "STEP", 2)
         run_state_machine_as_test(type("OnThisLog", (Machine,), {"log": log}), settings=settings(QUICK, **changed))
 
 

@@ -1,0 +1,152 @@
+"""Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks (protocol step 9.5).
+
+A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks, holds for ever: it is about
+ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for those that are listed with such a hash. Any other
+chunk is asked by itself: one that was taken back and made again of other ids (however many), one that was merged, one that came late
+into a closed bucket. The batch, life and layout of partitions decide which chunks are listed, and nothing here. So a missing, damaged or old filter costs
+time, and nothing else.
+
+Who calls it: `onlyonce.operate.collect`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose ids are not those of its hash.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+
+from onlyonce.catalog import bloom, packed
+from onlyonce.catalog.chunks import Chunk, Place, ids_hash
+from onlyonce.database.connect import ask, do
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.operate import filter_ranges
+
+PROBES = 20
+"""One false positive in thirty million, 4.7 bytes an id: each fetches the filters of all chunks that are in it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Closed buckets of one partition."""
+
+    partitions: int
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def key(self) -> dict[str, int]:
+        """As the named queries ask for it."""
+        return {"partitions": self.partitions, "partition": self.partition, "first": self.first, "last": self.last}
+
+
+@dataclass(frozen=True)
+class RangeFilter:
+    """A filter over chunks in a block, without the filter itself: the chunks by the hash of their ids, and how many ids they have."""
+
+    block: Block
+    hashes: tuple[int, ...]
+    count: int
+
+
+def visible(connection: Connection, place: Place) -> list[RangeFilter]:
+    """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone is asked."""
+    if place.probe == "own_bucket":
+        return []
+    rows = ask(
+        connection, "range_filters", "visible",
+        instance=place.instance, floor=place.floor, partition=place.partition, partitions=place.partitions,
+    )  # fmt: skip
+    return [_of(row) for row in rows]
+
+
+def shared(
+    filters: Iterable[RangeFilter], chunks: list[Chunk]
+) -> tuple[list[tuple[RangeFilter, list[Chunk]]], list[Chunk]]:
+    """Which chunks are asked together, each under the first filter that has it; and those that are asked alone."""
+    groups, alone = [], chunks
+    for one in filters:
+        hashes = set(one.hashes)
+        under = [chunk for chunk in alone if chunk.ids_hash in hashes]
+        if len(under) > 1:
+            groups.append((one, under))
+            answered = set(under)
+            alone = [chunk for chunk in alone if chunk not in answered]
+    return groups, alone
+
+
+def stored(connection: Connection, instance: str, of: RangeFilter) -> bloom.Filter | None:
+    """The filter; None when it is not there any more. A damaged one is removed, so that the next collection makes it again."""
+    named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
+    rows = ask(connection, "range_filters", "filter", **named)
+    known = bloom.read(bytes(rows[0].filter), of.count) if rows else None
+    if rows and known is None:
+        do(connection, "range_filters", "remove", **named)
+    return known
+
+
+def remove_below(connection: Connection, instance: str) -> int:
+    """Remove those of which all buckets are below the floor; gives their number."""
+    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
+    return do(connection, "range_filters", "remove_below", instance=instance, floor=floor)
+
+
+def wanted(connection: Connection, instance: str) -> list[Block]:
+    """The blocks of which a filter is to be made, by what there is now."""
+    newest = ask(connection, "range_filters", "newest", instance=instance)[0].bucket
+    if newest is None:
+        return []
+    floor = ask(connection, "catalog", "floor", instance=instance)[0].gc_floor
+    chunks: dict[tuple[int, int], dict[int, filter_ranges.Chunks]] = defaultdict(lambda: defaultdict(dict))
+    for row in ask(connection, "range_filters", "chunks", instance=instance, floor=floor, newest=newest):
+        chunks[row.partitions, row.partition][row.bucket][row.ids_hash] = row.id_count
+    known: dict[tuple[int, int], dict[filter_ranges.Range, set[int]]] = defaultdict(dict)
+    for one in map(_of, ask(connection, "range_filters", "all", instance=instance)):
+        known[one.block.partitions, one.block.partition][one.block.first, one.block.last] = set(one.hashes)
+    return [
+        Block(*layout, *block)
+        for layout, some in chunks.items()
+        for block in filter_ranges.wanted(some, known[layout], floor, newest)
+    ]
+
+
+def make(connection: Connection, instance: str, block: Block) -> int:
+    """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their number."""
+    ask(connection, "collect", "lock_instance", instance=instance)
+    rows = ask(connection, "range_filters", "ids", instance=instance, **block.key)
+    count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
+    if len(hashes) < 2 or count > filter_ranges.FULL:
+        return 0  # it has changed since it was chosen; the next collection looks again
+    made = bloom.make(_ids(instance, rows), PROBES)
+    do(
+        connection, "range_filters", "add",
+        instance=instance, chunk_hashes=hashes, id_count=count, filter=made, **block.key,
+    )  # fmt: skip
+    passing("ranges-before-commit")
+    return count
+
+
+def forget(connection: Connection, instance: str, bucket: int) -> None:
+    """Remove the filters over a bucket, in the transaction that erases ids from its chunks."""
+    do(connection, "range_filters", "forget", instance=instance, bucket=bucket)
+
+
+def _ids(instance: str, rows: list[Any]) -> packed.Ids:
+    if any(ids_hash(bytes(row.ids)) != row.ids_hash for row in rows):
+        raise InvariantBroken(
+            f"a catalog chunk of {instance} holds other ids than when it was written",
+            data="no filter was made of it; the chunk is as it was",
+            hint="did somebody change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks anew from `events`",
+        )
+    halves = [packed.unpack(bytes(row.ids)) for row in rows]
+    return np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves])
+
+
+def _of(row: Any) -> RangeFilter:
+    block = Block(row.partitions, row.partition, row.first_bucket, row.last_bucket)
+    return RangeFilter(block, tuple(row.chunk_hashes), row.id_count)
