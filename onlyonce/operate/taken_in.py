@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.sources.files import moved_inboxes
-from onlyonce.storage import delta, event_rows
+from onlyonce.storage import event_rows
+from onlyonce.storage.log_entries import LOG
 
 Mark = tuple[int, int]
 """Size and time of change, as the registry has them."""
@@ -42,7 +43,7 @@ class Entry:
 def entries(connection: Connection, instance: str, there: Collection[Path]) -> list[Entry]:
     """The registry's entries of these files; one that was replaced or registered by a later life has several."""
     table = settings.data_dir(instance) / "files"
-    if not there or not delta.exists(table):
+    if not there or not (table / LOG).is_dir():
         return []
     moved, wanted = moved_inboxes.of(instance.partition("@")[0]), {str(path) for path in there}
     named = pc.is_in(
