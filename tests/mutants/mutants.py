@@ -245,6 +245,16 @@ _ALL = (
         ("tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
     ),
     Mutant(
+        "dropped-bucket-stays-listed", "a bucket that goes whole leaves its chunks in the list", "onlyonce/catalog/collector.py",
+        (('    do(connection, "collect", "unlist", instance=instance, bucket=gone.bucket)\n', ""),),
+        ("tests/contract/operate/test_collect.py::test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it",),
+    ),
+    Mutant(
+        "unlisted-chunk-passes", "the doctor counts a chunk that no look-up can see", "sql/doctor.sql",
+        (("                 AND x.id_count = c.id_count)) AS ids,", "                 AND x.id_count = c.id_count) OR true) AS ids,"),),
+        ("tests/contract/operate/test_doctor.py::test_lost_chunks_are_made_again_from_events",),
+    ),
+    Mutant(
         "stale-range-filter", "a filter over several buckets answers for whatever chunks are in them now, also for those that it does not have",
         "onlyonce/catalog/range_filters.py",
         (("chunk.ids_hash in hashes]", "one.block.first <= chunk.key.bucket <= one.block.last]"),),

@@ -210,6 +210,40 @@ def test_a_remnant_batch_begins_below_the_floor_and_needs_no_bucket(stream: Stre
     assert "catalog_1_1003" not in tables(stream.log)
 
 
+def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: Stream) -> None:
+    """Units, merges, a drop of whole buckets, an erasure, and a person's statement."""
+    keys = "instance, bucket, lineage, batch_id, partition, partitions, id_count, ids_hash"
+
+    def listed() -> list[Any]:
+        return stream.log.rows(f"SELECT {keys} FROM onlyonce_private.chunk_list ORDER BY 1, 2, 3, 4, 5")
+
+    def there() -> list[Any]:
+        return stream.log.rows(f"SELECT {keys} FROM onlyonce_private.catalog_chunks ORDER BY 1, 2, 3, 4, 5")
+
+    for bucket in STEADY:
+        stream.batch(bucket)
+        stream.batch(bucket)
+    added = listed()
+    assert added == there()
+    assert len(added) == 2 * len(STEADY)
+
+    collect.main(["shop"])
+    assert listed() == there()
+    assert len(listed()) < len(added)
+
+    [(bucket, lineage, batch_id)] = stream.log.rows(
+        "SELECT bucket, lineage, batch_id FROM onlyonce_private.catalog_chunks ORDER BY 1 DESC LIMIT 1"
+    )
+    key, left = catalog.ChunkKey(bucket, lineage, batch_id, 0), an_id(7)
+    run(stream.log.database, lambda conn: catalog.replace_ids(conn, "shop", key, pack(left), bloom.make(left)))
+    assert listed() == there()
+    assert catalog.Chunk.of(key, pack(left)).ids_hash in {row[-1] for row in listed()}
+
+    stream.log.rows(f"DELETE FROM onlyonce_private.catalog_chunks WHERE bucket = {bucket}")
+    assert listed() == there()
+    assert bucket not in {row[1] for row in listed()}
+
+
 def test_another_pipelines_ids_stay(stream: Stream) -> None:
     """A bounded run of the same buckets has its own floor and its own tables."""
     other = Stream(stream.log, "shop@1")

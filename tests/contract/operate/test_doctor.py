@@ -392,14 +392,22 @@ def test_damaged_filters_are_made_again(shop: Shop, damage: str) -> None:
     assert chunks(shop) == whole
 
 
-@pytest.mark.parametrize("lost", ["batch_id = 0", "true", "partition = 1"])
-def test_lost_chunks_are_made_again_from_events(shop: Shop, lost: str) -> None:
-    """As they were; a re-delivery would have been kept twice. A batch that has begun keeps its own."""
+@pytest.mark.parametrize(
+    ("table", "lost"),
+    [
+        ("catalog_chunks", "batch_id = 0"),
+        ("catalog_chunks", "true"),
+        ("catalog_chunks", "partition = 1"),
+        ("chunk_list", "batch_id = 0"),
+    ],
+)
+def test_lost_chunks_are_made_again_from_events(shop: Shop, table: str, lost: str) -> None:
+    """As they were; a re-delivery would have been kept twice. A batch that has begun keeps its own. A chunk that is not listed is as lost."""
     resting(shop)
     shop.receive(("e", at(6)), upto="units")
     shop.die()
     with_begun = chunks(shop)
-    shop.log.rows(f"DELETE FROM onlyonce_private.catalog_chunks WHERE batch_id < 2 AND ({lost})")
+    shop.log.rows(f"DELETE FROM onlyonce_private.{table} WHERE batch_id < 2 AND ({lost})")
 
     found = next(one for one in examined() if one["finding"] == "uneven catalog")
     report = repaired_only("uneven catalog")
