@@ -147,7 +147,7 @@ _ALL = (
     ),
     Mutant(
         "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
-        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, _hash(packed))", "len(packed) // BYTES, None)")),
+        (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, ids_hash(packed))", "len(packed) // BYTES, None)")),
         ("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
     ),
     Mutant(
