@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import structlog
 import xxhash
-from numpy.typing import NDArray
 
 log = structlog.get_logger()
 
-Bytes = bytes | memoryview | NDArray[np.uint8]
+Bytes = bytes | memoryview
 
 MOST = 2 << 30
 """The bytes of the folder: what eight workers kept when each had its own. Never more than half of what the disk would have free without it."""

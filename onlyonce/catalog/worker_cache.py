@@ -9,6 +9,7 @@ Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is rem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ class WorkerCache:
     def keep_ids(self, database: Database, instance: str, chunk: Chunk, ids: Ids) -> Ids:
         """Keep them, and their fences for longer; gives them as they are kept."""
         self._keep_fences(database, instance, chunk, ids)
-        parts = [half.view(np.uint8) for half in ids]
+        parts = [half.view(np.uint8).data for half in ids]
         kept: Ids = self._keep(_Name("ids", database.url, instance, chunk), ids, parts, spare=True)
         return kept
 
@@ -127,7 +128,7 @@ class WorkerCache:
             return value
         return None
 
-    def _keep(self, name: _Name, value: Any, parts: list[Bytes], *, spare: bool) -> Any:
+    def _keep(self, name: _Name, value: Any, parts: Sequence[Bytes], *, spare: bool) -> Any:
         held = _Held(value)
         if self._shared and (file := name.file) and (content := self._shared.keep(file, parts)):
             held = _Held(_read(name, content), file)
