@@ -75,11 +75,10 @@ class Kept:
         data = settings.data_dir("running")
         checkpoints = _files(data / "checkpoints")
         plain = [path for path in checkpoints if "state" not in path.parts]
-        registry = [path for path in _files(data) if "registry" in str(path.relative_to(data))]
         return cls(
             events_files=len(DeltaTable(str(data / "events")).file_uris()),
             events_log_bytes=_bytes(_files(data / "events" / "_delta_log")),
-            checkpoint_files=len(plain), checkpoint_bytes=_bytes(plain), registry_bytes=_bytes(registry),
+            checkpoint_files=len(plain), checkpoint_bytes=_bytes(plain), registry_bytes=_bytes(_files(data / "files")),
             state_bytes=_bytes([path for path in checkpoints if "state" in path.parts]),
             database_bytes=int(platform.sql("SELECT pg_database_size(current_database()) AS n")["n"][0]),
             driver_mb=round(_memory() / 2**20),

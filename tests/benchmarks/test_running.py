@@ -27,7 +27,7 @@ from tests.support.platform import Platform
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
 
 ROUNDS = int(os.environ.get("ONLYONCE_BENCH_ROUNDS", "10"))
-BATCHES = int(os.environ.get("ONLYONCE_BENCH_ROUND", "300"))
+BATCHES = int(os.environ.get("ONLYONCE_BENCH_ROUND", "200"))
 """Batches of receive in a round: at least 180, since an hour of the round is computed again."""
 
 
