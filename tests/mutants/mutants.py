@@ -296,6 +296,14 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
     ),
     Mutant(
+        "earliest-control-row", "of folded control rows the one with the least event time stays", "onlyonce/operate/compact/control_rows.py",
+        (("largest = pc.max(latest[part])", "largest = pc.min(latest[part])"), ('[(part, "descending")', '[(part, "ascending")')),
+        (
+            "tests/unit/operate/test_control_rows.py::test_folded_rows_close_the_windows_that_all_rows_close",
+            "tests/contract/operate/test_compaction.py::test_control_rows_become_one_that_tells_the_latest_frontier",
+        ),
+    ),
+    Mutant(
         "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
         (("    for reader in readers:\n", "    for reader in ():\n"),),
         ("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
