@@ -8,6 +8,7 @@ LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
+SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
@@ -149,6 +150,21 @@ _ALL = (
         "chunk-by-its-key", "a worker knows a chunk by its key and its number of ids, not by what it holds", "onlyonce/catalog/chunks.py",
         (("r.id_count, r.ids_hash)", "r.id_count, None)"), ("len(packed) // BYTES, ids_hash(packed))", "len(packed) // BYTES, None)")),
         ("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
+    ),
+    Mutant(
+        "torn-file-trusted", "a worker trusts a shared file by its name, whatever is in it", "onlyonce/catalog/shared_files.py",
+        (("held[: _HEADER.size] == _header(name, [content])", "held[:4] == MAGIC"),),
+        (SHARED + "test_a_file_whose_content_does_not_fit_is_not_trusted_and_written_again[its end was never written]",),
+    ),
+    Mutant(
+        "folder-of-anybody", "workers share files in a folder that others can write", "onlyonce/catalog/shared_files.py",
+        (("if there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077:", "if False:"),),
+        (SHARED + "test_a_folder_that_another_user_can_enter_is_not_used[group's too]",),
+    ),
+    Mutant(
+        "file-by-its-count", "a shared file is named by the number of ids that are in it, and not by these", "onlyonce/catalog/worker_cache.py",
+        (("repr((self.instance, self.of.count, hashes))", "repr((self.instance, self.of.count))"),),
+        ("tests/contract/catalog/test_range_filters.py::test_what_is_found_is_what_a_plain_set_has_after_any_history[1]",),
     ),
     Mutant(
         "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
