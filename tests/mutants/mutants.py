@@ -309,6 +309,11 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
     ),
     Mutant(
+        "compacts-behind-a-first-batch", "commits are compacted behind a first batch that may be read again", "onlyonce/operate/compact/compaction.py",
+        (("*((version, query) for query, version in first)", "*()"),),
+        ("tests/contract/operate/test_compaction.py::test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted",),
+    ),
+    Mutant(
         "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
         (("        os.utime(path / file.path)", "        pass"),),
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
