@@ -392,6 +392,21 @@ _ALL = (
         (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
     ),
     Mutant(
+        "final-though-open", "windows that are open are noted as final, and a new life begins after their first rows", "sql/collect.sql",
+        (("IS NOT NULL AND NOT closed.final", "IS NOT NULL AND false"),),
+        ("tests/contract/commitlog/test_final_windows.py::test_a_new_life_begins_at_the_first_window_that_is_open",),
+    ),
+    Mutant(
+        "cuts-what-is-open", "batches of windows that are not final are cut from the log", "sql/keep_log.sql",
+        (("ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),),
+        ("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
+    ),
+    Mutant(
+        "cuts-what-is-late", "batches with late records that are not folded in are cut from the log", "sql/keep_log.sql",
+        (("m.late > 0 AND NOT m.folded)", "false)"),),
+        ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
+    ),
+    Mutant(
         "waiting-by-its-name", "files that wait are looked for among all files there ever were", "sql/views.sql",
         (("WHERE pane IS NOT NULL AND finalized_at IS NULL AND state = 'waiting' GROUP BY", "WHERE state = 'waiting' GROUP BY"),),
         (LONG_LOG + "test_no_query_reads_a_table_that_grows_as_a_whole",),
