@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
 def table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = DOCS / "cost.md") -> None:
-    """Write the table anew. Raises ValueError where the page has no marks of this name."""
+    """Write the table anew, and below it how busy the machine was. Raises ValueError where the page has no marks of this name."""
     text = page.read_text()
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, after = text.index(begin) + len(begin), text.index(end)
     lines = [head, ["---"] * len(head), *rows]
-    page.write_text(text[:before] + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n" + text[after:])
+    told = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    busy = f"The machine has {os.cpu_count()} cores; its load as this ended was {os.getloadavg()[1]:.0f}."
+    page.write_text(f"{text[:before]}{told}\n\n{busy}\n{text[after:]}")
