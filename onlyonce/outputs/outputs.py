@@ -96,18 +96,15 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
     """An output's rows, made of what `events` has from a version on."""
-    events = restart.read_from(context, start, files)
+    read = restart.read_from(context, start, files)
 
-    def made(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
-        rows = windowing.in_stream(events, root, until)
+    def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
+        rows = windowing.in_stream(read, root, until)
         if query.start_from:
-            rows = restart.without_final(context, query, root, rows, start - 1)
+            rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
         return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
 
-    rows, result = made(windowing.last_closed)
-    if root.window is None or watermark.is_asked_at_ends(rows, result):
-        return result
-    return made(windowing.closed_until)[1]
+    return watermark.chosen(root.window, by)
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:

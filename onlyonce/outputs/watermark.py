@@ -9,12 +9,22 @@ Who calls it: `outputs`. No errors. Not promised: that it knows each plan that w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from onlyonce.model.windows import Window
+from onlyonce.outputs import windowing
 from onlyonce.outputs.results import STATELESS
+
+
+def chosen(window: Window | None, by: Callable[[windowing.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
+    """What an output's function makes of its rows, under the watermark that does for it. `by` gives the rows and what becomes of them under one of the two."""
+    rows, result = by(windowing.last_closed)
+    if window is None or is_asked_at_ends(rows, result):
+        return result
+    return by(windowing.closed_until)[1]
 
 
 def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:
