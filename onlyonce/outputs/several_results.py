@@ -1,8 +1,8 @@
 """Several results of one function: `def f(rows): return {"good": …, "odd": …}`. They are one frame until they are written.
 
 An output without a transform is a result of the function of the output that it is `from_output`. The results go together as one frame,
-so that one query, one batch and one reading of the function's rows make them all. Each row says whose it is (`oo_result`), and has its
-columns in a struct of that result.
+so that one query, one batch and one reading of the function's rows make them all. Each row says whose it is (`oo_result`); its columns have
+the result's name before theirs (`odd:cents`), but for the window, which all have. No struct: staged rows take a new column as other tables do.
 
 Who calls it: `results`. Errors: Refused for a result without an output, an output without a result, and results that can't be one stream.
 """
@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.session.names import quoted
 
-RESULT, ROWS_OF = "oo_result", "oo_rows_of_"
+RESULT, WINDOW = "oo_result", "oo_window"
 NOTHING = "nothing was written"
 
 
@@ -62,7 +63,8 @@ def united(root: Output, given: dict[str, DataFrame], at: str, stateless: Callab
                 data=NOTHING,
                 hint=f"give {first!r} an Output of its own with a transform, or aggregate it by oo_window as well",
             )
-    tagged = [_tagged(name, given[name]) for name in sorted(given)]
+    shared = [WINDOW] if root.window else []
+    tagged = [_tagged(name, given[name], shared) for name in sorted(given)]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tagged)
 
 
@@ -73,9 +75,11 @@ def are_united(rows: DataFrame) -> bool:
 
 def of(name: str, rows: DataFrame) -> DataFrame:
     """The rows of one result, with its own columns."""
-    return rows.filter(F.col(RESULT) == name).select(f"{ROWS_OF}{name}.*")
+    mark = f"{name}:"  # no name of an output has a colon
+    own = [F.col(quoted(column)).alias(column.removeprefix(mark)) for column in rows.columns if column.startswith(mark)]
+    return rows.filter(F.col(RESULT) == name).select(*[column for column in rows.columns if column == WINDOW], *own)
 
 
-def _tagged(name: str, frame: DataFrame) -> DataFrame:
-    window = ["oo_window"] if "oo_window" in frame.columns else []
-    return frame.select(*window, F.lit(name).alias(RESULT), F.struct("*").alias(f"{ROWS_OF}{name}"))
+def _tagged(name: str, frame: DataFrame, shared: list[str]) -> DataFrame:
+    own = [F.col(quoted(column)).alias(f"{name}:{column}") for column in frame.columns if column not in shared]
+    return frame.select(*shared, F.lit(name).alias(RESULT), *own)

@@ -24,3 +24,30 @@ def one_by_one(rows: DataFrame) -> dict[str, DataFrame]:
     """Each record as it is, paid or paid back."""
     back = F.col("cents") < 0
     return {"paid_back": rows.where(back).select("id", "shop"), "paid": rows.where(~back).select("id", "cents")}
+
+
+def visits(rows: DataFrame) -> dict[str, DataFrame]:
+    """The sessions of each shop with the records of each kind."""
+    back = F.col("cents") < 0
+    return {
+        "visits": rows.where(~back).groupBy("oo_window", "shop").agg(F.count("*").alias("records")),
+        "odd_visits": rows.where(back).groupBy("oo_window", "shop").agg(F.count("*").alias("records")),
+    }
+
+
+def staged(rows: DataFrame) -> dict[str, DataFrame]:
+    """Each record in its window."""
+    return _apart(rows, "staged")
+
+
+def files(rows: DataFrame) -> dict[str, DataFrame]:
+    """The same."""
+    return _apart(rows, "files")
+
+
+def _apart(rows: DataFrame, name: str) -> dict[str, DataFrame]:
+    back = F.col("cents") < 0
+    return {
+        name: rows.where(~back).select("oo_window", "id", "cents"),
+        f"odd_{name}": rows.where(back).select("oo_window", "id", "shop"),
+    }

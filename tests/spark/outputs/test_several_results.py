@@ -16,7 +16,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
+from onlyonce.outputs import outputs, several_results
 from onlyonce.run import lineage
 from tests.support.platform import Platform, multiset
 
@@ -195,3 +195,69 @@ def test_a_result_that_no_output_takes_is_refused(spark: Any, monkeypatch: pytes
     with pytest.raises(Refused, match="gives a result 'odd', and no output takes it") as refused:
         function.schemas(spark, pipeline, pipeline.output("sales"))
     assert "Output(name='odd', from_output='sales', sink=…)" in refused.value.hint
+
+
+def _sessions(records: list[dict[str, Any]]) -> Counter[Any]:
+    """(start, end, shop, records) of the sessions of some records."""
+    found: Counter[Any] = Counter()
+    for shop in {one["shop"] for one in records}:
+        burst: list[datetime] = []
+        for at in sorted(datetime.fromisoformat(one["at"]) for one in records if one["shop"] == shop):
+            if burst and at > burst[-1] + GAP:
+                found[burst[0], burst[-1] + GAP, shop, len(burst)] += 1
+                burst = []
+            burst.append(at)
+        found[burst[0], burst[-1] + GAP, shop, len(burst)] += 1
+    return found
+
+
+GAP = timedelta(seconds=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
+def test_results_of_sessions_of_records_that_are_staged_and_in_files_are_those_of_a_batch(
+    new_platform: Callable[..., Platform], spark: object, bounded: bool
+) -> None:
+    """On the stream over a new life of each, and in a bounded run."""
+    platform = new_platform("tests/support/sorted_kinds.py")
+    records = sales(random.Random(5), 60)
+    parts = cut(random.Random(5), records)
+    for number, part in enumerate(parts):
+        platform.put("shop", f"{number}.jsonl", part)
+        if not bounded and number == 1:
+            platform.run("shop")
+            for query in ("visits", "staged", "files"):
+                lineage.new(f"shop/{query}", yes=True)
+    platform.run("shop", "--bounded" if bounded else "--close")
+
+    at = "@1" if bounded else ""
+    good, odd = ([one for one in records if (one["cents"] < 0) is wrong] for wrong in (False, True))
+    session = ("window_start", "window_end", "shop", "records")
+    assert multiset(platform.table(f"shop/visits{at}"), *session) == _sessions(good)
+    assert multiset(platform.table(f"shop/odd_visits{at}"), *session) == _sessions(odd)
+    assert multiset(platform.table(f"shop/staged{at}"), "id", "cents") == Counter(
+        (one["id"], one["cents"]) for one in good
+    )
+    assert multiset(platform.table(f"shop/odd_staged{at}"), "id", "shop") == Counter(
+        (one["id"], one["shop"]) for one in odd
+    )
+    rows = platform.sql(
+        f"SELECT output, sum(rows)::int AS rows FROM onlyonce.output_files WHERE instance = 'shop{at}' GROUP BY 1"
+    )
+    assert multiset(rows) == Counter([("files", len(good)), ("odd_files", len(odd))])
+    if not bounded:
+        assert audit.main(["--data"]).warnings == []
+
+
+def test_the_order_in_a_declaration_or_a_dict_does_not_move_a_state(spark: Any) -> None:
+    """Spark finds a state by its place in the plan."""
+    rows = spark.createDataFrame([], "oo_window struct<start: timestamp, end: timestamp>, id string")
+    root = Output(name="sales", transform="m:f", window=Fixed(MINUTE), sink=Delta())
+    given = {name: ROWS["summed"](rows) for name in ("sales", "odd", "late")}
+
+    one, other = (
+        several_results.united(root, {name: given[name] for name in order}, "", lambda _: False).columns
+        for order in (("sales", "odd", "late"), ("late", "odd", "sales"))
+    )
+    assert one == other == ["oo_window", "oo_result", "late:count", "odd:count", "sales:count"]
