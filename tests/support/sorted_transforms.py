@@ -11,7 +11,9 @@ def by_window(rows: DataFrame) -> dict[str, DataFrame]:
     back = F.col("cents") < 0
     return {
         "sales": rows.where(~back).groupBy("oo_window", "shop").agg(F.sum("cents").alias("cents")),
-        "refunds": rows.where(back).groupBy("oo_window").agg(F.count("*").alias("refunds"), F.sum("cents").alias("back")),
+        "refunds": rows.where(back)
+        .groupBy("oo_window")
+        .agg(F.count("*").alias("refunds"), F.sum("cents").alias("back")),
     }
 
 

@@ -128,7 +128,9 @@ def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Ou
         return Outcome(Counter({row: n for row, n in whole.writes.items() if row[0] in declared.keys}), Counter())
     whole = made[declared.name]
     others = {key for other in story.outputs if other.result_of == declared.name for key in other.keys}
-    return Outcome(Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed)
+    return Outcome(
+        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed
+    )
 
 
 def is_invalid(record: Record, step: Step, story: Story) -> bool:
