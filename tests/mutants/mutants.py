@@ -8,6 +8,7 @@ LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
+SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
@@ -151,6 +152,21 @@ _ALL = (
         ("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
     ),
     Mutant(
+        "torn-file-trusted", "a worker trusts a shared file by its name, whatever is in it", "onlyonce/catalog/shared_files.py",
+        (("held[: _HEADER.size] == _header(name, [content])", "held[:4] == MAGIC"),),
+        (SHARED + "test_a_file_whose_content_does_not_fit_is_not_trusted_and_written_again[its end was never written]",),
+    ),
+    Mutant(
+        "folder-of-anybody", "workers share files in a folder that others can write", "onlyonce/catalog/shared_files.py",
+        (("if there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077:", "if False:"),),
+        (SHARED + "test_a_folder_that_another_user_can_enter_is_not_used[group's too]",),
+    ),
+    Mutant(
+        "file-by-its-count", "a shared file is named by the number of ids that are in it, and not by these", "onlyonce/catalog/worker_cache.py",
+        (("repr((self.instance, self.of.count, hashes))", "repr((self.instance, self.of.count))"),),
+        ("tests/contract/catalog/test_range_filters.py::test_what_is_found_is_what_a_plain_set_has_after_any_history[1]",),
+    ),
+    Mutant(
         "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
         (
             ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
@@ -280,9 +296,22 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
     ),
     Mutant(
+        "earliest-control-row", "of folded control rows the one with the least event time stays", "onlyonce/operate/compact/control_rows.py",
+        (("largest = pc.max(latest[part])", "largest = pc.min(latest[part])"), ('[(part, "descending")', '[(part, "ascending")')),
+        (
+            "tests/unit/operate/test_control_rows.py::test_folded_rows_close_the_windows_that_all_rows_close",
+            "tests/contract/operate/test_compaction.py::test_control_rows_become_one_that_tells_the_latest_frontier",
+        ),
+    ),
+    Mutant(
         "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",
         (("    for reader in readers:\n", "    for reader in ():\n"),),
         ("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
+    ),
+    Mutant(
+        "compacts-behind-a-first-batch", "commits are compacted behind a first batch that may be read again", "onlyonce/operate/compact/compaction.py",
+        (("*((version, query) for query, version in first)", "*()"),),
+        ("tests/contract/operate/test_compaction.py::test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted",),
     ),
     Mutant(
         "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
@@ -361,6 +390,21 @@ _ALL = (
         "sums-of-the-unequal", "a batch that does not add up is folded into the sums, where no audit looks", "sql/collect.sql",
         (("WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),),
         (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
+    ),
+    Mutant(
+        "final-though-open", "windows that are open are noted as final, and a new life begins after their first rows", "sql/collect.sql",
+        (("IS NOT NULL AND NOT closed.final", "IS NOT NULL AND false"),),
+        ("tests/contract/commitlog/test_final_windows.py::test_a_new_life_begins_at_the_first_window_that_is_open",),
+    ),
+    Mutant(
+        "cuts-what-is-open", "batches of windows that are not final are cut from the log", "sql/keep_log.sql",
+        (("ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),),
+        ("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
+    ),
+    Mutant(
+        "cuts-what-is-late", "batches with late records that are not folded in are cut from the log", "sql/keep_log.sql",
+        (("m.late > 0 AND NOT m.folded)", "false)"),),
+        ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
     Mutant(
         "waiting-by-its-name", "files that wait are looked for among all files there ever were", "sql/views.sql",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from deltalake import DeltaTable
 from onlyonce.commitlog import compaction as noted
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
+from onlyonce.model.batch import to_micros
+from onlyonce.model.frontier import Frontier
 from onlyonce.operate.compact import compaction, under_way
+from onlyonce.receive import events
 from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting
-from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+from tests.contract.shop import EVENTS, Shop, at, shop  # noqa: F401 - a fixture
 
 
 def rows(shop: Shop) -> Counter[Any]:  # noqa: F811
@@ -62,6 +66,21 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == first["up to version"]
 
 
+def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> None:  # noqa: F811
+    """The next compaction folds it with those that came since."""
+    shop.events.mkdir(parents=True)
+    DeltaTable.create(str(shop.events), EVENTS, partition_by=["oo_kind"])  # type: ignore[arg-type]
+    fill(shop)
+    for count in (5, 8):
+        for number in range(3):
+            commit = delta.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
+            events.add_control(shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count))
+        fill(shop, count, 3)
+        compact(shop)
+        told = DeltaTable(str(shop.events)).to_pyarrow_table(filters=[("oo_kind", "=", "control")])["oo_frontier"]
+        assert [frontier["tide"] for frontier in told.to_pylist()] == [at(count + 2)]
+
+
 def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> None:  # noqa: F811
     """Its commits keep their files, and it is named."""
     fill(shop)
@@ -76,6 +95,46 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
     assert (done["up to version"], done["held by"]) == (read, "per_shop")
     for version in range(read + 1, delta.latest(shop.events)):
         assert all(file.path.exists() for file in log_entries.added(shop.events, version))
+
+
+def begins_later(shop: Shop) -> None:  # noqa: F811
+    """An output that is declared after the others have run."""
+    more = replace(shop.pipeline.output("per_shop"), name="later")
+    shop.pipeline = replace(shop.pipeline, outputs=(*shop.pipeline.outputs, more))
+    shop.open("later")
+
+
+def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(shop: Shop) -> None:  # noqa: F811
+    """Its rows are those of the table as it was when it was planned; from there its query reads on commit by commit."""
+    fill(shop)
+    begins_later(shop)
+    planned = delta.latest(shop.events)
+    shop.output("later", upto="begin")
+    fill(shop, 5)
+
+    done = compact(shop)
+
+    assert (done["up to version"], done["held by"]) == (planned, "later")
+    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == planned
+    there = set(DeltaTable(str(shop.events)).file_uris())
+    for version in range(planned + 1, delta.latest(shop.events)):
+        assert {str(file.path) for file in log_entries.added(shop.events, version)} <= there
+
+
+def test_what_is_compacted_is_not_held_by_an_open_window_that_began_there(shop: Shop) -> None:  # noqa: F811
+    """A new life that would begin there takes the table as it is, so what came since may be compacted too."""
+    fill(shop)
+    begins_later(shop)
+    shop.output("later")
+    upto = compact(shop)["up to version"]
+    fill(shop, 5)
+    shop.output("later", opens=(at(5),))
+    shop.output("later")
+
+    done = compact(shop)
+
+    assert done["held by"] is None
+    assert done["up to version"] > upto
 
 
 @pytest.mark.parametrize(
