@@ -734,7 +734,7 @@ _ALL = (
     Mutant(
         "any-row-in-any-result", "a result has the rows of the others too", "onlyonce/outputs/several_results.py",
         (("rows.filter(F.col(RESULT) == name).select", "rows.select"),),
-        ("tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends",), spark=True,
+        ("tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
     ),
     Mutant(
         "a-sum-beside-records", "a result that keeps no state is mixed with one that does, so a new life writes its rows again", "onlyonce/outputs/several_results.py",
