@@ -185,9 +185,10 @@ def commit(
     if steps[0].output.stable_input:
         rows.count()
         rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
-    windows, again = _write(context, query, steps[0], batch, rows)
-    for step in steps[1:]:
-        made = results.hold(held, results.made(step.output, rows))
+    windows: list[dict[str, Any]] = []
+    again = 0
+    for step in steps:
+        made = results.rows_held(held, step.output, rows)
         more_windows, more_again = _write(context, query, step, batch, made)
         windows, again = windows + more_windows, again + more_again
     _end(context, query, steps, batch, versions, windows, again)

@@ -756,6 +756,16 @@ _ALL = (
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
+        "any-row-in-any-result", "a result has the rows of the others too", "onlyonce/outputs/several_results.py",
+        (("rows.filter(F.col(RESULT) == name).select", "rows.select"),),
+        ("tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
+    ),
+    Mutant(
+        "a-sum-beside-records", "a result that keeps no state is mixed with one that does, so a new life writes its rows again", "onlyonce/outputs/several_results.py",
+        (("        if len(set(kinds.values())) > 1:", "        if False:"),),
+        ("tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",), spark=True,
+    ),
+    Mutant(
         "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",
         (("lambda found: store(chosen.of_batches(found))", "lambda found: store(lines.chosen.of_batches(found))"),),
         ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
