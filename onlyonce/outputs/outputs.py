@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -26,7 +27,7 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, staging, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, staging, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import events
@@ -48,6 +49,7 @@ class Beside:
 def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.drain`."""
     query = context.open_query(root.name)
+    context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
     result = _stream(context, query, root, start)
     stateless = results.is_stateless(result)
@@ -59,7 +61,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 
-    def on_batch(frame: DataFrame, batch_id: int) -> None:
+    def on_batch(context: RunContext, frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
         met[:] = [versions]
         beside.before(query, versions)
@@ -70,8 +72,10 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         beside.after()
 
     def turn(query: Query, files: int) -> None:
-        rows = result if files == events.UNSPLIT else _stream(context, query, root, start, files)
-        work = backlog.watched(context, query, on_batch)
+        now = seeing.of_next_batch(context, query, root)
+        same = files == events.UNSPLIT and now is context
+        rows = result if same else _stream(now, query, root, start, files)
+        work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
     try:
@@ -85,6 +89,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
 def drain_bounded(context: RunContext, root: Output) -> None:
     """The same for a bounded run: one batch over all of `events`, where nothing is late."""
     query = context.open_query(root.name)
+    context = seeing.of_next_batch(context, query, root)
     upto = delta.latest(context.events)
     rows = context.spark.read.format("delta").load(str(context.events))
     result = results.applied(context, root, windowing.in_batch(rows, root))
@@ -143,6 +148,7 @@ def _plan_of(
         settings=context.settings(),
         mode=context.mode,
         declaration_hash=context.declaration_hash(root.name),
+        lookups=context.seen.versions,
     )
 
 
@@ -182,7 +188,7 @@ def commit(
         rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
     windows, again = _write(context, query, steps[0], batch, rows)
     for step in steps[1:]:
-        made = results.hold(held, results.made(step.output, rows))
+        made = results.hold(held, results.made(step.output, rows, context.seen.frames))
         more_windows, more_again = _write(context, query, step, batch, made)
         windows, again = windows + more_windows, again + more_again
     _end(context, query, steps, batch, versions, windows, again)

@@ -5,6 +5,7 @@ The stream of an output (`outputs`), its bounded run and its backfill (`backfill
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 
+Frames = Mapping[str, DataFrame]
+NO_LOOKUPS: Frames = {}
 WINDOW = ["window_start", "window_end"]
 CODE_ERRORS = (
     AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
@@ -46,24 +49,25 @@ class Step:
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
     """The user's function over the columns that it may see."""
-    return of_pipeline(context.pipeline, output, rows)
+    return of_pipeline(context.pipeline, output, rows, context.seen.frames)
 
 
-def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
-    """The same without a run: for a look before one, and for `onlyonce.testing`."""
+def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
+    """The same without a run: for a look before one, and for `onlyonce.testing`. `lookups`: their tables by name."""
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
-    result = _of_function(output, rows.select(*[quoted(name) for name in names]))
+    result = _of_function(output, rows.select(*[quoted(name) for name in names]), lookups)
     _check_result(output, result, output.window is not None)
     return result
 
 
-def _of_function(output: Output, rows: DataFrame) -> DataFrame:
+def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
     function = declarations.transform(output)
+    given = {lookup.name: lookups[lookup.name] for lookup in output.lookups}
     try:
         with lines.known():
-            result: DataFrame = function(rows)
+            result: DataFrame = function(rows, **given)
     except CODE_ERRORS as error:
         whose, at = f"output {output.name}: {output.transform}", origin.of_function(function)
         raise function_errors.of_code(whose, error, rows.columns, at) from error
@@ -91,7 +95,8 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     steps, schema = [], flat(result).schema
     for output in [root, *context.pipeline.made_from(root)]:
         if output is not root:
-            schema = flat(made(output, context.spark.createDataFrame([], result.schema))).schema
+            nothing = context.spark.createDataFrame([], result.schema)
+            schema = flat(made(output, nothing, context.seen.frames)).schema
         step = Step(output, writer_for(context, query, output))
         with own_target.claimed(context, output):
             step.writer.prepare(_nullable(schema))
@@ -106,9 +111,9 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
     return kept
 
 
-def made(output: Output, rows: DataFrame) -> DataFrame:
+def made(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The rows of an output that is made from another one's."""
-    result = _of_function(output, rows)
+    result = _of_function(output, rows, lookups)
     _check_result(output, result, windowed=True)
     return result
 
