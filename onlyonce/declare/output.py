@@ -10,7 +10,7 @@ from typing import Literal
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
-from onlyonce.declare.several import Several
+from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import Sink
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Session, Window
@@ -50,7 +50,7 @@ class Output:
     late: Literal["keep", "recompute"] = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
-    lookups: Several[Lookup] = field(default=(), repr=False)
+    lookups: Several[Lookup] = field(default=NONE, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)

@@ -31,7 +31,7 @@ def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:
         return NOTHING
     frames = {name: delta_versions.frame(spark, lookup, versions[name]) for name, lookup in lookups.items()}
     for name, lookup in lookups.items():
-        _check_columns(lookup, frames[name])
+        check_columns(lookup, frames[name])
     return Seen({name: versions[name] for name in lookups}, frames)
 
 
@@ -59,7 +59,8 @@ def check_keys(lookups: Lookups, seen: Seen) -> None:
             )
 
 
-def _check_columns(lookup: Lookup, frame: DataFrame) -> None:
+def check_columns(lookup: Lookup, frame: DataFrame) -> None:
+    """Raise Refused for a key that is not a column of the table."""
     for key in lookup.keys:
         if key not in frame.columns:
             raise Refused(

@@ -65,16 +65,14 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         versions, plan = _plan(context, query, root, batch_id)
         met[:] = [versions]
         beside.before(query, versions)
-        plan = replace(plan, facts={"stateless": stateless})
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = closing(context, query, root, versions, batch_id)
-        _batch(context, query, steps, frame, plan, versions)
+        _batch(context, query, steps, frame, replace(plan, facts={"stateless": stateless}), versions)
         beside.after()
 
     def turn(query: Query, files: int) -> None:
         now = seeing.of_next_batch(context, query, root)
-        same = files == events.UNSPLIT and now is context
-        rows = result if same else _stream(now, query, root, start, files)
+        rows = result if now is context and files == events.UNSPLIT else _stream(now, query, root, start, files)
         work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
@@ -94,8 +92,8 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     rows = context.spark.read.format("delta").load(str(context.events))
     result = results.applied(context, root, windowing.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
-    plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
     with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
+        plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
         _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 

@@ -538,6 +538,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "replay-sees-the-newest", "a batch that is tried again is joined with the newest version of its lookups", "onlyonce/outputs/seeing.py",
+        (("    return {} if row is None else {", "    return {} if row is None or lookups else {"),),
+        ("tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1]",),
+        spark=True,
+    ),
+    Mutant(
         "links-followed", "a link in the inbox is followed", "onlyonce/sources/files/regular_file.py",
         (
             (" | os.O_NOFOLLOW", ""),

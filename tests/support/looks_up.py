@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pandas as pd
-from deltalake import write_deltalake
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -37,13 +37,16 @@ def named(counts: DataFrame, cities: DataFrame) -> DataFrame:
     return counts.join(cities, "shop", "left").select("oo_window", "shop", "city", "sales")
 
 
-def write_cities(cities: dict[str, str], **options: Any) -> int:
+def write_cities(cities: dict[str, str]) -> int:
     """The table has these rows now; gives its version."""
-    path = str(settings.tables_dir() / "cities")
-    write_deltalake(path, pd.DataFrame(list(cities.items()), columns=["shop", "city"]), mode="overwrite", **options)
-    from deltalake import DeltaTable
+    rows = pa.table({"shop": pa.array(list(cities), pa.string()), "city": pa.array(list(cities.values()), pa.string())})
+    write_deltalake(cities_path(), rows, mode="overwrite")
+    return int(DeltaTable(cities_path()).version())
 
-    return int(DeltaTable(path).version())
+
+def cities_path() -> str:
+    """Where the table is."""
+    return str(settings.tables_dir() / "cities")
 
 
 def here(function: str) -> str:
@@ -51,7 +54,7 @@ def here(function: str) -> str:
     return f"tests.support.looks_up:{function}"
 
 
-WINDOWED = {"window": Fixed(MINUTE), "lateness": MINUTE}
+WINDOWED: dict[str, Any] = {"window": Fixed(MINUTE), "lateness": MINUTE}
 PIPELINES = [
     Pipeline(
         name="shop",
