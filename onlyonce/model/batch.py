@@ -96,11 +96,11 @@ def check_replay(there: Plan, meant: Plan) -> None:
 
 
 def check_lookups(there: Plan, meant: Plan) -> None:
-    """Raise InvariantBroken where a replay would see another version of a lookup than the log says."""
-    for name in there.lookups.keys() & meant.lookups.keys():
-        if there.lookups[name] != meant.lookups[name]:
+    """Raise InvariantBroken where a replay would see another version of a lookup than the log says. Under another declaration the batch is refused, or begins anew."""
+    for name in there.lookups:
+        if there.declaration_hash == meant.declaration_hash and there.lookups[name] != meant.lookups.get(name):
             raise InvariantBroken(
-                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, and its replay would see {meant.lookups[name]}",
+                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, and its replay would see {meant.lookups.get(name)}",
                 data="nothing was written",
                 hint="run the same command again; if it happens again, this is a mistake of the platform: tell its authors",
             )

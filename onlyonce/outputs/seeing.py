@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import Any
-
 from pyspark.sql import DataFrame
 
 from onlyonce.context.query import OnBatch, Query
@@ -33,18 +31,18 @@ def of_next_batch(context: RunContext, query: Query, root: Output) -> RunContext
     number = 0 if context.bounded else checkpoint.last(query.folder, "commits") + 1
     log = run(query.database, lambda conn: ask(conn, "lookups", "near", lineage=query.lineage, batch_id=number))
     rows = {row.batch_id: row for row in log}
-    fixed = _of_row(rows.get(number), lookups)
+    hash, row = context.declaration_hash(root.name), rows.get(number)
+    # Under another declaration the batch is refused, or begins anew: it may be another table.
+    fixed: Versions = row.lookups if row and row.declaration_hash == hash else {}
     _refuse_gone(context, query, root, fixed, number)
     versions = tables.newest({name: lookup for name, lookup in lookups.items() if name not in fixed}) | fixed
     if versions == context.seen.versions:
         return context
     seen = tables.as_of(context.spark, lookups, versions)
     before = rows.get(number - 1)
-    checked = (
-        fixed if before is None or before.declaration_hash != context.declaration_hash(root.name) else before.lookups
-    )
+    checked = before.lookups if before and before.declaration_hash == hash else fixed
     tables.check_keys({name: lookups[name] for name in lookups if checked.get(name) != versions[name]}, seen)
-    query.log.info("lookups", batch=number, **{name: version["version"] for name, version in versions.items()})
+    query.log.info("lookups", batch=number, versions={name: version["version"] for name, version in versions.items()})
     return replace(context, seen=seen)
 
 
@@ -66,10 +64,6 @@ def watched(context: RunContext, root: Output, on_batch: OnBatch) -> OnBatch:
         on_batch(frame, batch_id)
 
     return work
-
-
-def _of_row(row: Any, lookups: tables.Lookups) -> Versions:
-    return {} if row is None else {name: version for name, version in row.lookups.items() if name in lookups}
 
 
 def _refuse_gone(context: RunContext, query: Query, root: Output, versions: Versions, number: int) -> None:

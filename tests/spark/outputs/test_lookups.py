@@ -138,6 +138,33 @@ def per_city(kept: pd.DataFrame, history: list[dict[str, str]], version_of: Call
 
 
 @pytest.mark.slow
+def test_a_query_with_another_batch_to_do_is_started_again_where_the_table_has_a_newer_version(
+    platform_of_cities: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Rows that were joined before, and wait in its state for their window, stay as they were joined."""
+    platform = platform_of_cities
+    write_cities({"a": "x", "b": "x"})
+    platform.put("shop", "0.jsonl", [sale(1, 10, "a"), sale(2, 200, "b")])
+    ended: list[str] = []
+
+    def change(name: str) -> None:
+        ended.extend([name] if name == "output-after-end" else [])
+        if name == "output-after-end" and len(ended) == 2:  # the first of per_city: the next one has no rows, and closes a window
+            write_cities({"a": "y", "b": "y"})
+
+    monkeypatch.setattr(outputs, "passing", change)
+    platform.run("shop")
+    assert versions(platform, "per_city") == {0: 0, 1: 1}
+    assert multiset(platform.table("shop/per_city"), "city", "sales") == {("x", 1): 1}
+
+
+@pytest.fixture
+def platform_of_cities(new_platform: Callable[..., Platform]) -> Platform:
+    """A platform with the shop that looks up cities."""
+    return new_platform("tests/support/looks_up.py")
+
+
+@pytest.mark.slow
 def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
