@@ -58,18 +58,19 @@ class Probes:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that has passed its checksum."""
+    """A filter that has passed its checksum: views of the bytes in which it is stored."""
 
     words: NDArray[np.uint64]
     probes: int
     bits: int
     count: int
     field: NDArray[np.uint8]
+    stored: bytes | memoryview
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        return self.words.nbytes + self.field.nbytes
+        return len(self.stored)
 
 
 def make(ids: Ids, many: int = PROBES) -> bytes:
@@ -92,14 +93,19 @@ def read(stored: bytes | None, count: int) -> Filter | None:
     if stored is None or len(stored) < _HEADER.size:
         return None
     magic, version, probes, words, bits, ids, _ = _HEADER.unpack_from(stored)
-    fields = stored[_HEADER.size :]
+    fields = memoryview(stored)[_HEADER.size :]
     if (magic, version, ids, 8 * len(fields)) != (MAGIC, VERSION, count, 64 * words + bits):
         return None
-    if stored[: _HEADER.size] != _header(probes, words, bits, ids, fields):
-        return None
-    # A copy: behind the header the words are not where the processor reads them at once.
-    blocked = np.frombuffer(fields, "<u8", words).astype(np.uint64)
-    return Filter(blocked, probes, bits, count, np.frombuffer(fields, np.uint8, offset=8 * words))
+    return view(stored) if stored[: _HEADER.size] == _header(probes, words, bits, ids, fields) else None
+
+
+def view(stored: bytes | memoryview) -> Filter:
+    """The filter in bytes that were compared with their checksum before, by `read` or as a whole file; not copied."""
+    _, _, probes, words, bits, count, _ = _HEADER.unpack_from(stored)
+    blocked = np.frombuffer(stored, "<u8", words, _HEADER.size)
+    return Filter(
+        blocked, probes, bits, count, np.frombuffer(stored, np.uint8, offset=_HEADER.size + 8 * words), stored
+    )
 
 
 def probes(wanted: Ids) -> Probes:
@@ -152,6 +158,6 @@ def _place(at: NDArray[np.uint32] | NDArray[np.uint64], size: int) -> NDArray[np
     return place.view(np.int64)
 
 
-def _header(probes: int, words: int, bits: int, count: int, fields: bytes) -> bytes:
+def _header(probes: int, words: int, bits: int, count: int, fields: bytes | memoryview) -> bytes:
     facts = _HEADER.pack(MAGIC, VERSION, probes, words, bits, count, 0)
     return _HEADER.pack(MAGIC, VERSION, probes, words, bits, count, zlib.crc32(fields, zlib.crc32(facts)))

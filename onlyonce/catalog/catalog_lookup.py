@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +21,12 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, packed, range_filters
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.chunks import Chunk
-from onlyonce.catalog.lru import Cache
 from onlyonce.catalog.packed import Ids, member, unpack
 from onlyonce.catalog.range_filters import RangeFilter
+from onlyonce.catalog.worker_cache import CACHE_BYTES, WorkerCache
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
-CACHE_BYTES = 256 * 1024 * 1024
-"""How much of the catalog a worker keeps: filters, which each batch asks, and where there is room for them exact ids."""
 AT_ONCE = 32
 """How many filters one query brings."""
 SLICES_FROM = 4
@@ -37,11 +36,9 @@ Measured on two busy cores, for chunks of 20,000, 250,000 and 1 million ids: who
 them 5, 15 and 32 ms, 50 slices 42, 60 and 63 ms. A slice costs what its bytes cost, but the whole chunk is kept."""
 
 _AN_ID = 19
-_SMALL = 100
-# What an id takes in the cache with its share of a filter, and a remark: bytes, about.
+# What an id takes in the cache with its share of a filter: bytes, about.
 
-_cache = Cache(CACHE_BYTES)
-# By database, instance, chunk and what it holds: a worker may serve several platforms, one after the other.
+_cache = WorkerCache()
 
 
 @dataclass(frozen=True)
@@ -141,13 +138,18 @@ def remember(database: Database, place: catalog.Place, stored: bytes, filtered: 
     key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
     chunk = Chunk.of(key, stored)
     if known := bloom.read(filtered, chunk.count):
-        _keep_filter(database, place.instance, chunk, known, spare=False)
-        _keep_ids(database, place.instance, chunk, ids)
+        _cache.keep_filter(database, place.instance, chunk, known)
+        _cache.keep_ids(database, place.instance, chunk, ids)
+
+
+def share_below(folder: Path | None) -> None:
+    """Share with all workers that name this folder what is fetched from now on."""
+    _cache.share_below(folder)
 
 
 def forget() -> None:
     """Forget all that was cached, as a worker that starts again has."""
-    _cache.clear()
+    _cache.forget()
 
 
 class _Moved(Exception):
@@ -160,12 +162,11 @@ def _listed(connection: Connection, place: catalog.Place) -> tuple[list[Chunk], 
 
 def _range_filter(database: Database, instance: str, of: RangeFilter) -> bloom.Filter | None:
     """The filter over several chunks, by what is in it: it is never another. None when it is gone or damaged."""
-    name = ("range", database.url, instance, of.hashes)
-    known: bloom.Filter | None = _cache.get(name)
+    known = _cache.filter_of(database, instance, of)
     if known is None:
         known = run(database, lambda conn: range_filters.stored(conn, instance, of))
         if known is not None:
-            _cache.put(name, known, known.nbytes)
+            known = _cache.keep_filter(database, instance, of, known)
     return known
 
 
@@ -175,7 +176,7 @@ def _filters(
     """The filter of each chunk: from the cache, from the catalog a few at a time, or made again from the ids."""
     for start in range(0, len(chunks), AT_ONCE):
         some = chunks[start : start + AT_ONCE]
-        cached = {chunk: _cache.get(("filter", database.url, instance, chunk)) for chunk in some}
+        cached = {chunk: _cache.filter_of(database, instance, chunk, spare=spare) for chunk in some}
         missing = [chunk.key for chunk, known in cached.items() if known is None]
         stored = run(database, lambda conn, keys=missing: catalog.filters(conn, instance, keys)) if missing else {}  # type: ignore[misc]
         for chunk, known in cached.items():
@@ -183,7 +184,7 @@ def _filters(
                 if chunk.key not in stored:
                     raise _Moved
                 known = bloom.read(stored[chunk.key], chunk.count) or _made_again(database, instance, chunk)
-                _keep_filter(database, instance, chunk, known, spare=spare)
+                known = _cache.keep_filter(database, instance, chunk, known, spare=spare)
             yield chunk, known
 
 
@@ -202,16 +203,16 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it. Of one that was here
     whole the fences are still known: its slices are 64 ids then, and not some thousand.
     """
-    known = _cache.get(("fences", database.url, instance, chunk))
+    if _cache.ids_of(database, instance, chunk) is not None:
+        return None
+    known = _cache.fences_of(database, instance, chunk)
     near = packed.slices(chunk.count, some[0]) if known is None else packed.between(known, chunk.count, some[0])
     starts, ends = packed.joined(near)
     asked = int((ends - starts).sum())
-    paid_name = ("slices", database.url, instance, chunk)
-    paid = asked + (_cache.get(paid_name) or 0)
-    whole = SLICES_FROM * asked > chunk.count or (keep and paid > chunk.count)
-    if whole or _cache.get(_name(database, instance, chunk)) is not None:
+    paid = asked + _cache.paid_of(database, instance, chunk)
+    if SLICES_FROM * asked > chunk.count or (keep and paid > chunk.count):
         return None
-    _cache.put(paid_name, paid, _SMALL)
+    _cache.pay(database, instance, chunk, paid)
     parts = run(database, lambda conn: catalog.slices(conn, instance, chunk, starts.tolist(), ends.tolist()))
     if parts is None:
         raise _Moved
@@ -219,29 +220,13 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
 
 
 def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
-    name = _name(database, instance, chunk)
-    cached: Ids | None = _cache.get(name)
+    cached = _cache.ids_of(database, instance, chunk)
     if cached is None:
         stored = run(database, lambda conn: catalog.ids(conn, instance, chunk.key))
         if stored is None or not chunk.is_of(stored):
             raise _Moved  # under the same key there may be a merged chunk, of more ids
-        cached = unpack(stored)
-        _keep_ids(database, instance, chunk, cached)
+        cached = _cache.keep_ids(database, instance, chunk, unpack(stored))
     return cached
-
-
-def _keep_filter(database: Database, instance: str, chunk: Chunk, known: bloom.Filter, *, spare: bool) -> None:
-    _cache.put(("filter", database.url, instance, chunk), known, known.nbytes, spare=spare)
-
-
-def _keep_ids(database: Database, instance: str, chunk: Chunk, ids: Ids) -> None:
-    _cache.put(_name(database, instance, chunk), ids, sum(half.nbytes for half in ids), spare=True)
-    known = packed.fences(ids)
-    _cache.put(("fences", database.url, instance, chunk), known, known.nbytes)
-
-
-def _name(database: Database, instance: str, chunk: Chunk) -> tuple[str, str, str, Chunk]:
-    return ("ids", database.url, instance, chunk)
 
 
 def _ids_in(chunks: list[Chunk]) -> int:

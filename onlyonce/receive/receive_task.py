@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from onlyonce.catalog import catalog_lookup
 from onlyonce.model.frontier import Frontier
-from onlyonce.receive import receive_unit
+from onlyonce.receive import receive_unit, spill
 from onlyonce.receive.event_files import EventFiles, Stamp
 from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
@@ -37,9 +38,10 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
     """
 
     def task(parts: Parts) -> Batches:
-        with Spill() as spill:
+        _share()
+        with Spill() as spilled:
             kept: list[Part] = []
-            verdicts = list(receive_unit.judge(work)(_deciding(parts, spill, kept)))
+            verdicts = list(receive_unit.judge(work)(_deciding(parts, spilled, kept)))
             if verdicts:
                 yield _paths(written(kept, verdicts))
 
@@ -66,11 +68,16 @@ def without_catalog(stamp: Stamp, folder: Path) -> Task:
     return task
 
 
-def _deciding(parts: Parts, spill: Spill, kept: list[Part]) -> Iterator[Columns]:
+def _share() -> None:
+    """A worker shares what it keeps of the catalog with the others of its executor, where Spark spills. A driver has it alone."""
+    catalog_lookup.share_below(spill.folder() if TaskContext.get() else None)
+
+
+def _deciding(parts: Parts, spilled: Spill, kept: list[Part]) -> Iterator[Columns]:
     """The columns that decide; the records themselves wait on disk."""
     for part in parts:
         records = records_of(part)
-        kept.append(spill.kept(part, records))
+        kept.append(spilled.kept(part, records))
         time = records.column("oo_event_time").cast(pa.int64())
         yield (
             records.column(CODE), records.column("oo_high"), pc.fill_null(records.column("oo_low"), 0),

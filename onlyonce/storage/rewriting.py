@@ -1,4 +1,4 @@
-"""Data files of one of the platform's own tables are rewritten: the same rows in other files, in one commit of the table.
+"""Data files of one of the platform's own tables are rewritten: what they say in other files, in one commit of the table.
 
 The commit adds the new files and removes the old ones, and says of each that it changes no data (`dataChange` false): a stream of
 Spark's over the table passes it by, and whoever reads the table as it is finds each row once. delta-rs writes the commit. Its own `optimize`
@@ -68,8 +68,8 @@ def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
 
 
 def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
-    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs, as many as before; False where
-    another writer was first, and nothing has changed."""
+    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where another writer was
+    first, and nothing has changed. Raises InvariantBroken for files that have not as many rows as the table says."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
     new = write(folder, old[0].partition, 0, _changed(path, old, change))
     passing("rewrite-before-commit")
@@ -90,15 +90,14 @@ def clear(folder: Path) -> None:
 
 
 def _changed(path: Path, old: Sequence[File], change: Rows) -> pa.Table:
-    rows = change(read(path, old))
-    before = sum(file.rows for file in old)
+    rows, before = read(path, old), sum(file.rows for file in old)
     if rows.num_rows != before:
         raise InvariantBroken(
-            f"{path}: {before} rows of {len(old)} files would be {rows.num_rows} in the new one",
+            f"{path}: {len(old)} files have {rows.num_rows} rows, and {before} by the table's log",
             data="nothing was changed",
             hint="are files of the table damaged? `onlyonce audit --data` compares them with the log",
         )
-    return rows
+    return change(rows)
 
 
 def write(folder: Path, partition: dict[str, str], number: int, rows: pa.Table) -> Path:

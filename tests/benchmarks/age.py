@@ -58,21 +58,25 @@ SCHEMA = pa.schema([
 
 @dataclass
 class Aged:
-    """One platform. It is made with nothing in it; `grow` makes it old, `step` takes in a batch."""
+    """One platform and a driver that has just started. It is made with nothing in it, unless there is a `next` batch; `grow` makes it old, `step` takes in a batch."""
 
     url: str
     home: Path
-    driver: Driver = field(init=False)
     next: int = 0
     known: str = '{"id": "never"}'
+    driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
         # Spark reads the text of a schema in its JVM.
         vars(plain_records)["schemas"] = SimpleNamespace(of=_of_plain_types)
         os.environ |= {"ONLYONCE_HOME": str(self.home), "ONLYONCE_DATABASE_URL": self.url}
-        run(self.database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
+        if not self.next:
+            self._make()
         lineage = run(self.database, lambda conn: lineages.register(conn, "shop", "receive", uuid4()))
         self.driver = run(self.database, lambda conn: lineages.bump(conn, lineage, "bench"))
+
+    def _make(self) -> None:
+        run(self.database, lambda conn: lineages.add_instance(conn, "shop", "shop"))
         self.events.mkdir(parents=True)
         DeltaTable.create(str(self.events), SCHEMA, partition_by=["oo_kind"], configuration=events.PROPERTIES)  # type: ignore[arg-type]
 
@@ -168,19 +172,24 @@ def _of_plain_types(ddl: str) -> StructType:
     )
 
 
-# --- a process for each of them ------------------------------------------------------------------------
+# --- processes ----------------------------------------------------------------------------------------
 
 _here: list[Aged] = []
 
 
-def prepare(url: str, home: Path, upto: int) -> None:
-    """In its process: a platform that is to be measured at `upto` batches; all before those that are measured is there."""
+def prepare(url: str, home: Path, upto: int) -> str:
+    """In a process of its own, as the jobs have: a platform as it is before those batches that are measured; gives the last new record."""
     aged = Aged(url, home)
-    _here.append(aged)
     aged.grow(max(upto - MEASURED - AN_HOUR, 1))
     while aged.next < upto - MEASURED:
         aged.step()
     aged.tidy()
+    return aged.known
+
+
+def begin(url: str, home: Path, upto: int, known: str) -> None:
+    """In its process: the driver of those batches starts."""
+    _here.append(Aged(url, home, upto - MEASURED, known))
 
 
 def step() -> tuple[float, float]:

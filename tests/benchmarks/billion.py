@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import worker_cache
 from onlyonce.model.operate import filter_ranges
 from tests.benchmarks import growth
 
@@ -34,7 +34,7 @@ def filters_asked(ids: int) -> int:
 def computed(row: dict[str, Any], sampled: int) -> dict[str, dict[str, Any]]:
     """The figures by name; `row` is what was measured beside `sampled` ids."""
     kept = row["worker_filter_bytes_an_id"]
-    partitions = math.ceil(IDS * kept / catalog_lookup.CACHE_BYTES)
+    partitions = math.ceil(IDS * kept / worker_cache.CACHE_BYTES)
     filters = filters_asked(IDS // partitions)
     one = row["new_ids_seconds"] / (growth.BATCH * row["filters_asked"])
     figures: dict[str, tuple[float, str]] = {
@@ -45,7 +45,7 @@ def computed(row: dict[str, Any], sampled: int) -> dict[str, dict[str, Any]]:
         ),
         "partitions": (
             partitions,
-            f"ceil(1e9 ids x {kept} bytes (measured: the filters that new ids ask, by id of the partition) / {catalog_lookup.CACHE_BYTES} of a worker's cache)",
+            f"ceil(1e9 ids x {kept} bytes (measured: the filters that new ids ask, by id of the partition) / {worker_cache.CACHE_BYTES} of a worker's cache)",
         ),
         "worker_filter_bytes": (IDS * kept / partitions, f"1e9 ids x {kept} bytes / {partitions} partitions"),
         "filters_asked": (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -126,19 +127,24 @@ def uniform(made: np.random.Generator, count: int, partition: int) -> Ids:
 
 
 class Judged(NamedTuple):
-    """What a worker took for its part of a batch; megabytes are the most that it has held so far."""
+    """What a worker took for its part of a batch; megabytes are the most that it has held so far, shared or not, and what it holds now for itself alone."""
 
     seconds: float
     cpu_seconds: float
     megabytes: float
+    private_megabytes: float
 
 
 class Workers:
-    """A process for each partition, as Spark keeps them; each remembers what it has loaded."""
+    """A process for each partition, as Spark keeps them; each remembers what it has loaded, in files below one folder, as those of an executor do."""
 
     def __init__(self, filled: Catalog, driver: Driver) -> None:
         self.filled, self.driver, self.next = filled, driver, filled.batches
-        self._pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(PARTITIONS)]
+        self._folder = TemporaryDirectory()
+        share, below = catalog_lookup.share_below, (Path(self._folder.name),)
+        self._pools = [
+            ProcessPoolExecutor(1, get_context("spawn"), initializer=share, initargs=below) for _ in range(PARTITIONS)
+        ]
 
     def judge(self, oldest: int) -> Judged:
         """Judge a batch with 5 % re-deliveries of the batches from `oldest` on. Gives the worst of its workers."""
@@ -152,9 +158,10 @@ class Workers:
         return Judged(*[max(figures) for figures in zip(*answers, strict=True)])
 
     def end(self) -> None:
-        """End the processes."""
+        """End the processes, and remove what they have shared."""
         for pool in self._pools:
             pool.shutdown()
+        self._folder.cleanup()
 
 
 def delivered(filled: Catalog, batch: int, partition: int, oldest: int) -> Ids:
@@ -231,13 +238,14 @@ def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, old
     assert (fates == receive_unit.DUPLICATE).sum() == AGAIN, (
         "a re-delivery was not found, or a new record was taken for one"
     )
-    return Judged(seconds, cpu, _peak() / 1024)
+    return Judged(seconds, cpu, _kilobytes("VmHWM") / 1024, _kilobytes("RssAnon") / 1024)
 
 
-def _peak() -> int:
-    """The most kilobytes that this process has held. What `getrusage` tells is at least what the process that started it held."""
-    [peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(peak.split()[1])
+def _kilobytes(of: str) -> int:
+    """`VmHWM`: the most that this process has held, while `getrusage` tells at least what the process that started it held. `RssAnon`: what it
+    holds now that is in no file, so that no other process can share it."""
+    [found] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{of}:")]
+    return int(found.split()[1])
 
 
 def _columns(high: Any, low: Any, partition: int) -> receive_unit.Columns:

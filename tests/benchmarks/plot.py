@@ -33,19 +33,34 @@ OF_AGE = (
 )  # fmt: skip
 
 
+OF_RUNNING = (
+    ("batch_seconds", "seconds of a batch", 1.0), ("backfill_seconds", "seconds of a backfill", 1.0), ("checkpoint_files", "files of checkpoints", 1.0),
+    ("database_bytes", "MB of PostgreSQL", 2**20), ("driver_mb", "MB of driver, JVM and workers", 1.0),
+)  # fmt: skip
+
+
 def by_age(found: dict[str, dict[str, float]], path: Path) -> None:
     """Each figure by the number of batches that came before."""
+    _by_batches(found, OF_AGE, "log", path)
+
+
+def by_round(found: dict[str, dict[str, float]], path: Path) -> None:
+    """The same of a pipeline that ran on, round by round."""
+    _by_batches(found, OF_RUNNING, "linear", path)
+
+
+def _by_batches(found: dict[str, dict[str, float]], shown: tuple[tuple[str, str, float], ...], scale: str, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "onlyonce"
     from matplotlib import pyplot
 
-    figure, plots = pyplot.subplots(1, len(OF_AGE), figsize=(3 * len(OF_AGE), 2.6))
-    for axes, (name, title, unit) in zip(plots, OF_AGE, strict=True):
+    figure, plots = pyplot.subplots(1, len(shown), figsize=(3 * len(shown), 2.6))
+    for axes, (name, title, unit) in zip(plots, shown, strict=True):
         ages = sorted(int(age) for age in found[name])
         axes.plot(ages, [found[name][str(age)] / unit for age in ages], "o-", color="#47a")
-        axes.set_xscale("log")
+        axes.set_xscale(scale)
         axes.set_ylim(bottom=0)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("batches before", fontsize=8)

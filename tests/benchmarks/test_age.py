@@ -34,11 +34,14 @@ DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
 def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
-    """The median of 30 batches at each age, hourly collection and compaction just done."""
+    """The median of 30 batches at each age of a driver that has just started, hourly collection and compaction just done."""
     pools = {ages: ProcessPoolExecutor(1, mp_context=get_context("spawn")) for ages in AGES}
     try:
         for batches, pool in pools.items():
-            pool.submit(age.prepare, new_log().url, tmp_path / str(batches), batches).result()
+            url, home = new_log().url, tmp_path / str(batches)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as before:
+                known = before.submit(age.prepare, url, home, batches).result()
+            pool.submit(age.begin, url, home, batches, known).result()
         took: dict[int, list[tuple[float, float]]] = {batches: [] for batches in AGES}
         for _ in range(age.MEASURED):
             for batches, pool in pools.items():

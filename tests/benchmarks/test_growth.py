@@ -77,8 +77,10 @@ def _measured(log: Log, ids: int) -> dict[str, Any]:
     return {
         "seconds": _middle(warm, "seconds"), "cpu_seconds": _middle(warm, "cpu_seconds"),
         "cold_seconds": round(cold.seconds, 3), "worker_megabytes": round(warm[-1].megabytes),
+        "worker_private_megabytes": round(warm[-1].private_megabytes),
         "spread_seconds": _middle(spread, "seconds"), "spread_cpu_seconds": _middle(spread, "cpu_seconds"),
-        "spread_worker_megabytes": round(spread[-1].megabytes), "bytes_an_id": round(stored / held, 2),
+        "spread_worker_megabytes": round(spread[-1].megabytes),
+        "spread_worker_private_megabytes": round(spread[-1].private_megabytes), "bytes_an_id": round(stored / held, 2),
         "filter_bytes_an_id": round(filters / held, 2), "range_filter_bytes_an_id": round(ranges / held, 2),
         "filters_asked": asked.filters, "worker_filter_bytes_an_id": round(asked.bytes_an_id, 2), "new_ids_seconds": round(asked.new_seconds * growth.PARTITIONS, 3),
         "look_ups_spared": asked.took.spared, "look_ups": asked.took.made,

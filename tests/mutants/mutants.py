@@ -8,6 +8,7 @@ LONG_LOG = "tests/contract/commitlog/test_long_log.py::"
 INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
+SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
@@ -151,6 +152,21 @@ _ALL = (
         ("tests/contract/receive/test_poison.py::test_a_worker_forgets_a_chunk_that_was_taken_back[as many]",),
     ),
     Mutant(
+        "torn-file-trusted", "a worker trusts a shared file by its name, whatever is in it", "onlyonce/catalog/shared_files.py",
+        (("held[: _HEADER.size] == _header(name, [content])", "held[:4] == MAGIC"),),
+        (SHARED + "test_a_file_whose_content_does_not_fit_is_not_trusted_and_written_again[its end was never written]",),
+    ),
+    Mutant(
+        "folder-of-anybody", "workers share files in a folder that others can write", "onlyonce/catalog/shared_files.py",
+        (("if there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077:", "if False:"),),
+        (SHARED + "test_a_folder_that_another_user_can_enter_is_not_used[group's too]",),
+    ),
+    Mutant(
+        "file-by-its-count", "a shared file is named by the number of ids that are in it, and not by these", "onlyonce/catalog/worker_cache.py",
+        (("repr((self.instance, self.of.count, hashes))", "repr((self.instance, self.of.count))"),),
+        ("tests/contract/catalog/test_range_filters.py::test_what_is_found_is_what_a_plain_set_has_after_any_history[1]",),
+    ),
+    Mutant(
         "refused-in-two-steps", "that a batch refuses a record is committed before its units are taken back", "onlyonce/commitlog/failures.py",
         (
             ('    do(connection, "relive", "withdraw_units", **names)\n', ""),
@@ -278,6 +294,14 @@ _ALL = (
         "onlyonce/storage/rewriting.py",
         (("max_commit_retries=0,", "max_commit_retries=15,"), ("app_transactions=[Transaction(app_id, number, now)],", "app_transactions=[],")),
         ("tests/contract/operate/test_compaction.py::test_of_two_that_compact_at_once_one_does",),
+    ),
+    Mutant(
+        "earliest-control-row", "of folded control rows the one with the least event time stays", "onlyonce/operate/compact/control_rows.py",
+        (("largest = pc.max(latest[part])", "largest = pc.min(latest[part])"), ('[(part, "descending")', '[(part, "ascending")')),
+        (
+            "tests/unit/operate/test_control_rows.py::test_folded_rows_close_the_windows_that_all_rows_close",
+            "tests/contract/operate/test_compaction.py::test_control_rows_become_one_that_tells_the_latest_frontier",
+        ),
     ),
     Mutant(
         "compacts-the-unread", "commits are compacted that a query has not read", "onlyonce/model/operate/compacting.py",

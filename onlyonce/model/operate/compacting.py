@@ -15,6 +15,9 @@ SMALL_BYTES = TARGET_BYTES // 2
 """A file of so much is left as it is."""
 FEW = 2
 """Fewer files than this are left as they are."""
+WORTH = 4
+"""A file that has more than so many times the bytes of all smaller ones beside it is left for a later time: so a row is written again each time that
+the files have grown by a quarter, and not every hour."""
 
 
 @dataclass(frozen=True)
@@ -78,4 +81,15 @@ def together(files: Sequence[F]) -> list[list[F]]:
             size = 0
         groups[-1].append(file)
         size += file.bytes
-    return [group for group in groups if len(group) >= FEW]
+    return [worth for group in groups if len(worth := _without_giants(group)) >= FEW]
+
+
+def _without_giants(group: list[F]) -> list[F]:
+    left = sum(file.bytes for file in group)
+    giants = set()
+    for at in sorted(range(len(group)), key=lambda at: group[at].bytes, reverse=True):
+        left -= group[at].bytes
+        if group[at].bytes <= WORTH * left:
+            break
+        giants.add(at)
+    return [file for at, file in enumerate(group) if at not in giants]

@@ -1,7 +1,7 @@
 """The platform's own tables are compacted, and their logs kept short. No Spark. Protocol step 19.
 
 Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the log of each table. Here the files of commits that
-nobody reads one by one any more become large ones, in order of time, and what a log has for such commits goes. No row changes, and no stream over the table notices
+nobody reads one by one any more become large ones, in order of time, control rows are folded, and what a log has for such commits goes. No other row changes, and no stream over the table notices
 (`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL first: from then on whoever starts at the beginning takes the table as
 it is, and whoever wants rows of those commits looks for them by their batch (`receive/past_rows`).
 
@@ -27,13 +27,13 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import read_upto
 from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
-from onlyonce.operate.compact import under_way
+from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
 from onlyonce.storage import delta, log_entries, rewriting
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
-"""What files of `events` are ordered by. Control rows have no event time."""
+"""What files of `events` are ordered by."""
 REGISTRY = ("batch_no",)
 REGISTRIES = ("files", "ranges")
 LOG_HOURS = 2.0
@@ -129,5 +129,9 @@ def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
 def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
     number = DeltaTable(str(of.path)).version()
     app_id = f"{instance}/receive/0/compaction"
-    order = [(name, "ascending") for name in of.order]
-    return rewriting.rewrite(of.path, group, app_id, number, lambda rows: rows.sort_by(order))
+    change = control_rows.folded if group[0].partition.get("oo_kind") == "control" else _sorted_by(of.order)
+    return rewriting.rewrite(of.path, group, app_id, number, change)
+
+
+def _sorted_by(columns: tuple[str, ...]) -> rewriting.Rows:
+    return lambda rows: rows.sort_by([(name, "ascending") for name in columns])

@@ -247,7 +247,7 @@ def unchecked(stored: bytes | None, ids: int) -> bloom.Filter | None:
     fields = (stored or b"")[24:].ljust(1024, b"\0")
     words = -(-max(bloom.LEAST_BITS, ids * bloom.BLOCKED_BITS_AN_ID) // 64)
     field = np.frombuffer(fields, np.uint8, offset=8 * words)
-    return bloom.Filter(np.frombuffer(fields, np.uint64, words), bloom.PROBES, 8 * len(field), ids, field)
+    return bloom.Filter(np.frombuffer(fields, np.uint64, words), bloom.PROBES, 8 * len(field), ids, field, fields)
 
 
 ANY_STATE = queries("collect")["parts"].replace("AND b.state = 'committed'", "")

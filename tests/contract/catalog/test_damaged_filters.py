@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup
-from onlyonce.catalog.lru import Cache
+from onlyonce.catalog.worker_cache import WorkerCache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Worker, ids_of, uniform
 
@@ -71,7 +71,7 @@ def test_a_worker_that_has_the_filter_notices_no_damage(log: Log, monkeypatch: p
 
 def test_a_cache_too_small_for_one_chunk_is_only_slow(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each filter pushes the one before out; each answer is right."""
-    monkeypatch.setattr(catalog_lookup, "_cache", Cache(1))
+    monkeypatch.setattr(catalog_lookup, "_cache", WorkerCache(1))
     worker = Worker(log)
     chunks = [uniform(50, 20 + number) for number in range(catalog_lookup.AT_ONCE + 3)]
     for number, records in enumerate(chunks):

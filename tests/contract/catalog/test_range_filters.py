@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters
+from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters, shared_files
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.commitlog import erasures, failures
 from onlyonce.database.connect import run
 from onlyonce.model.operate import filter_ranges
@@ -86,9 +87,14 @@ def test_new_ids_ask_few_filters_and_a_re_delivery_those_of_the_chunks_under_one
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_found_is_what_a_plain_set_has_after_any_history(
-    stream: Receive, monkeypatch: pytest.MonkeyPatch, seed: int
+    stream: Receive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
-    """Batches in growing and in closed buckets, in changing layouts; collections; chunks taken back and made again of as many other ids; ids erased."""
+    """Batches in growing and in closed buckets, in changing layouts; collections; chunks taken back and made again of as many other ids; ids erased.
+    By a worker that has all in its memory, and by some that share files."""
+    if seed:
+        monkeypatch.setattr(shared_files, "LEAST", 0)
+        monkeypatch.setattr(catalog_lookup, "_cache", WorkerCache())
+        catalog_lookup.share_below(tmp_path)
     monkeypatch.setattr(filter_ranges, "STEP", 2)
     made, held = np.random.default_rng(seed), set[Record]()
     numbers, bucket = iter(range(10**6 * seed, 10**6 * (seed + 1))), FIRST

@@ -128,7 +128,7 @@ def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
     monkeypatch.setattr(catalog, "slices", counted)
     worker.receive(102, uniform(MANY, 1)[::2])
     assert ([key.batch_id for key in worker.loaded], asked) == ([0], [])
-    catalog_lookup._cache._spare.clear()
+    catalog_lookup._cache._memory._spare.clear()
 
     assert worker.receive(103, uniform(MANY, 1)[:3]) == ["duplicate"] * 3
     assert 0 < sum(asked) <= 3 * 2 * packed.FENCE + 3

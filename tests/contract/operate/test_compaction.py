@@ -13,9 +13,12 @@ from deltalake import DeltaTable
 from onlyonce.commitlog import compaction as noted
 from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
+from onlyonce.model.batch import to_micros
+from onlyonce.model.frontier import Frontier
 from onlyonce.operate.compact import compaction, under_way
+from onlyonce.receive import events
 from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting
-from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
+from tests.contract.shop import EVENTS, Shop, at, shop  # noqa: F401 - a fixture
 
 
 def rows(shop: Shop) -> Counter[Any]:  # noqa: F811
@@ -60,6 +63,21 @@ def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same
     assert times == sorted(times)
     assert DeltaTable(str(shop.events)).transaction_version("shop/receive/1/events") == 4
     assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == first["up to version"]
+
+
+def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> None:  # noqa: F811
+    """The next compaction folds it with those that came since."""
+    shop.events.mkdir(parents=True)
+    DeltaTable.create(str(shop.events), EVENTS, partition_by=["oo_kind"])  # type: ignore[arg-type]
+    fill(shop)
+    for count in (5, 8):
+        for number in range(3):
+            commit = delta.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
+            events.add_control(shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count))
+        fill(shop, count, 3)
+        compact(shop)
+        told = DeltaTable(str(shop.events)).to_pyarrow_table(filters=[("oo_kind", "=", "control")])["oo_frontier"]
+        assert [frontier["tide"] for frontier in told.to_pylist()] == [at(count + 2)]
 
 
 def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> None:  # noqa: F811

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.catalog import catalog_lookup
-from onlyonce.catalog.lru import Cache
+from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.commitlog import failures
 from onlyonce.context.query import Query
 from onlyonce.database.connect import run
@@ -116,7 +116,7 @@ def test_a_worker_forgets_a_chunk_that_was_taken_back(
     """Another worker makes it again, of other ids. The first one takes a mended record for no duplicate, and those that are there for some."""
     receive = Receive(log, partitions=1)
     batch = receive.begin(BUCKET)
-    workers = [Cache(catalog_lookup.CACHE_BYTES) for _ in range(2)]
+    workers = [WorkerCache() for _ in range(2)]
     monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
     receive.units(batch, first)
     run(log.database, lambda conn: failures.refuse(conn, receive.driver, "shop", 0, {WHERE: "a cause"}))

@@ -46,10 +46,27 @@ class Of:
         ([1, 1], [[1, 1]]),
         ([1, SMALL_BYTES, 1], [[1, 1]]),
         ([SMALL_BYTES - 1] * 5, [[SMALL_BYTES - 1] * 2] * 2),
+        ([80, 10, 10], [[80, 10, 10]]),
+        ([81, 10, 10], [[10, 10]]),
+        ([10, 1000, 81, 10], [[10, 10]]),
     ],
 )
 def test_small_files_go_together_as_far_as_one_may_hold_them(sizes: list[int], groups: list[list[int]]) -> None:
-    """In their order; one alone, and a large one, stay as they are."""
+    """In their order; one alone, a large one, and one that is large beside the rest stay as they are."""
     found = together([Of(size) for size in sizes])
     assert [[file.bytes for file in group] for group in found] == groups
     assert all(sum(group) <= TARGET_BYTES for group in groups)
+
+
+def test_a_row_is_written_again_seldom_however_often_files_come() -> None:
+    """A thousand times a small file, put together each time: few files, and each byte was written some twenty times and not five hundred."""
+    there, written = [], 0
+    for _ in range(1000):
+        there.append(Of(100))
+        for group in together(there):
+            there = [file for file in there if not any(file is one for one in group)]
+            there.append(Of(sum(file.bytes for file in group)))
+            written += there[-1].bytes
+    assert sum(file.bytes for file in there) == 100_000
+    assert len(there) < 10
+    assert written < 30 * 100_000

@@ -1,0 +1,40 @@
+"""The workers of an executor share what they keep of the catalog, in a folder that Spark removes with the executor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog.shared_files import LEAST
+from onlyonce.receive import receive_task
+from onlyonce.session.worker import Batches, each
+
+pytestmark = pytest.mark.spark
+
+
+def test_workers_share_below_the_folder_into_which_spark_spills_and_a_driver_shares_nothing(
+    spark: SparkSession,
+) -> None:
+    """What a task has kept the next finds; it lies beside Spark's own blocks."""
+
+    def of_task(number: int) -> Batches:
+        receive_task._share()
+        shared: Any = catalog_lookup._cache._shared
+        there = shared.find("filter-0") is not None
+        shared.keep("filter-0", [bytes(LEAST)])
+        yield pa.RecordBatch.from_pydict({"folder": [str(shared.folder)], "there": [there]})
+
+    told = [each(spark, [0], of_task, "folder string, there boolean").collect()[0] for _ in range(2)]
+    receive_task._share()
+
+    assert [row.there for row in told] == [False, True]
+    [folder] = {Path(row.folder) for row in told}
+    assert (folder / "filter-0").exists()
+    assert folder.parent.name.startswith("blockmgr-")
+    assert str(folder.parent.parent) == spark.sparkContext.getConf().get("spark.local.dir")
+    assert catalog_lookup._cache._shared is None
