@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+
 from pyspark.sql import DataFrame
 
 from onlyonce.context.query import OnBatch, Query
