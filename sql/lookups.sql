@@ -1,7 +1,7 @@
 -- near --
 -- What a batch of an output, and the one before it, have fixed of the output's lookups.
 SELECT batch_id, state, declaration_hash, lookups FROM onlyonce_private.batches
-WHERE lineage = :lineage AND batch_id IN (:batch_id, :batch_id - 1)
+WHERE lineage = :lineage AND batch_id BETWEEN CAST(:batch_id AS bigint) - 1 AND CAST(:batch_id AS bigint)
 
 -- others --
 -- The last batch before one that saw other versions of its lookups.
