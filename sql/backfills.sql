@@ -37,12 +37,17 @@ SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_
 
 -- met --
 -- How many (record, window) pairs of an interval an output's batches have met, that read `events` up to a version.
-SELECT coalesce(sum(w.in_time), 0)::bigint AS in_time, coalesce(sum(w.late), 0)::bigint AS late
-FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND w.output = :output AND w.window_start >= :window_from AND w.window_start < :window_to
-  AND (b.source_to->>'reservoirVersion')::bigint
-      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
+-- Batches that are cut from the log have read less than that.
+SELECT coalesce(sum(met.in_time), 0)::bigint AS in_time, coalesce(sum(met.late), 0)::bigint AS late
+FROM (SELECT w.in_time, w.late
+      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+      JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance AND w.output = :output AND w.window_start >= :window_from AND w.window_start < :window_to
+        AND (b.source_to->>'reservoirVersion')::bigint
+            - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
+      UNION ALL
+      SELECT c.in_time, c.late FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = :instance AND c.output = :output AND c.window_start >= :window_from AND c.window_start < :window_to) met
 
 -- end --
 UPDATE onlyonce_private.backfills

@@ -222,3 +222,31 @@ SET upto = excluded.upto, batches = known.batches + excluded.batches,
     declarations = ARRAY(SELECT DISTINCT hash FROM unnest(known.declarations || excluded.declarations) hash)
 WHERE known.upto = :upto
 RETURNING (SELECT count(*) FROM good) AS folded
+
+-- unsettled --
+-- The lives of outputs with batches in their sums whose windows are not known to be final.
+SELECT s.lineage, s.final_upto AS after, s.upto
+FROM onlyonce_private.sums s JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.lineage
+
+-- note_final --
+-- Notes of the next batches of a life that all windows of which they met rows in time are final, up to the first of which one is not.
+WITH next AS (
+    SELECT b.batch_id FROM onlyonce_private.batches b
+    WHERE b.lineage = :lineage AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once),
+open AS (
+    SELECT w.batch_id FROM next
+    JOIN onlyonce_private.window_counts w ON w.lineage = :lineage AND w.batch_id = next.batch_id
+    JOIN onlyonce_private.lineages l ON l.lineage = w.lineage
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT 1 FROM onlyonce_private.panes p
+                       WHERE p.instance = l.instance AND p.output = w.output AND p.final
+                         AND (p.window_start, p.window_end) = (w.window_start, w.window_end)) AS final OFFSET 0) closed
+    WHERE w.in_time > 0 AND w.window_start IS NOT NULL AND NOT closed.final
+    ORDER BY w.batch_id LIMIT 1),
+found AS (
+    SELECT max(next.batch_id) AS upto FROM next
+    WHERE NOT EXISTS (SELECT 1 FROM open WHERE open.batch_id <= next.batch_id))
+UPDATE onlyonce_private.sums SET final_upto = found.upto
+FROM found WHERE lineage = :lineage AND final_upto = :after AND found.upto IS NOT NULL
+RETURNING final_upto

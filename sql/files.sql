@@ -91,7 +91,7 @@ SELECT place FROM one WHERE place IS NOT NULL
 
 -- standings --
 -- What the log says of temporaries: whether one is the winner of a batch that was not given up, whether its unit or batch
--- is committed, and the highest epoch of its lineage. One statement, so of one moment.
+-- is committed, and the highest epoch of its lineage. A lineage's batches are committed in order. One statement, so of one moment.
 SELECT t.temporary,
        EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
                AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b
@@ -99,7 +99,7 @@ SELECT t.temporary,
        EXISTS (SELECT 1 FROM onlyonce_private.units u
                WHERE u.unique_id = l.lineage || '/' || t.batch_id || '/' || t.output || '/' || t.partition)
            OR EXISTS (SELECT 1 FROM onlyonce_private.batches b
-                      WHERE (b.lineage, b.batch_id) = (l.lineage, t.batch_id) AND b.state = 'committed')
+                      WHERE b.lineage = l.lineage AND b.batch_id >= t.batch_id AND b.state = 'committed')
            OR EXISTS (SELECT 1 FROM onlyonce_private.backfills b
                       WHERE (b.lineage, b.batch_id) = (l.lineage, t.batch_id) AND b.state <> 'begun')
            OR l.state = 'closed' AS settled,

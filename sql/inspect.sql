@@ -11,7 +11,8 @@ DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals,
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
        coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
-       coalesce(l.start_from ? 'kept_from', false) AS from_kept
+       coalesce(l.start_from ? 'kept_from', false) AS from_kept,
+       CASE WHEN l.query <> 'receive' AND l.instance = p.pipeline THEN p.log_kept_from END AS log_kept_from
 FROM onlyonce_private.lineages l
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
@@ -38,6 +39,7 @@ COMMENT ON COLUMN onlyonce.lineages.batches IS 'how many batches are committed';
 COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch id';
 COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
 COMMENT ON COLUMN onlyonce.lineages.from_kept IS 'whether it began with what keep_events had left of events';
+COMMENT ON COLUMN onlyonce.lineages.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
 
 CREATE VIEW onlyonce.batches AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch, b.state, b.run_id,
@@ -254,11 +256,14 @@ SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time,
                  AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
                      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
-       w.late_from, w.late_to
+       w.late_from, w.late_to, CASE WHEN w.late > 0 THEN 1 ELSE 0 END::bigint AS late_batches
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.lineages l USING (lineage);
+JOIN onlyonce_private.lineages l USING (lineage)
+UNION ALL
+SELECT c.lineage, NULL, c.output, c.window_start, c.window_end, c.in_time, c.late, l.instance, NULL, NULL, true, NULL, NULL, c.late_batches
+FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
-    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
+    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it). Of batches that are cut from the log: in all.';
 
 -- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
 -- joins, so that who asks for the windows alone pays for nothing else.
@@ -328,7 +333,7 @@ COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
-       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location,
+       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location, m.late_batches AS batches,
        m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
@@ -337,7 +342,7 @@ COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.late.output IS 'the output whose window had closed';
 COMMENT ON COLUMN onlyonce.late.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them';
+COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them; none where it is cut from the log (keep_log)';
 COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
@@ -345,6 +350,7 @@ COMMENT ON COLUMN onlyonce.late.folded IS 'whether a backfill has folded them in
 COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before the batch';
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
+COMMENT ON COLUMN onlyonce.late.batches IS 'of how many batches: one, or all of its life that are cut from the log';
 
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,

@@ -26,7 +26,9 @@ WHERE b.lineage = :lineage AND b.batch_id = :batch_id
 -- read it, and whether it keeps sums without windows.
 SELECT b.source_from, b.source_to, l.start_from, coalesce((b.facts->>'stateless')::boolean, false) AS stateless,
        NOT coalesce((b.facts->>'stateless')::boolean, true) AND NOT EXISTS (
-           SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL) AS totals
+           SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL)
+           AND NOT EXISTS (
+           SELECT 1 FROM onlyonce_private.window_sums c WHERE c.lineage = l.lineage AND c.window_start IS NOT NULL) AS totals
 FROM onlyonce_private.lineages l
 LEFT JOIN LATERAL (
     SELECT x.source_from, x.source_to, x.facts FROM onlyonce_private.batches x
@@ -34,17 +36,29 @@ LEFT JOIN LATERAL (
 WHERE l.lineage = :lineage
 
 -- oldest_open --
--- Where the first output batch began to read that met rows in time of a window which is not final yet.
-SELECT b.source_from, b.lineage, b.batch_id, l.start_from
-FROM onlyonce_private.window_counts w
-JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.instance = :instance AND w.output = :output AND w.in_time > 0 AND w.window_start IS NOT NULL
-  AND NOT EXISTS (
-      SELECT 1 FROM onlyonce_private.panes p
-      WHERE p.instance = :instance AND p.output = :output AND p.final
-        AND (p.window_start, p.window_end) = (w.window_start, w.window_end))
-ORDER BY l.life, b.batch_id LIMIT 1
+-- Where the first output batch began to read that met rows in time of a window which is not final yet. Batches of which a collection has noted
+-- that all their windows are final are passed over: a window stays final, and a committed batch meets no other. OFFSET 0 keeps the look-up
+-- of each window by itself: the first that is open ends the search.
+SELECT b.source_from, l.lineage, first.batch_id, l.start_from
+FROM onlyonce_private.lineages l
+LEFT JOIN onlyonce_private.sums s USING (lineage)
+CROSS JOIN LATERAL (
+    SELECT w.batch_id FROM onlyonce_private.window_counts w
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT 1 FROM onlyonce_private.panes p
+                       WHERE p.instance = :instance AND p.output = :output AND p.final
+                         AND (p.window_start, p.window_end) = (w.window_start, w.window_end)) AS final OFFSET 0) closed
+    WHERE w.lineage = l.lineage AND w.batch_id > coalesce(s.final_upto, -1) AND w.output = :output
+      AND w.in_time > 0 AND w.window_start IS NOT NULL AND NOT closed.final
+    ORDER BY w.batch_id LIMIT 1) first
+JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (l.lineage, first.batch_id)
+WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream'
+ORDER BY l.life LIMIT 1
+
+-- read_again --
+-- From where the last committed batch of a lineage has read: Spark may repeat it, and none before it.
+SELECT b.source_from FROM onlyonce_private.batches b
+WHERE b.lineage = :lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
 
 -- final_windows --
 -- The windows that are final by the log and end after a time, of those that a new life may meet again.

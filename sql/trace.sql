@@ -6,8 +6,8 @@ FROM onlyonce_private.batches b LEFT JOIN onlyonce_private.units u ON u.unique_i
 WHERE b.lineage = :lineage AND b.batch_id = :batch_id
 
 -- read_by --
--- The first batch of an output that has read a version of `events`, with what its life began with. Offsets never move back in a life, so
--- its index tells it.
+-- The first life of an output that has read a version of `events`, with what it began with, and the first of its batches in the log that has. Offsets
+-- never move back in a life, so its index tells it.
 SELECT first.lineage, first.batch_id, first.run_id, first.committed_at, l.start_from
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
@@ -27,6 +27,8 @@ WITH longest AS (
         (SELECT n.window_end - n.window_start FROM onlyonce_private.panes n
          WHERE n.instance = :instance AND n.output = :output ORDER BY n.window_end - n.window_start DESC LIMIT 1),
         (SELECT c.window_end - c.window_start FROM onlyonce_private.window_counts c
+         WHERE c.output = :output AND c.window_end - c.window_start IS NOT NULL ORDER BY c.window_end - c.window_start DESC LIMIT 1),
+        (SELECT c.window_end - c.window_start FROM onlyonce_private.window_sums c
          WHERE c.output = :output AND c.window_end - c.window_start IS NOT NULL ORDER BY c.window_end - c.window_start DESC LIMIT 1)
     ) AS length)
 SELECT w.window_start, w.window_end, w.generation, w.state, w.rows, w.lineage, w.batch, w.committed_at, f.events_version

@@ -141,11 +141,15 @@ def maybe(known: Filter, wanted: Probes) -> NDArray[np.intp]:
 
 def _in_words(known: Filter, wanted: Probes) -> NDArray[np.intp]:
     """Those whose bits are all in their word."""
-    found = []
+    found, room = [], np.empty((2, AT_ONCE), np.uint64)
     for begin in range(0, len(wanted.word), AT_ONCE):
         mask = wanted.mask[begin : begin + AT_ONCE]
-        there = known.words.take(_place(wanted.word[begin : begin + AT_ONCE], len(known.words)))
-        there &= mask
+        # In the same memory each time: to ask for new memory takes a fifth of the time.
+        place, there = room[:, : len(mask)]
+        np.multiply(wanted.word[begin : begin + AT_ONCE], np.uint64(len(known.words)), out=place)
+        np.right_shift(place, _32, out=place)
+        np.take(known.words, place.view(np.int64), out=there, mode="clip")
+        np.bitwise_and(there, mask, out=there)
         found.append(np.flatnonzero(there == mask) + begin)
     return np.concatenate(found) if found else np.zeros(0, np.intp)
 

@@ -23,7 +23,7 @@ from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.chunks import Chunk
 from onlyonce.catalog.packed import Ids, member, unpack
 from onlyonce.catalog.range_filters import RangeFilter
-from onlyonce.catalog.worker_cache import CACHE_BYTES, WorkerCache
+from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
@@ -89,7 +89,7 @@ class _Asked:
     def all(self, chunks: list[Chunk], ranges: list[RangeFilter]) -> bool:
         """Ask each chunk that has not answered; False when one of them is not there any more."""
         waiting = [chunk for chunk in chunks if chunk not in self.answered]
-        self.all_fit = _AN_ID * _ids_in(chunks) <= CACHE_BYTES
+        self.all_fit = _cache.has_room(_AN_ID * _ids_in(chunks))
         groups, alone = range_filters.shared(ranges, waiting)
         try:
             for of, under in groups:

@@ -30,8 +30,8 @@ log = structlog.get_logger()
 
 Bytes = bytes | memoryview
 
-MOST = 2 << 30
-"""The bytes of the folder: what eight workers kept when each had its own. Never more than half of what the disk would have free without it."""
+MOST = 4 << 30
+"""The bytes of the folder: of four workers that map all they may. Never more than half of what the disk would have free without it."""
 LOOK_EACH = 1 << 26
 """A worker looks at the folder's size each time it has written so many bytes. So many workers may pass the bound by so much each, for as long."""
 LEAST = 1 << 16

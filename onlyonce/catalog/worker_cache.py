@@ -1,7 +1,7 @@
 """What a worker keeps of the catalog: filters, which each batch asks, and where there is room for them exact ids.
 
 A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where nothing is shared, the piece is small, or its
-chunk is of an earlier version and has no hash. The budget counts both alike. A file is named by the hash of the ids that are in it. So a chunk that was merged,
+chunk is of an earlier version and has no hash. Each of the two has its budget. A file is named by the hash of the ids that are in it. So a chunk that was merged,
 dropped, or made again of other ids leaves a file that nobody asks for.
 
 Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is remembered; an empty cache only costs time.
@@ -25,7 +25,9 @@ from onlyonce.catalog.shared_files import Bytes, SharedFiles
 from onlyonce.database.connect import Database
 
 CACHE_BYTES = 256 * 1024 * 1024
-"""How much of the catalog a worker keeps, mapped and in its own memory."""
+"""How much of the catalog a worker keeps in its own memory."""
+MAPPED_BYTES = 1024 * 1024 * 1024
+"""And how much it maps: the system takes that memory back when others need it."""
 FOLDER = "onlyonce-catalog"
 _SMALL = 100
 """What a remark takes: bytes, about."""
@@ -55,9 +57,14 @@ class _Held(NamedTuple):
 class WorkerCache:
     """The cache of one worker, for one thread."""
 
-    def __init__(self, budget: int = CACHE_BYTES) -> None:
-        self._memory = Cache(budget)
+    def __init__(self, budget: int = CACHE_BYTES, mapped: int = MAPPED_BYTES) -> None:
+        self._budget, self._mapped_budget = budget, mapped
+        self._memory, self._mapped = Cache(budget), Cache(mapped)
         self._shared: SharedFiles | None = None
+
+    def has_room(self, size: int) -> bool:
+        """Whether pieces of so many bytes in all would stay here."""
+        return size <= (self._mapped_budget if self._shared else self._budget)
 
     def share_below(self, folder: Path | None) -> None:
         """Share what is kept from now on with all processes that name this folder; None: with none."""
@@ -69,6 +76,7 @@ class WorkerCache:
     def forget(self) -> None:
         """Forget all, as a worker that starts again has. What is shared stays."""
         self._memory.clear()
+        self._mapped.clear()
 
     def filter_of(
         self, database: Database, instance: str, of: Chunk | RangeFilter, *, spare: bool = False
@@ -117,23 +125,24 @@ class WorkerCache:
         self._memory.put(_Name("fences", database.url, instance, chunk), known, known.nbytes)
 
     def _find(self, name: _Name, *, spare: bool) -> Any:
-        held: _Held | None = self._memory.get(name)
+        held: _Held | None = self._memory.get(name) or self._mapped.get(name)
         if held:
             if self._shared and held.file:
                 self._shared.used(held.file)
             return held.value
         if self._shared and (file := name.file) and (content := self._shared.find(file)):
             value = _read(name, content)
-            self._memory.put(name, _Held(value, file), len(content), spare=spare)
+            self._mapped.put(name, _Held(value, file), len(content), spare=spare)
             return value
         return None
 
     def _keep(self, name: _Name, value: Any, parts: Sequence[Bytes], *, spare: bool) -> Any:
-        held = _Held(value)
         if self._shared and (file := name.file) and (content := self._shared.keep(file, parts)):
-            held = _Held(_read(name, content), file)
-        self._memory.put(name, held, sum(map(len, parts)), spare=spare)
-        return held.value
+            kept = _read(name, content)
+            self._mapped.put(name, _Held(kept, file), len(content), spare=spare)
+            return kept
+        self._memory.put(name, _Held(value), sum(map(len, parts)), spare=spare)
+        return value
 
 
 def _read(name: _Name, content: memoryview) -> bloom.Filter | Ids:

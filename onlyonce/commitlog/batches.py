@@ -25,6 +25,7 @@ from onlyonce.model.batch import (
     check_receive,
     check_replay,
     is_other,
+    read_upto,
     to_micros,
     to_time,
 )
@@ -171,6 +172,13 @@ def final_windows(connection: Connection, instance: str, output: str, lineage: s
         connection, "relive", "final_windows",
         instance=instance, output=output, lineage=lineage, after=to_time(after),
     )  # fmt: skip
+
+
+def read_before(connection: Connection, lineage: str) -> int:
+    """A version of `events` that a life has read before its last committed batch; -1 before its second one. A batch may end within a
+    version, so it is the one before that."""
+    rows = ask(connection, "relive", "read_again", lineage=lineage)
+    return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
 
 
 def last_arrival(connection: Connection, instance: str) -> datetime | None:

@@ -3,9 +3,10 @@
 | what                              | kept                                          | why                                        |
 |-----------------------------------|-----------------------------------------------|--------------------------------------------|
 | `units`                           | ONLYONCE_KEEP_UNITS_DAYS after their batch was committed; always of the last batch of a lineage | a committed batch is never replayed, and its row has their sums |
-| `batches`                         | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `batches` of receive              | always                                        | frontier, lineage checks, a new output and a backfill ask for any receive batch whose rows are in `events` |
+| `batches` of outputs, `window_counts` | always, or `keep_log` of the pipeline     | `onlyonce/operate/compact/log.py`; their sums stay, by life and by window |
 | `sums`                            | always: a row for each life                   | what the batches came to that are older than a day, so nobody adds up a log of years |
-| `window_counts`, `panes`, `closes`, `backfills` | always                          | what is late and final, by window; few     |
+| `panes`, `closes`, `backfills`    | always                                        | what is final, by window; few              |
 | `outbox`                          | ONLYONCE_KEEP_UNITS_DAYS after a row was delivered; always while it is not, or uncertain | who asks what was sent, and when |
 | `outbox`, held for a backfill     | until it ends; of a killed attempt until the same backfill begins again | a driver may still be at work, and `audit` names a begun backfill |
 | `catalog_chunks`                  | the dedup horizon, in lived time              | `onlyonce/model/operate/collecting.py`                 |
@@ -29,6 +30,7 @@ from onlyonce.model.errors import OnlyonceError
 AT_ONCE = 500
 """Batches for each transaction: short locks, also on a log that was never cleaned."""
 FOLDED_AT_ONCE = 5000
+NOTED_AT_ONCE = 1000
 FOLDED_AFTER_HOURS = 24
 """Batches of the last day are compared with their units and windows by each audit, and only then folded into the sums."""
 ROWS_AT_ONCE = 5000
@@ -58,6 +60,18 @@ def fold(connection: Connection, lineage: str, upto: int) -> int:
         connection, "collect", "fold", lineage=lineage, upto=upto, hours=FOLDED_AFTER_HOURS, at_once=FOLDED_AT_ONCE
     )
     return sum(row.folded for row in rows)
+
+
+def unsettled(connection: Connection) -> list[tuple[str, int, int]]:
+    """The lives of outputs of which some batches' windows are not known to be final: (life, after which batch, up to which)."""
+    return [(row.lineage, row.after, row.upto) for row in ask(connection, "collect", "unsettled")]
+
+
+def note_final(connection: Connection, lineage: str, after: int, upto: int) -> int | None:
+    """Note that all windows of the next batches of a life are final, of `NOTED_AT_ONCE` at most; gives the last of these, None where
+    the first of them has an open one. Beside another collector one of them does it."""
+    rows = ask(connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE)
+    return rows[0].final_upto if rows else None
 
 
 def remove_units(connection: Connection, keep_days: int) -> tuple[int, int]:

@@ -75,6 +75,8 @@ class Pipeline:
                    (18 bytes each) is small; longer for sources that are replayed by hand
     keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their windows are
                    closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or a new output
+    keep_log       how long the log has each batch of an output by itself; None: for ever. Of older ones it has the sums by life and by
+                   window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
                    exactly once
@@ -92,6 +94,7 @@ class Pipeline:
     dedup_horizon: timedelta = timedelta(days=1)
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     keep_events: timedelta | None = None
+    keep_log: timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
@@ -119,6 +122,11 @@ class Pipeline:
             raise Refused(
                 f"pipeline {self.name}: keep_events {self.keep_events} is less than a day",
                 hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
+            )
+        if self.keep_log is not None and self.keep_log < timedelta(days=1):
+            raise Refused(
+                f"pipeline {self.name}: keep_log {self.keep_log} is less than a day",
+                hint="batches of the last day are compared with their units and windows: give at least timedelta(days=1), or leave it out",
             )
         if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
             raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")

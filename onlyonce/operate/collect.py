@@ -150,6 +150,7 @@ def _file_hours(database: Database, instance: str) -> float:
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     """Sums, units and staged rows: what is kept long enough, of all pipelines, declared or not. The sums come first, while the units are there."""
     folded = fold(database)
+    note_final(database)
     days, units, delivered = settings.keep_units_days(), 0, 0
     while True:
         batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
@@ -182,6 +183,15 @@ def fold(database: Database) -> int:
         stuck = {lineage for (lineage, _), added in zip(waiting, done, strict=True) if not added}
         waiting = [one for one in run(database, retention.unfolded) if one[0] not in stuck]
     return folded
+
+
+def note_final(database: Database) -> None:
+    """Note for each life of an output up to which batch all its windows are final. Called by `main`, after `fold`."""
+    for lineage, first, upto in run(database, retention.unsettled):
+        after: int | None = first
+        while after is not None and after < upto:
+            after = run(database, lambda conn, a=after: retention.note_final(conn, lineage, a, upto))  # type: ignore[misc]  # noqa: B023
+            passing("retention-after-final")
 
 
 def _archive(

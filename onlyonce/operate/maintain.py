@@ -1,5 +1,5 @@
 """Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what no reader needs any more, and records
-that are older than a pipeline keeps. No Spark.
+and log that are older than a pipeline keeps. No Spark.
 
 Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not promised: that all is done now; what
 another writer holds is left for the next time, with a warning.
@@ -21,6 +21,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.model.report import Report
 from onlyonce.operate.compact import compaction, retention
+from onlyonce.operate.compact import log as log_cut
 from onlyonce.sinks import maintain
 
 Row = dict[str, Any]
@@ -41,8 +42,10 @@ def main(argv: list[str]) -> Report:
     own: list[Row] = []
     outputs: list[Row] = []
     removed: list[Row] = []
+    cut: list[Row] = []
     for name, pipeline in chosen.items():
         removed += _removed(database, pipeline, warnings, dry_run=asked.dry_run)
+        cut += [row for row in [log_cut.cut(database, pipeline, dry_run=asked.dry_run)] if row]
         own += _own(database, name, warnings, dry_run=asked.dry_run)
         for output in pipeline.outputs:
             found = maintain.maintain_output(database, pipeline, output, dry_run=asked.dry_run)
@@ -55,10 +58,11 @@ def main(argv: list[str]) -> Report:
         "removed": sum(row["removed"] for row in outputs),
         "log files removed": sum(row["log files"] for row in own),
         "old records removed": sum(row["removed"] for row in removed),
+        "batches cut from the log": sum(row["batches"] for row in cut),
     }
     word = "would be maintained" if asked.dry_run else "maintained"
     what = f"maintain: {len(own) + len(outputs)} table(s) {word}"
-    tables = {"own tables": own, "tables": outputs} | ({"old records": removed} if removed else {})
+    tables = {"own tables": own, "tables": outputs} | ({"old records": removed} if removed else {}) | ({"log": cut} if cut else {})
     return Report(what, f"maintain__{started:%Y-%m-%dT%H:%M:%S}", facts, tables, warnings)
 
 

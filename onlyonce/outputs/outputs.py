@@ -101,7 +101,7 @@ def _stream(context: RunContext, query: Query, root: Output, start: int, files: 
     """An output's rows, made of what `events` has from a version on."""
     rows = windowing.in_stream(restart.read_from(context, start, files), root)
     if query.start_from:
-        rows = restart.without_final(context, query, root, rows, start - 1)
+        rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
     return restart.not_written(context, query, root, results.applied(context, root, rows))
 
 

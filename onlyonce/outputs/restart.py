@@ -54,6 +54,15 @@ def without_final(
     return without(context, query, root, rows, query.lineage, since)
 
 
+def read_before(context: RunContext, query: Query, start: int) -> int:
+    """A version of `events` than which all rows are later that a life reads from now on. `start`: the version from which it once began.
+
+    What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for few final windows at
+    each start after its first ones, however many there were when it began.
+    """
+    return max(start - 1, run(context.database, lambda conn: batches.read_before(conn, query.lineage)))
+
+
 def without(
     context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
 ) -> DataFrame:

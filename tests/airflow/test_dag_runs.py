@@ -18,6 +18,7 @@ from onlyonce.local.standalone.airflow_api import AirflowApi
 from onlyonce.model.errors import Refused
 from tests.airflow.conftest import RECORDS
 from tests.support.platform import multiset
+from tests.support.soak_driver import PYTHONS_OF_SPARK
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -119,7 +120,8 @@ def password() -> str:
 
 def stream_processes(home: Path) -> list[str]:
     """The command lines of the JVMs and Pythons that run the job."""
-    return [line for line in command_lines(home) if "stream.py" in line or "pyspark.daemon" in line]
+    of_a_run = ("stream.py", *PYTHONS_OF_SPARK)
+    return [line for line in command_lines(home) if any(name in line for name in of_a_run)]
 
 
 def command_lines(home: Path | None = None) -> list[str]:

@@ -59,15 +59,19 @@ class Shop:
         self.log = log
         self.pipeline = declarations.load()["shop"]
         self.drivers: dict[str, Driver] = {}
-        self.next = dict.fromkeys(QUERIES, 0)
+        self.next: dict[str, int] = {}
         self.read: dict[str, dict[str, int]] = {}
         for query in QUERIES:
-            self.drivers[query] = self.log.start("shop", query)
+            self.open(query)
             run(self.log.database, lambda conn, q=query: declared.keep(conn, self.declared(q)))  # type: ignore[misc]
-            self.checkpoint(query).mkdir(parents=True)
-            live = run(log.database, lambda conn, q=query: lineages.live(conn, "shop", q))  # type: ignore[misc]
-            assert live is not None
-            (self.checkpoint(query) / "metadata").write_text(json.dumps({"id": str(live.checkpoint_id)}))
+
+    def open(self, query: str) -> None:
+        """The first life of a query begins."""
+        self.drivers[query], self.next[query] = self.log.start("shop", query), 0
+        self.checkpoint(query).mkdir(parents=True)
+        live = run(self.log.database, lambda conn: lineages.live(conn, "shop", query))
+        assert live is not None
+        (self.checkpoint(query) / "metadata").write_text(json.dumps({"id": str(live.checkpoint_id)}))
 
     def declared(self, query: str) -> declared.Declared:
         """As a driver keeps it."""
@@ -146,14 +150,21 @@ class Shop:
 
     # --- an output ----------------------------------------------------------------------------------
 
-    def output(self, query: str = "per_shop", *, upto: str = "end", closes: tuple[datetime, ...] = ()) -> str:
-        """The next batch of an output: it reads all of `events`, and writes the windows that begin at `closes`."""
+    def output(
+        self,
+        query: str = "per_shop",
+        *,
+        upto: str = "end",
+        closes: tuple[datetime, ...] = (),
+        opens: tuple[datetime, ...] = (),
+    ) -> str:
+        """The next batch of an output: it reads all of `events`, writes the windows that begin at `closes`, and meets records of those that begin at `opens`."""
         number, driver = self._number(query)
         offset = {"reservoirVersion": DeltaTable(str(self.events)).version() + 1, "index": -1}
         before, self.read[query] = self.read.get(query), offset
         batch = self._begin(driver, number, query, source_from=before, source_to=offset, facts={"stateless": False})
         name = f"{driver.lineage}/{number}"
-        self._write(self.checkpoint(query) / "offsets", number)
+        self._write(self.checkpoint(query) / "offsets", number, json.dumps(offset))
         if upto == "begin":
             return name
         unit = UnitId(driver.lineage, number, query, 0)
@@ -168,8 +179,10 @@ class Shop:
              "instance": "shop", "generation": 0}
             for start in closes
         ]  # fmt: skip
+        met = [{"window_start": start, "window_end": start + MINUTE, "in_time": 1, "late": 0} for start in opens]
 
         def end(conn: Any) -> None:
+            batches.count_windows(conn, batch, query, met)
             batches.add_panes(conn, batch, panes)
             batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
 
@@ -220,9 +233,9 @@ class Shop:
             lambda conn: batches.begin(conn, driver, "shop", plan, None if query == "receive" else Frontier()),
         )
 
-    def _write(self, folder: Path, number: int) -> None:
+    def _write(self, folder: Path, number: int, offset: str = "{}") -> None:
         folder.mkdir(exist_ok=True)
-        lines = ["v1", "{}", "{}"] if folder.name == "offsets" else ["v1", "{}"]
+        lines = ["v1", "{}", offset] if folder.name == "offsets" else ["v1", "{}"]
         (folder / str(number)).write_text("\n".join(lines))
 
 

@@ -28,10 +28,11 @@ from tests.fault import ledger
 from tests.spark.run.test_reference import KEYS, plain
 from tests.support.platform import Platform, Server, free_port, multiset
 from tests.support.proxy import Proxy
-from tests.support.soak import Soak
+from tests.support.soak import ENDING, GENTLE, Soak
 from tests.support.soak_driver import Driver
 from tests.support.soak_input import PIPELINE, Producer
 
+A_WHOLE_SOAK = 20
 MINUTES = float(os.environ.get("ONLYONCE_SOAK_MINUTES", "30"))
 
 pytestmark = [
@@ -87,6 +88,7 @@ def test_nothing_shows_of_random_faults_under_load(
             soak.kill_all()
 
     assert soak.faults.total() > MINUTES, "there were faults"
+    assert MINUTES < A_WHOLE_SOAK or set(GENTLE | ENDING) <= set(+soak.faults), "there was each kind of fault"
     check_log(platform, producer.lines)
     found = results(platform, producer)
     harm = ledger.compared("soak", "the results", f"{MINUTES:g} minutes", found, seed=seed)

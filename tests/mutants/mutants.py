@@ -309,6 +309,11 @@ _ALL = (
         ("tests/contract/operate/test_compaction.py::test_a_query_that_stands_still_holds_what_it_has_not_read",),
     ),
     Mutant(
+        "compacts-behind-a-first-batch", "commits are compacted behind a first batch that may be read again", "onlyonce/operate/compact/compaction.py",
+        (("*((version, query) for query, version in first)", "*()"),),
+        ("tests/contract/operate/test_compaction.py::test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted",),
+    ),
+    Mutant(
         "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
         (("        os.utime(path / file.path)", "        pass"),),
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
@@ -385,6 +390,21 @@ _ALL = (
         "sums-of-the-unequal", "a batch that does not add up is folded into the sums, where no audit looks", "sql/collect.sql",
         (("WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),),
         (LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
+    ),
+    Mutant(
+        "final-though-open", "windows that are open are noted as final, and a new life begins after their first rows", "sql/collect.sql",
+        (("IS NOT NULL AND NOT closed.final", "IS NOT NULL AND false"),),
+        ("tests/contract/commitlog/test_final_windows.py::test_a_new_life_begins_at_the_first_window_that_is_open",),
+    ),
+    Mutant(
+        "cuts-what-is-open", "batches of windows that are not final are cut from the log", "sql/keep_log.sql",
+        (("ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),),
+        ("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
+    ),
+    Mutant(
+        "cuts-what-is-late", "batches with late records that are not folded in are cut from the log", "sql/keep_log.sql",
+        (("m.late > 0 AND NOT m.folded)", "false)"),),
+        ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
     Mutant(
         "waiting-by-its-name", "files that wait are looked for among all files there ever were", "sql/views.sql",

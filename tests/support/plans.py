@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg2.extensions
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import asyncpg
 
+from onlyonce.database.connect import Database, run
 from onlyonce.database.statements import FOLDER, queries
 
-GROW = ("batches", "units", "closes", "panes", "window_counts", "files", "outbox", "driver_runs")
+GROW = ("batches", "units", "closes", "panes", "window_counts", "window_sums", "files", "outbox", "driver_runs")
 """What has rows for each batch."""
 NO_PLAN = ("COPY", "LOCK", "SET")
 """Statements that PostgreSQL does not plan."""
@@ -29,6 +31,34 @@ def read_whole(cursor: psycopg2.extensions.cursor, file: str, name: str) -> set[
     cursor.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {text(queries(file)[name]).compile(dialect=dialect)}")
     [[[told]]] = cursor.fetchall()
     return set(_whole(told["Plan"], few=False))
+
+
+def visited(plan: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """(how, of which table or index, how many rows) of each scan of a plan that was carried out."""
+    name = plan.get("Relation Name") or plan.get("Index Name")
+    if name:
+        seen = sum(
+            plan.get(key, 0) for key in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+        )
+        yield plan["Node Type"], name, seen * plan["Actual Loops"]
+    for below in plan.get("Plans", []):
+        yield from visited(below)
+
+
+def carried_out(database: Database, statement: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The plan of a statement with what it took; what it changed is undone."""
+    wanted = text(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+    chosen = {name: values[name] for name in wanted.compile().params}
+    found: list[dict[str, Any]] = []
+
+    def work(connection: Connection) -> None:
+        [[plan]] = connection.execute(wanted, chosen).all()
+        found.append(plan[0]["Plan"])
+        raise KeyError("undo")
+
+    with suppress(KeyError):
+        run(database, work)
+    return found[0]
 
 
 def _is_planned(file: str, name: str) -> bool:

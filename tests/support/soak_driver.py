@@ -86,5 +86,9 @@ class Driver:
         return len(session)
 
 
+PYTHONS_OF_SPARK = ("pyspark.daemon", "pyspark/daemon", "session.worker_daemon", "session/worker_daemon")
+"""Spark's own daemon and ours; a worker is a fork of one of them."""
+
+
 def _is_python_of_spark(process: psutil.Process) -> bool:
-    return any("pyspark.daemon" in part or "pyspark/daemon" in part for part in process.cmdline())
+    return any(name in part for part in process.cmdline() for name in PYTHONS_OF_SPARK)

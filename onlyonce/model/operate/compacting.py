@@ -6,7 +6,7 @@ Who calls it: `onlyonce.operate.compact.compaction`. No errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 TARGET_BYTES = 1 << 26
@@ -37,15 +37,16 @@ class Reader:
     starts_from: int
 
 
-def whole_from(ended: int, readers: Sequence[Reader]) -> tuple[int, str | None]:
+def whole_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
     """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones, if one does.
+    `compacted`: up to where they are already. A life that would begin there begins with the table as it is, and holds none of them.
 
     Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the last batch when the checkpoint
     has not its end. Not those from which a new life would read on. What reads from the beginning asks for no commit: it takes the table as it is.
     """
     found, by = ended, None
     for reader in readers:
-        limit = until(reader)
+        limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
         if limit is not None and limit < found:
             found, by = limit, reader.query
     return max(found, -1), by

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import declared, removals
+from onlyonce.commitlog import declared, log_cuts, removals
 from onlyonce.commitlog.declared import Ran
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
@@ -24,11 +24,12 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.operate import retaining
+from onlyonce.model.operate import keeping_log, retaining
 from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
 from onlyonce.model.report import Report
 from onlyonce.operate.change import half_written, kept_state, steps
 from onlyonce.operate.change.steps import Step
+from onlyonce.operate.compact import log as log_cut
 from onlyonce.operate.compact import retention
 from onlyonce.outputs import backfill
 from onlyonce.run import lineage, stream
@@ -79,7 +80,7 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
         if kept is not None:
             why = f"records from before {retaining.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… --from-kept --yes` begins it"
         found += [Change(n, f"output {n}", None, n, need, why) for n in new]
-        found += _retention(database, pipeline)
+        found += _retention(database, pipeline) + _log(database, pipeline)
     waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
     begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
@@ -154,6 +155,21 @@ def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
         return []
     now = str(pipeline.keep_events or FOR_EVER)
     return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
+
+
+def _log(database: Database, pipeline: Pipeline) -> list[Change]:
+    """What another `keep_log` gives up."""
+
+    def look(connection: Connection) -> tuple[timedelta | None, str | None]:
+        before = log_cuts.kept(connection, pipeline.name).keep
+        limit, lives, _ = log_cut.due(connection, pipeline) if pipeline.keep_log else (None, [], [])
+        return before, keeping_log.given_up(before, pipeline.keep_log, limit if lives else None)
+
+    before, why = run(database, look)
+    if why is None:
+        return []
+    now = str(pipeline.keep_log or FOR_EVER)
+    return [Change("receive", "keep_log", str(before or FOR_EVER), now, Need.NOTHING, why)]
 
 
 def _todo(

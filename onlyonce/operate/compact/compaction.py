@@ -62,6 +62,9 @@ def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
 def _tables(database: Database, instance: str) -> Iterator[Table]:
     home = settings.data_dir(instance)
     upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
+    # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
+    first = under_way.first_batches(database, instance)
+    upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / "events", EVENTS, upto, held_by)
     taken_in = run(database, lambda conn: _registry_upto(conn, instance))
     for name in REGISTRIES:
@@ -80,8 +83,7 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
         if done:
             DeltaTable(str(of.path)).create_checkpoint()
         passing("compact-after-checkpoint")
-        upto = min([of.upto, *(under_way.first_batches(database, instance) if of.order is EVENTS else ())])
-        shortened = rewriting.shorten_log(of.path, upto, max(LOG_HOURS, under_way.hours(database, instance)))
+        shortened = rewriting.shorten_log(of.path, of.upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
     return {
         "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
@@ -102,7 +104,9 @@ def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None
     readers = [
         reader(connection, instance, one) for one in compaction.queries(connection, instance) if one.query != "receive"
     ]
-    return compacting.whole_from(compaction.ended(connection, instance), readers)
+    return compacting.whole_from(
+        compaction.ended(connection, instance), readers, compaction.compacted(connection, instance)
+    )
 
 
 def reader(connection: Connection, instance: str, one: Any) -> Reader:

@@ -25,22 +25,22 @@ def hours(database: Database, instance: str) -> float:
     return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
 
 
-def first_batches(database: Database, instance: str) -> Iterator[int]:
-    """The versions of which Spark may read the whole table again: those of first batches that their checkpoints have not ended."""
-    for folder in _checkpoints(database, instance):
+def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
+    """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the whole table again."""
+    for query, folder in _checkpoints(database, instance):
         if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
-            yield read_upto(checkpoint.offsets(folder, 0)[0])
+            yield query, read_upto(checkpoint.offsets(folder, 0)[0])
 
 
 def _planned(database: Database, instance: str) -> Iterator[float]:
     """The ages, in hours, of batches that Spark has planned and not ended."""
-    for folder in _checkpoints(database, instance):
+    for _, folder in _checkpoints(database, instance):
         planned = checkpoint.last(folder, "offsets")
         if planned > checkpoint.last(folder, "commits"):
             yield (time.time() - (folder / "offsets" / str(planned)).stat().st_mtime) / 3600
 
 
-def _checkpoints(database: Database, instance: str) -> list[Path]:
+def _checkpoints(database: Database, instance: str) -> list[tuple[str, Path]]:
     known = run(database, lambda conn: compaction.queries(conn, instance))
     home = settings.data_dir(instance) / "checkpoints"
-    return [home / one.query / str(one.life) for one in known if one.query != "receive"]
+    return [(one.query, home / one.query / str(one.life)) for one in known if one.query != "receive"]

@@ -15,6 +15,7 @@ import pytest
 
 from onlyonce.catalog import bloom, catalog_lookup, merging, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database.connect import ask, run, transaction
 from onlyonce.model.errors import InvariantBroken, Superseded
 from onlyonce.operate import collect
@@ -283,7 +284,7 @@ def test_a_look_up_that_is_overtaken_by_a_merge_lists_again(
     """It listed the parts; at its next question they are one chunk. It finds every id all the same."""
     monkeypatch.setattr(catalog_lookup, "SLICES_FROM", 0 if moment == "slices" else 2**60)
     # A cache that has room for all fetches a small chunk whole.
-    monkeypatch.setattr(catalog_lookup, "CACHE_BYTES", 0 if moment == "slices" else 2**30)
+    monkeypatch.setattr(WorkerCache, "has_room", lambda _, size: moment != "slices")
     known = fill(stream, 100, 9) + fill(stream, 101, 1)
     begun = stream.begin(102)
     catalog_lookup.forget()

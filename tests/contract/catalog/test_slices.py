@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from onlyonce.catalog import catalog_lookup, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.worker_cache import WorkerCache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 
@@ -107,7 +108,7 @@ def test_a_catalog_larger_than_the_cache_is_not_fetched_for_a_few(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would be pushed out again is not brought in."""
-    monkeypatch.setattr(catalog_lookup, "CACHE_BYTES", 1000)
+    monkeypatch.setattr(WorkerCache, "has_room", lambda _, size: size <= 1000)
     for number in range(12):
         assert worker.receive(102, uniform(MANY, 1)[4 * number : 4 * number + 4]) == ["duplicate"] * 4
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg2
 import pytest
-from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import batches, views
 from onlyonce.commitlog.outputs import backfills
@@ -39,6 +38,9 @@ OF_OUTPUT = OF_RECEIVE | {
     "window_from": END - timedelta(minutes=10), "window_to": END, "window_start": END - timedelta(minutes=3),
     "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10,
 }  # fmt: skip
+OF_CUT = OF_OUTPUT | {
+    "lineage": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500,
+}  # fmt: skip
 
 ASKED = [
     *((OF_RECEIVE, "batches", name) for name in (
@@ -52,10 +54,11 @@ ASKED = [
     (OF_RECEIVE, "catalog", "without_ids"), (OF_RECEIVE, "plan", "ran_under"), (OF_RECEIVE, "pubsub", "newest_bucket"),
     *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_folded", "next")),
     (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "plan", "last_final"),
-    (OF_OUTPUT, "relive", "begun"), (OF_OUTPUT, "relive", "final_windows"),
+    (OF_OUTPUT, "relive", "begun"), (OF_OUTPUT, "relive", "final_windows"), (OF_OUTPUT, "relive", "read_again"),
+    (OF_CUT, "collect", "unsettled"), (OF_CUT, "collect", "note_final"), (OF_CUT, "keep_log", "lives"), (OF_CUT, "keep_log", "cut"),
     *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "windows_in", "waiting")),
 ]  # fmt: skip
-GROW = {"batches", "units", "closes", "panes", "window_counts", "files"}
+GROW = {*plans.GROW} - {"outbox", "driver_runs"}
 
 
 @pytest.fixture(scope="module")
@@ -64,36 +67,14 @@ def years(server: Any) -> Iterator[Log]:
     log = Log(server, server.new_database())
     migrate(log.url)
     long_log.fill(log.url, BATCHES)
+    # As if batches of before had been cut.
+    log.rows(
+        "INSERT INTO onlyonce_private.window_sums (lineage, output, window_start, window_end, in_time, late, late_batches) "
+        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20, 0, 0 FROM onlyonce_private.window_counts"
+    )
+    log.rows("ANALYZE onlyonce_private.window_sums")
     yield log
     server.drop(log.name)
-
-
-def visited(plan: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """(how, of which table or index, how many rows) of each scan of a plan that was carried out."""
-    name = plan.get("Relation Name") or plan.get("Index Name")
-    if name:
-        seen = sum(
-            plan.get(key, 0) for key in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
-        )
-        yield plan["Node Type"], name, seen * plan["Actual Loops"]
-    for below in plan.get("Plans", []):
-        yield from visited(below)
-
-
-def carried_out(log: Log, statement: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The plan of a statement with what it took; what it changed is undone."""
-    wanted = text(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
-    chosen = {name: values[name] for name in wanted.compile().params}
-    found: list[dict[str, Any]] = []
-
-    def work(connection: Connection) -> None:
-        [[plan]] = connection.execute(wanted, chosen).all()
-        found.append(plan[0]["Plan"])
-        raise KeyError("undo")
-
-    with pytest.raises(KeyError, match="undo"):
-        run(log.database, work)
-    return found[0]
 
 
 @pytest.mark.parametrize(("values", "file", "name"), ASKED, ids=[f"{file}-{name}" for _, file, name in ASKED])
@@ -101,7 +82,7 @@ def test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log(
     years: Log, values: dict[str, Any], file: str, name: str
 ) -> None:
     """No table that grows is read from its beginning, by whatever index."""
-    scans = list(visited(carried_out(years, queries(file)[name], values)))
+    scans = list(plans.visited(plans.carried_out(years.database, queries(file)[name], values)))
 
     assert [scan for scan in scans if scan[0] == "Seq Scan" and scan[1] in GROW] == []
     assert sum(rows for *_, rows in scans) <= ROWS, scans
@@ -122,7 +103,7 @@ WHOLE = {
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
     "release committed": "a person's release, which reads `events` beside it",
     "erasures outbox": ERASES, "erasures windows_at": ERASES,
-    "crashtest fates": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
+    "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
     "relive last_offset": A_NEW_LIFE, "relive oldest_open": A_NEW_LIFE, "relive final_windows": A_NEW_LIFE,
@@ -175,9 +156,9 @@ def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_tol
 
 def test_a_query_that_reads_the_log_from_its_beginning_is_noticed(years: Log) -> None:
     """A test that can't fail is none."""
-    whole = carried_out(years, "SELECT max(committed_at) FROM onlyonce_private.batches", {})
+    whole = plans.carried_out(years.database, "SELECT max(committed_at) FROM onlyonce_private.batches", {})
 
-    assert sum(rows for *_, rows in visited(whole)) > ROWS
+    assert sum(rows for *_, rows in plans.visited(whole)) > ROWS
 
 
 ASIDE: list[Callable[[Any], Any]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,46 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
     assert (done["up to version"], done["held by"]) == (read, "per_shop")
     for version in range(read + 1, delta.latest(shop.events)):
         assert all(file.path.exists() for file in log_entries.added(shop.events, version))
+
+
+def begins_later(shop: Shop) -> None:  # noqa: F811
+    """An output that is declared after the others have run."""
+    more = replace(shop.pipeline.output("per_shop"), name="later")
+    shop.pipeline = replace(shop.pipeline, outputs=(*shop.pipeline.outputs, more))
+    shop.open("later")
+
+
+def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(shop: Shop) -> None:  # noqa: F811
+    """Its rows are those of the table as it was when it was planned; from there its query reads on commit by commit."""
+    fill(shop)
+    begins_later(shop)
+    planned = delta.latest(shop.events)
+    shop.output("later", upto="begin")
+    fill(shop, 5)
+
+    done = compact(shop)
+
+    assert (done["up to version"], done["held by"]) == (planned, "later")
+    assert run(shop.log.database, lambda conn: noted.compacted(conn, "shop")) == planned
+    there = set(DeltaTable(str(shop.events)).file_uris())
+    for version in range(planned + 1, delta.latest(shop.events)):
+        assert {str(file.path) for file in log_entries.added(shop.events, version)} <= there
+
+
+def test_what_is_compacted_is_not_held_by_an_open_window_that_began_there(shop: Shop) -> None:  # noqa: F811
+    """A new life that would begin there takes the table as it is, so what came since may be compacted too."""
+    fill(shop)
+    begins_later(shop)
+    shop.output("later")
+    upto = compact(shop)["up to version"]
+    fill(shop, 5)
+    shop.output("later", opens=(at(5),))
+    shop.output("later")
+
+    done = compact(shop)
+
+    assert done["held by"] is None
+    assert done["up to version"] > upto
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,26 @@ from onlyonce.session.worker import Batches, each
 pytestmark = pytest.mark.spark
 
 
+def task_of_nothing() -> None:
+    """A task of receive, of a partition without a record."""
+    nothing: Any = None
+    assert list(receive_task.exactly_once(nothing, nothing, Path(), bounded=False)(iter([]))) == []
+
+
 def test_workers_share_below_the_folder_into_which_spark_spills_and_a_driver_shares_nothing(
     spark: SparkSession,
 ) -> None:
     """What a task has kept the next finds; it lies beside Spark's own blocks."""
 
     def of_task(number: int) -> Batches:
-        receive_task._share()
+        task_of_nothing()
         shared: Any = catalog_lookup._cache._shared
         there = shared.find("filter-0") is not None
         shared.keep("filter-0", [bytes(LEAST)])
         yield pa.RecordBatch.from_pydict({"folder": [str(shared.folder)], "there": [there]})
 
     told = [each(spark, [0], of_task, "folder string, there boolean").collect()[0] for _ in range(2)]
-    receive_task._share()
+    task_of_nothing()
 
     assert [row.there for row in told] == [False, True]
     [folder] = {Path(row.folder) for row in told}

@@ -31,6 +31,12 @@ def test_a_commit_that_may_be_read_by_itself_is_not_compacted(reader: Reader, up
     assert whole_from(3, [reader])[0] <= 3
 
 
+@pytest.mark.parametrize(("starts_from", "upto"), [(6, 20), (13, 20), (14, 12)])
+def test_a_new_life_that_would_begin_with_what_is_compacted_holds_nothing(starts_from: int, upto: int) -> None:
+    """It takes the table as it is. One that begins behind that reads commit by commit, from the one before its first on."""
+    assert whole_from(20, [Reader("new", 3, 20, 20, starts_from)], compacted=12)[0] == upto
+
+
 @dataclass(frozen=True)
 class Of:
     """A file of some size."""

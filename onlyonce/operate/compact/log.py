@@ -1,0 +1,67 @@
+"""Old batches of outputs go from the log, as the pipeline's `keep_log` asks. Protocol step 22.
+
+A batch goes when nothing asks for it by itself any more (`sql/keep_log.sql`). Its counts are in the sums of its life, and what it met of each window is added up by window, so
+totals and windows have the same numbers as before.
+
+Who calls it: `maintain`; `plan` asks what it would take. No errors of its own. Not promised: that all old batches go. What holds one is left for the next time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import log_cuts, removals
+from onlyonce.commitlog.log_cuts import Life
+from onlyonce.database.connect import Database, run
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.windows import Session
+
+Row = dict[str, Any]
+
+
+def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
+    """Cut what may go of a pipeline's log; gives what was done. With `dry_run` nothing is done. None where all is kept for ever."""
+    keep, instance = pipeline.keep_log, pipeline.name
+    if keep is None:
+        return None
+    limit, lives, holds = run(database, lambda conn: due(conn, pipeline))
+    batches = 0
+    if lives and not holds and not dry_run:
+        run(database, lambda conn: log_cuts.begin(conn, instance, keep, limit))
+        passing("keep-log-after-begin")
+        batches = sum(_cut(database, pipeline, life, limit) for life in lives)
+    since = run(database, lambda conn: log_cuts.kept(conn, instance)).since
+    return {
+        "pipeline": instance, "keep_log": str(keep), "whole from": since, "held by": ", ".join(holds) or None, "lives": len(lives), "batches": batches,
+    }  # fmt: skip
+
+
+def due(connection: Connection, pipeline: Pipeline) -> tuple[datetime, list[Life], list[str]]:
+    """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may ask for any."""
+    assert pipeline.keep_log is not None
+    limit = log_cuts.limit(connection, pipeline.keep_log)
+    declared = {root.name for root in pipeline.roots()}
+    found = log_cuts.lives(connection, pipeline.name, _sessions(pipeline), limit)
+    lives = [life for life in found if life.query in declared and life.read_upto is not None]
+    return limit, lives, removals.under_way(connection, pipeline.name)
+
+
+def _sessions(pipeline: Pipeline) -> list[str]:
+    return [root.name for root in pipeline.roots() if isinstance(root.window, Session)]
+
+
+def _cut(database: Database, pipeline: Pipeline, life: Life, limit: datetime) -> int:
+    first = None
+    if life.query in _sessions(pipeline):
+        first = run(database, lambda conn: log_cuts.first_open(conn, pipeline.name, life.query))
+    after: int | None = -1
+    batches = 0
+    while after is not None:
+        after, gone = run(database, lambda conn, a=after: log_cuts.cut(conn, life, limit, a, first))  # type: ignore[misc]
+        batches += gone
+        passing("keep-log-after-step")
+    return batches

@@ -1,0 +1,65 @@
+-- kept --
+-- What the log was last cut to, and from when on all batches of outputs are in it; null: all that there ever were.
+SELECT keep_log, log_kept_from FROM onlyonce_private.pipelines WHERE instance = :instance
+
+-- limit --
+-- Which moment is so long ago.
+SELECT clock_timestamp() - CAST(:keep AS interval) AS time
+
+-- begin --
+-- Noted before the first batch goes. It moves on only.
+UPDATE onlyonce_private.pipelines SET keep_log = CAST(:keep AS interval), log_kept_from = greatest(log_kept_from, CAST(:limit AS timestamptz))
+WHERE instance = :instance AND (keep_log IS DISTINCT FROM CAST(:keep AS interval) OR log_kept_from IS NULL OR log_kept_from < CAST(:limit AS timestamptz))
+
+-- lives --
+-- The lives of outputs with old batches to cut, each with the last one that may go: it is in the sums, and but for sessions no window that it met
+-- is open. And how far the life that goes on has read; null where none does, or it has read nothing: then nothing may go.
+SELECT l.lineage, l.query, may.upto, going_on.read_upto
+FROM onlyonce_private.lineages l JOIN onlyonce_private.sums s USING (lineage)
+CROSS JOIN LATERAL (SELECT CASE WHEN l.query = ANY (CAST(:sessions AS text[])) THEN s.upto ELSE least(s.upto, s.final_upto) END AS upto) may
+CROSS JOIN LATERAL (
+    SELECT count(*) AS batches, max(o.committed_at) AS newest, max(o.batch_id) AS last
+    FROM (SELECT x.committed_at, x.batch_id FROM onlyonce_private.batches x WHERE x.lineage = l.lineage ORDER BY x.batch_id LIMIT 2) o) oldest
+LEFT JOIN LATERAL (
+    SELECT max((b.source_to->>'reservoirVersion')::bigint - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS read_upto
+    FROM onlyonce_private.lineages g
+    CROSS JOIN LATERAL (
+        SELECT x.source_to FROM onlyonce_private.batches x
+        WHERE x.lineage = g.lineage AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) b
+    WHERE (g.instance, g.query) = (l.instance, l.query) AND g.kind = 'stream' AND g.state <> 'closed') going_on ON true
+WHERE l.instance = :instance AND l.kind = 'stream' AND l.query <> 'receive'
+  AND oldest.batches = 2 AND oldest.newest < CAST(:limit AS timestamptz) AND oldest.last <= may.upto
+ORDER BY l.lineage
+
+-- cut --
+-- The next batches of a life go from the log, in their order. A batch is old when its units are gone too, and it was committed before the limit. It
+-- goes when the batch after it is old as well: so the last old one stays, by which others are found. It stays where late records of it are not
+-- folded in by a backfill, and where a file of it has no final name yet. What it met of each window is added to the sums of the window.
+WITH next AS (
+    SELECT b.batch_id, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
+           (b.source_to->>'reservoirVersion')::bigint
+               - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
+    FROM onlyonce_private.batches b
+    WHERE b.lineage = :lineage AND b.batch_id > :after ORDER BY b.batch_id LIMIT :at_once),
+in_order AS (SELECT next.*, lead(old) OVER (ORDER BY batch_id) AS before_an_old_one FROM next),
+old AS (SELECT batch_id, read_upto FROM in_order WHERE old AND before_an_old_one),
+going AS (
+    SELECT o.batch_id FROM old o
+    WHERE o.read_upto <= :read_upto AND o.batch_id IS DISTINCT FROM CAST(:first AS bigint)
+      AND NOT EXISTS (SELECT 1 FROM onlyonce_private.met_windows m
+                      WHERE m.lineage = :lineage AND m.batch_id = o.batch_id AND m.late > 0 AND NOT m.folded)
+      AND NOT EXISTS (SELECT 1 FROM onlyonce_private.files f
+                      WHERE f.lineage = :lineage AND f.batch_id = o.batch_id AND f.pane IS NOT NULL AND f.finalized_at IS NULL)),
+counted AS (
+    DELETE FROM onlyonce_private.window_counts w USING going g WHERE w.lineage = :lineage AND w.batch_id = g.batch_id
+    RETURNING w.output, w.window_start, w.window_end, w.in_time, w.late),
+added AS (
+    INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time, late, late_batches)
+    SELECT :lineage, output, window_start, window_end, sum(in_time), sum(late), count(*) FILTER (WHERE late > 0)
+    FROM counted GROUP BY output, window_start, window_end
+    ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE
+    SET in_time = known.in_time + excluded.in_time, late = known.late + excluded.late,
+        late_batches = known.late_batches + excluded.late_batches),
+gone AS (
+    DELETE FROM onlyonce_private.batches b USING going g WHERE b.lineage = :lineage AND b.batch_id = g.batch_id RETURNING b.batch_id)
+SELECT (SELECT max(batch_id) FROM old) AS upto, (SELECT count(*) FROM gone) AS batches

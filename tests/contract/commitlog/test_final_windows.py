@@ -1,0 +1,111 @@
+"""Where a new life begins is told by the windows that are open, and none of those that are final for years is looked at for it: on a real log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+from onlyonce.commitlog import batches, retention
+from onlyonce.database.connect import run
+from onlyonce.database.migrate import migrate
+from onlyonce.database.statements import queries
+from onlyonce.operate import collect
+from onlyonce.run import lineage
+from tests.contract.conftest import Log
+from tests.support import long_log, plans
+from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
+
+BATCHES = 3_000
+OLD = 2 * BATCHES // 3
+"""The batches of the first life; each has met one window of its own."""
+AT_EVERY_WINDOW = """
+SELECT l.life, w.batch_id FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
+WHERE w.in_time > 0 AND NOT EXISTS (
+    SELECT 1 FROM onlyonce_private.panes p
+    WHERE p.final AND (p.output, p.window_start, p.window_end) = (w.output, w.window_start, w.window_end))
+ORDER BY 1, 2 LIMIT 1
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(server: Any) -> Iterator[Log]:
+    """A log of many batches, in its sums."""
+    log = Log(server, server.new_database())
+    migrate(log.url)
+    long_log.fill(log.url, BATCHES)
+    collect.fold(log.database)
+    yield log
+    server.drop(log.name)
+
+
+@pytest.fixture
+def years(filled: Log) -> Iterator[Log]:
+    """The same at the beginning of each test: nothing is noted of its windows, and all but the last are final."""
+    yield filled
+    filled.rows("UPDATE onlyonce_private.sums SET final_upto = -1")
+    filled.rows("UPDATE onlyonce_private.panes SET final = window_start < (SELECT max(window_start) FROM onlyonce_private.panes)")
+
+
+def opened(log: Log, number: int) -> None:
+    """The window that a batch of the first life has met is not final."""
+    log.rows(
+        "UPDATE onlyonce_private.panes SET final = false WHERE (lineage, batch_id) = (%s, %s) RETURNING 1", OLD_STREAM, number
+    )  # fmt: skip
+
+
+def noted(log: Log) -> dict[str, int]:
+    """By life of the output up to which batch all windows are noted as final."""
+    return dict(log.rows("SELECT lineage, final_upto FROM onlyonce_private.sums WHERE lineage LIKE 'shop/per_minute/%%'"))
+
+
+def begins(log: Log) -> dict[str, Any]:
+    """Where a new life would begin now."""
+    return run(log.database, lambda conn: lineage.start_from(conn, "shop", OUTPUT, STREAM, None)) or {}
+
+
+@pytest.mark.parametrize("opens", [(), (0,), (777,), (1200, 1900)])
+def test_a_new_life_begins_at_the_first_window_that_is_open(
+    years: Log, monkeypatch: pytest.MonkeyPatch, opens: tuple[int, ...]
+) -> None:
+    """As by a look at every window there is; before a collection has noted what is final, after it, and when it has closed."""
+    monkeypatch.setattr(retention, "NOTED_AT_ONCE", 500)
+    for number in opens:
+        opened(years, number)
+    [(life, number)] = years.rows(AT_EVERY_WINDOW)
+    first = number if life == 1 else OLD + number
+    assert begins(years)["version"] == first
+
+    collect.note_final(years.database)
+
+    assert begins(years)["version"] == first
+    assert noted(years)[OLD_STREAM] == (opens[0] if opens else OLD) - 1
+    years.rows("UPDATE onlyonce_private.panes SET final = true")
+    collect.note_final(years.database)
+    assert noted(years) == {OLD_STREAM: OLD - 1, STREAM: BATCHES - OLD - 1}
+    assert begins(years)["version"] == BATCHES
+
+
+def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:
+    """A bounded number of rows, by no index from its beginning."""
+    collect.note_final(years.database)
+    values = {"instance": "shop", "output": OUTPUT}
+
+    scans = list(plans.visited(plans.carried_out(years.database, queries("relive")["oldest_open"], values)))
+
+    assert sum(rows for *_, rows in scans) <= 100, scans
+    assert [scan for scan in scans if scan[0] == "Seq Scan" and scan[1] in plans.GROW] == []
+
+
+def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log) -> None:
+    """Not for all since its life began; and for these before its second batch has ended. Spark may repeat the last."""
+    assert run(years.database, lambda conn: batches.read_before(conn, STREAM)) == BATCHES - 3
+    with closing(psycopg2.connect(years.url.replace("+psycopg2", ""))) as session, session.cursor() as cursor:
+        cursor.execute("UPDATE onlyonce_private.batches SET source_from = NULL WHERE lineage = %s", (STREAM,))
+        cursor.execute("SELECT source_from FROM onlyonce_private.batches WHERE lineage = %s LIMIT 1", (STREAM,))
+        assert cursor.fetchone() == (None,)
+        session.rollback()
+    assert run(years.database, lambda conn: batches.read_before(conn, "shop/per_minute/3")) == -1
