@@ -119,9 +119,8 @@ def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tup
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
     # A new life meets rows again that an earlier one has counted.
-    versions = Versions(
-        read_upto(before) if before else int(query.start_from.get("counted_upto", -1)), read_upto(offset)
-    )
+    counted = int(query.start_from.get("counted_upto", -1))
+    versions = Versions(read_upto(before) if before else counted, read_upto(offset))
     return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
 
 
@@ -235,8 +234,7 @@ def _end(
 
     passing("output-before-end")
     run(query.database, work)
-    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}"
-    query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(windows))
+    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=len(windows))
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:
