@@ -60,6 +60,14 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def _then_or_now(text: str) -> str:
+    if text not in ("then", "now"):
+        raise Refused(
+            f"--lookups {text}", hint="'then': the versions that each window saw when it was written; 'now': the newest"
+        )
+    return text
+
+
 def _pipeline(help: str = "A declared pipeline, like flights.") -> Option:
     return Option("pipeline", help, metavar="PIPELINE", needed=True)
 
@@ -99,6 +107,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--from", "Windows that start here or later: 2013-01-31, or with 05:00Z.", name="start", metavar="TIME", needed=True, read=moment),
         Option("--to", "And before this. Without a zone a time is UTC.", name="stop", metavar="TIME", needed=True, read=moment),
         Option("--output", "Only this output, with those made from it; by default all with windows."),
+        Option("--lookups", "Of an output with lookups: 'then', the versions that each window saw; or 'now', the newest.", default="then", metavar="WHICH", read=_then_or_now),
         _switch("--dry-run", "Say which windows, and what each sink would do; write nothing."),
         MASTER, FILES, RUN_ID, DAG_ID,
     ),

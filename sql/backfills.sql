@@ -4,7 +4,7 @@ SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR U
 
 -- under_way --
 -- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
-SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by,
+SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
        EXISTS (SELECT 1 FROM pg_stat_activity a
                WHERE a.application_name = 'onlyonce/' || l.lineage_no || '/' || b.epoch) AS at_work
 FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
@@ -22,9 +22,10 @@ SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfil
 
 -- begin --
 INSERT INTO onlyonce_private.backfills
-    (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash)
+    (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash,
+     lookups)
 VALUES (:lineage, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
-        :declaration_hash)
+        :declaration_hash, :lookups)
 
 -- widen --
 -- Sessions may reach past the interval that was asked for.
@@ -68,11 +69,11 @@ WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
 -- add_panes --
 -- The next generation of each window. The stream's own is 0, also where the stream had nothing in time to write.
 INSERT INTO onlyonce_private.panes
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-SELECT instance, output, window_start, window_end, last.generation + 1, true, rows, lineage, batch_id, declaration_hash
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT instance, output, window_start, window_end, last.generation + 1, true, rows, lineage, batch_id, declaration_hash, lookups
 FROM json_to_recordset(CAST(:rows AS json)) AS made (
     instance text, output text, window_start timestamptz, window_end timestamptz, rows bigint, lineage text, batch_id bigint,
-    declaration_hash text
+    declaration_hash text, lookups jsonb
 )
 CROSS JOIN LATERAL (
     SELECT coalesce(max(known.generation), 0) AS generation FROM onlyonce_private.panes known

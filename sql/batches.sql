@@ -16,18 +16,18 @@ WHERE l.instance = :instance AND l.query = 'receive'
 -- find --
 -- The batch row that an earlier attempt left, if any.
 SELECT lineage, batch_id, epoch, state, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
-       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, tide_after, delta_version
+       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, tide_after, delta_version
 FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- begin --
 -- Fixes what a replay must repeat.
 INSERT INTO onlyonce_private.batches
     (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
-     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts)
+     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups)
 VALUES
     (:lineage, :batch_id, :epoch, :run_id, CAST(:source_from AS jsonb), CAST(:source_to AS jsonb), :offsets_hash,
      :partitions, :tide, :ended, :silent_tide, :silent_clock, :system_time, :bucket, :gc_floor,
-     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb))
+     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb), CAST(:lookups AS jsonb))
 
 -- forget_begun --
 -- A batch of which no unit has committed may begin anew under a changed declaration.
@@ -61,30 +61,30 @@ ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 -- add_panes --
 -- Windows that an output has written; an early pane is replaced by the next.
 INSERT INTO onlyonce_private.panes AS known
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-SELECT instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups
 FROM json_to_recordset(CAST(:rows AS json)) AS written (
     instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
-    lineage text, batch_id bigint, declaration_hash text
+    lineage text, batch_id bigint, declaration_hash text, lookups jsonb
 )
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
-    declaration_hash = excluded.declaration_hash, committed_at = clock_timestamp()
+    declaration_hash = excluded.declaration_hash, lookups = excluded.lookups, committed_at = clock_timestamp()
 WHERE NOT known.final
 
 -- add_to_panes --
 -- Rows of windows that are written as they come: more of what earlier batches have written of it, under the declaration that
 -- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
 INSERT INTO onlyonce_private.panes AS known
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-SELECT instance, output, window_start, window_end, 0, false, rows, lineage, batch_id, declaration_hash
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
+SELECT instance, output, window_start, window_end, 0, false, rows, lineage, batch_id, declaration_hash, lookups
 FROM json_to_recordset(CAST(:rows AS json)) AS written (
     instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
-    lineage text, batch_id bigint, declaration_hash text
+    lineage text, batch_id bigint, declaration_hash text, lookups jsonb
 )
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET rows = known.rows + excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
-    committed_at = clock_timestamp()
+    lookups = excluded.lookups, committed_at = clock_timestamp()
 WHERE (known.lineage, known.batch_id) <> (excluded.lineage, excluded.batch_id)
 
 -- close_panes --

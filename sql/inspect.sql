@@ -5,7 +5,7 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
-    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals CASCADE;
+    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups CASCADE;
 DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
@@ -53,7 +53,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch,
        b.unknown_fields, b.in_time, b.late, b.written_again, b.units_removed,
        b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
        b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
-       b.declaration_hash, b.delta_version, b.facts, b.begun_at, b.committed_at,
+       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.begun_at, b.committed_at,
        -- Deprecated: the names of 0.1, for one version.
        b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -93,8 +93,28 @@ COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
+COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each lookup that its functions see, fixed when it begins; a replay sees the same';
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.lookups AS
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, seen.key AS lookup, (seen.value->>'version')::bigint AS version,
+       seen.value->>'table' AS table_id, b.state, b.run_id, b.begun_at, b.committed_at
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
+CROSS JOIN LATERAL jsonb_each(b.lookups) seen;
+COMMENT ON VIEW onlyonce.lookups IS 'Which version of each lookup each batch of an output saw.';
+COMMENT ON COLUMN onlyonce.lookups.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.lookups.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.lookups.query IS 'the output that reads events';
+COMMENT ON COLUMN onlyonce.lookups.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.lookups.batch IS 'the batch';
+COMMENT ON COLUMN onlyonce.lookups.lookup IS 'the lookup''s name';
+COMMENT ON COLUMN onlyonce.lookups.version IS 'the version of the Delta table';
+COMMENT ON COLUMN onlyonce.lookups.table_id IS 'the id that the Delta table was made with: a table that is made anew at the same path has another';
+COMMENT ON COLUMN onlyonce.lookups.state IS 'of the batch: begun, committed';
+COMMENT ON COLUMN onlyonce.lookups.run_id IS 'the run (Airflow''s run id, or one of the shell)';
+COMMENT ON COLUMN onlyonce.lookups.begun_at IS 'when the batch was first begun';
+COMMENT ON COLUMN onlyonce.lookups.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
@@ -299,7 +319,7 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.panes AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
-       n.declaration_hash, n.committed_at
+       n.declaration_hash, n.lookups, n.committed_at
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
 COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
@@ -313,6 +333,7 @@ COMMENT ON COLUMN onlyonce.panes.rows IS 'how many rows were written of it';
 COMMENT ON COLUMN onlyonce.panes.lineage IS 'instance/query/life of the batch or backfill that wrote it last';
 COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
 COMMENT ON COLUMN onlyonce.panes.declaration_hash IS 'the declaration that it was written under';
+COMMENT ON COLUMN onlyonce.panes.lookups IS 'the version of each lookup that the batch or backfill saw which wrote it last';
 COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 
 CREATE VIEW onlyonce.late AS
@@ -368,7 +389,7 @@ COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, u
 
 CREATE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.events_version, f.declaration_hash, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
+       f.in_time, f.late, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
        f.asked_by -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
@@ -386,6 +407,7 @@ COMMENT ON COLUMN onlyonce.backfills.in_time IS '(record, window) pairs that the
 COMMENT ON COLUMN onlyonce.backfills.late IS '(record, window) pairs that were late, folded in';
 COMMENT ON COLUMN onlyonce.backfills.events_version IS 'the version of events that was read: what the output''s stream had read';
 COMMENT ON COLUMN onlyonce.backfills.declaration_hash IS 'declaration and functions that it ran with';
+COMMENT ON COLUMN onlyonce.backfills.lookups IS 'then: each window saw the versions that it had seen; now: the newest; NULL: its output has no lookups';
 COMMENT ON COLUMN onlyonce.backfills.lineage IS 'instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.backfills.batch IS 'counts the recomputations of the interval';
 COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';

@@ -157,11 +157,14 @@ ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 -- batch --
 -- One batch, or one backfill.
 SELECT pipeline, instance, query AS stage, lineage, batch, state, epoch, run_id, mode, records_in AS "in", kept, duplicate, invalid,
-       remnant, in_time, late, max_event_time_after, begun_at, committed_at
+       remnant, in_time, late, max_event_time_after, begun_at, committed_at,
+       (SELECT string_agg(seen.lookup || ' at version ' || seen.version, ', ' ORDER BY seen.lookup) FROM onlyonce.lookups seen
+        WHERE seen.lineage = :lineage AND seen.batch = :batch) AS lookups
 FROM onlyonce.batches WHERE lineage = :lineage AND batch = :batch
 UNION ALL
 SELECT pipeline, instance, output, lineage, batch, state, epoch, run_id, 'backfill', NULL, NULL, NULL, NULL,
-       NULL, in_time, late, NULL, begun_at, committed_at
+       NULL, in_time, late, NULL, begun_at, committed_at,
+       CASE lookups WHEN 'then' THEN 'as each window had seen them' WHEN 'now' THEN 'the newest' END
 FROM onlyonce.backfills WHERE lineage = :lineage AND batch = :batch
 
 -- units_of_batch --

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import outputs, results, several_results, windowing
@@ -24,13 +25,15 @@ NOTHING = "nothing was read or written"
 def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, StructType]:
     """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused."""
     kept = spark.createDataFrame([], events.schema(pipeline))
-    result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root))
+    lookups = pipeline.lookups(root)
+    seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
+    result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
-    _check_streams(spark, pipeline, root)
+    _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
-    found = {root.name: results.flat(results.rows_of(root, empty)).schema}
+    found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
     for output in pipeline.made_from(root):
-        made = results.rows_of(output, empty)
+        made = results.rows_of(output, empty, seen)
         _check_repeats(pipeline, output, made)
         found[output.name] = results.flat(made).schema
     return found
@@ -74,11 +77,11 @@ def _root(pipeline: Pipeline, output: Output) -> Output:
     return pipeline.output(str(output.from_output))
 
 
-def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output) -> None:
+def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:
     """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window, mostly."""
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
     stream = spark.readStream.format("rate").load().select(*fields)
-    result = results.of_pipeline(pipeline, root, windowing.in_stream(stream, root))
+    result = results.of_pipeline(pipeline, root, windowing.in_stream(stream, root), lookups)
     java = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     mode = java.streaming.OutputMode.Update() if root.panes == "early" else java.streaming.OutputMode.Append()
     try:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from onlyonce.check import fits, kept, tables
-from onlyonce.declare import loading
+from onlyonce.declare import loading, parameters
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
     for output in loading.with_function(pipeline.outputs):
-        loading.transform(output)
+        parameters.check(output, loading.transform(output))
     known = kept.schemas(pipeline, kept.key(pipeline))
     return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from onlyonce import settings
 from onlyonce.commitlog import batches, removals
 from onlyonce.database.connect import Database, run
-from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.lookups import tables
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
-from onlyonce.outputs import replayed
+from onlyonce.outputs import replayed, results
 from onlyonce.session import session
 from onlyonce.session.failures import translate
 
@@ -34,7 +37,7 @@ def replay(
     try:
         facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
         for root in roots:
-            for name, frame in replayed.results_of(pipeline, root, rows).items():
+            for name, frame in replayed.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
                 if output in (None, name):
                     shown[name] = [row.asDict(recursive=True) for row in frame.limit(limit).collect()]
     except Exception as error:
@@ -43,6 +46,12 @@ def replay(
         rows.unpersist()
     warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
     return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
+
+
+def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:
+    """The lookups as they are now: an output's batch, not receive's, has seen a version."""
+    lookups = pipeline.lookups(root)
+    return tables.as_of(spark, lookups, tables.newest(lookups)).frames
 
 
 def _batch(instance: str, number: int) -> tuple[list[Any], int]:

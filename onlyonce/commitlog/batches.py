@@ -21,6 +21,7 @@ from onlyonce.model.batch import (
     Plan,
     check_declaration,
     check_files,
+    check_lookups,
     check_receive,
     check_replay,
     is_other,
@@ -60,6 +61,7 @@ def begin(
     if there is None:
         return _insert(connection, driver, instance, plan, known)
     check_replay(there.plan, plan)
+    check_lookups(there.plan, plan)
     if there.committed:
         return there
     committed_units = len(units.of_batch(connection, plan.lineage, plan.batch_id))
@@ -149,6 +151,7 @@ def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]])
     """Store which windows were written, in the transaction that ends the batch."""
     same = {
         "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
+        "lookups": batch.plan.lookups or None,
     }  # fmt: skip
     do_rows(connection, "batches", "add_panes", [same | row for row in panes])
 
@@ -243,7 +246,7 @@ def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, k
         floor = catalog.floor(connection, instance)
     stamped = frontier(connection, instance) if known is None else known
     values = asdict(plan)
-    for name in ("source_from", "source_to", "settings", "facts"):
+    for name in ("source_from", "source_to", "settings", "facts", "lookups"):
         values[name] = json.dumps(values[name])
     do(
         connection, "batches", "begin",

@@ -20,6 +20,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
+from onlyonce.lookups.seen import NOTHING, Seen
 from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
@@ -39,6 +40,7 @@ class RunContext:
     between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
     trigger           of its queries, as Spark is told
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
+    seen              the lookups that functions get, at the versions of the batch at work
     merging           held by a MERGE of rows that are read in the run's own session: its transaction is a setting of the session
     """
 
@@ -53,6 +55,7 @@ class RunContext:
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     receiving: Condition = field(default_factory=Condition)
     merging: Lock = field(default_factory=Lock)
+    seen: Seen = NOTHING
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from onlyonce.declare.pipeline import FileSink, Kafka, Output, Pipeline, PubSub, split_ddl, target
+from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, split_ddl, target
 from onlyonce.model.batch import BY_POSITION
 from onlyonce.model.operate.plan import PLACE
 
@@ -62,7 +62,12 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
         "target": target(pipeline, output), "write": described(sink) if isinstance(sink, FileSink) else sink.write,
         "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
+        "lookups": "; ".join(map(_lookup, output.lookups)) or NONE,
     }  # fmt: skip
+
+
+def _lookup(lookup: Lookup) -> str:
+    return f"{lookup.name}: {described(lookup.table)} by {', '.join(lookup.keys)}"
 
 
 def described(value: Any) -> str:

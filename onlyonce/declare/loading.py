@@ -40,6 +40,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
                 )
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
+    target_identity.refuse_own_tables(found.values())
     return found
 
 
@@ -96,6 +97,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]
         parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in with_function(outputs)]]
+        parts += [(o.name, o.lookups) for o in outputs if o.lookups]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from datetime import timedelta
 from typing import Literal
 
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
+from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import Sink
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Session, Window
@@ -36,6 +39,7 @@ class Output:
                   'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
                   what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
+    lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
     """
 
     name: str
@@ -48,6 +52,8 @@ class Output:
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
+    # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
+    lookups: Several[Lookup] = field(default=NONE, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -73,6 +79,7 @@ class Output:
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
             )
+        _check_lookups(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
@@ -100,6 +107,17 @@ class Output:
     def made_by(self) -> str:
         """What gives its rows, for people."""
         return self.transform or f"the function of {self.from_output}"
+
+
+def _check_lookups(output: Output) -> None:
+    names = [lookup.name for lookup in output.lookups]
+    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
+    if names and output.late == "recompute" and isinstance(output.window, Session):
+        raise Refused(
+            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
+            hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
+        )
 
 
 def what_to_do(output: Output) -> str:

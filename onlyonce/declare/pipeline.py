@@ -11,6 +11,7 @@ from typing import Literal
 
 from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
+from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
@@ -33,6 +34,7 @@ __all__ = [
     "Growing",
     "Kafka",
     "KafkaSink",
+    "Lookup",
     "Output",
     "Pipeline",
     "Postgres",
@@ -169,6 +171,10 @@ class Pipeline:
         """The outputs made from the closed panes of `root`, and those that are results of its function."""
         return [o for o in self.outputs if o.from_output == root.name]
 
+    def lookups(self, root: Output) -> dict[str, Lookup]:
+        """The tables that the functions of `root`, and of the outputs made from it, get; by name."""
+        return {lookup.name: lookup for o in [root, *self.made_from(root)] for lookup in o.lookups}
+
 
 def split_ddl(schema: str) -> list[str]:
     """The column definitions of a DDL string; commas inside <> and () don't separate."""
@@ -215,6 +221,12 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
     if made.window not in (None, root.window):
         raise Refused(f"{where}: has the windows of {root.name}", hint="leave window and lateness out here")
+    for lookup in made.lookups:
+        if lookup not in root.lookups and lookup.name in [one.name for one in root.lookups]:
+            raise Refused(
+                f"{where}: its lookup {lookup.name!r} is another table than that of {root.name}",
+                hint="a batch sees one table by one name: rename one of them",
+            )
     if made.lateness:
         raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
 

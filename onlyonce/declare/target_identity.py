@@ -21,6 +21,7 @@ from posixpath import normpath
 from urllib.parse import urlsplit
 
 from onlyonce import environment, settings
+from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
@@ -59,6 +60,26 @@ def by_address(variable: str | None) -> str:
         return variable or "platform"
     parts = urlsplit(url)
     return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"
+
+
+def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
+    """Raise Refused for a lookup that is a table of the pipeline's own: what a batch would see of it depends on which output ran first."""
+    for pipeline in pipelines:
+        written = {
+            identity(place, by_address): output.name
+            for output in pipeline.outputs
+            if (place := Place(target(pipeline, output))).kind in TABLES
+        }
+        for output in pipeline.outputs:
+            for lookup in output.lookups:
+                same = identity(Place(lookup.table.target("")), by_address)
+                if same in written:
+                    raise Refused(
+                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that output {written[same]} of the same "
+                        "pipeline writes",
+                        data="nothing was read or written",
+                        hint=f"make it from that output: from_output={written[same]!r}; or declare it in a pipeline of its own",
+                    )
 
 
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:

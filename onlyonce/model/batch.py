@@ -20,7 +20,8 @@ class Plan:
     """What a driver means to do in a batch, before it asks the log.
 
     `settings` are the Spark settings that cut data; `facts` what was true of the source when the batch
-    began (files that could not be read). Both are taken from the log on a replay.
+    began (files that could not be read). Both are taken from the log on a replay. `lookups` are the versions of the tables that the
+    functions get: the driver has asked the log for them before (`outputs.seeing`), so a replay means the same.
     """
 
     lineage: str
@@ -35,6 +36,7 @@ class Plan:
     mode: str
     declaration_hash: str
     facts: dict[str, Any] = field(default_factory=dict)
+    lookups: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,17 @@ def check_replay(there: Plan, meant: Plan) -> None:
         hint="the checkpoint was restored from an older copy or edited. Put the right one back, or start a new life: "
         f"onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
     )
+
+
+def check_lookups(there: Plan, meant: Plan) -> None:
+    """Raise InvariantBroken where a replay would see another version of a lookup than the log says. Under another declaration the batch is refused, or begins anew."""
+    for name in there.lookups:
+        if there.declaration_hash == meant.declaration_hash and there.lookups[name] != meant.lookups.get(name):
+            raise InvariantBroken(
+                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, and its replay would see {meant.lookups.get(name)}",
+                data="nothing was written",
+                hint="run the same command again; if it happens again, this is a mistake of the platform: tell its authors",
+            )
 
 
 def check_declaration(there: Plan, meant: Plan, units: int) -> bool:

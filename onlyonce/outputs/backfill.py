@@ -39,7 +39,7 @@ def main(argv: list[str]) -> Report:
     database = Database(settings.database_url())
     migrate(database.url)
     if asked.dry_run:
-        return dry_run(database, pipeline, roots, span)
+        return dry_run(database, pipeline, roots, span, asked.lookups)
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)
@@ -76,7 +76,7 @@ def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
             what_to_do(output)
 
 
-def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span) -> Report:
+def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, lookups: str = "then") -> Report:
     """What would be recomputed, by the log: each window with its rows in time and late, and what each sink will do."""
     names = [root.name for root in roots]
     start, stop = span.times
@@ -104,6 +104,8 @@ def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: S
             warnings.append(f"{error.what}. {error.hint}")
         sinks += [_of_sink(output) for output in [root, *pipeline.made_from(root)]]
     facts = {"from": start, "to": stop, "windows": len(windows), "late rows not in a result": _total(windows)}
+    if any(pipeline.lookups(root) for root in roots):
+        facts["lookups"] = "as each window saw them" if lookups == "then" else "as they are now"
     tables = {"sinks": sinks, "windows": windows}
     return Report(f"{pipeline.name}: a backfill would recompute", "dry run", facts, tables, warnings)
 
@@ -132,7 +134,7 @@ def _recompute(
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
     for root in roots:
-        backfill.recompute(context, root, span)
+        backfill.recompute(context, root, span, lookups=asked.lookups)
 
 
 def _of_sink(output: Output) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from onlyonce.receive import events
 from onlyonce.storage import checkpoint, log_entries
 
 
-class Behind(Exception):
-    """More waits than one batch may have: the query is to end between two batches, and what waits to be cut."""
+class Again(Exception):
+    """The query is to end between two batches, and to be started again. Its text says why."""
 
 
 def in_parts(context: RunContext, query: Query, start: int, turn: Callable[[Query, int], None]) -> None:
@@ -42,22 +42,22 @@ def in_parts(context: RunContext, query: Query, start: int, turn: Callable[[Quer
         files = _files(context, query, start)
         if files is not None:
             query.log.info("more waits than one batch may have: it is cut", files=files)
-            turn(replace(query, trigger=ONE_BATCH), files)
-            continue
         try:
-            return turn(query, events.UNSPLIT)
-        except Behind:
-            query.log.info("fell behind")
+            if files is None:
+                return turn(query, events.UNSPLIT)
+            turn(replace(query, trigger=ONE_BATCH), files)
+        except Again as why:
+            query.log.info(str(why))
 
 
 def watched(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
-    """The work of a batch of a query that takes what there is. At its end Behind is raised where the query stays up and its next batch would have too much: the log
+    """The work of a batch of a query that takes what there is. At its end Again is raised where the query stays up and its next batch would have too much: the log
     has the end of this one, and Spark's checkpoint has not, so it is consumed once more."""
 
     def work(frame: DataFrame, batch_id: int) -> None:
         on_batch(frame, batch_id)
         if query.trigger not in (WHAT_IS_THERE, ONE_BATCH) and _files(context, query, 0) is not None:
-            raise Behind
+            raise Again("fell behind: what waits is cut")
 
     return work
 

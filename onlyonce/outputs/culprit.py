@@ -61,7 +61,7 @@ def _among(context: RunContext, root: Output, error: FunctionFails, rows: DataFr
 
     def fails(some: DataFrame) -> bool:
         try:
-            for frame in replayed.results_of(context.pipeline, root, some).values():
+            for frame in replayed.results_of(context.pipeline, root, some, context.seen.frames).values():
                 frame.write.format("noop").mode("overwrite").save()
         except Exception as found:
             return isinstance(translate(found), FunctionFails)

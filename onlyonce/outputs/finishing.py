@@ -25,13 +25,13 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
+from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import outputs, raw_windows, restart, results, windowing
+from onlyonce.outputs import outputs, raw_windows, restart, results, seeing, windowing
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import past_rows
 
@@ -50,6 +50,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
         )
     before = _before(query, number)
     plan = batch.plan
+    context = seeing.as_begun(context, query, root, plan.lookups, number)
     after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
     versions = Versions(after, read_upto(plan.source_to))
     frame = _rows(context, query, root, batch, versions, before)
@@ -83,8 +84,25 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
             data="what it has written stays; nothing was changed",
             hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
         )
+    if other := _other_lookups(query, batch):
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met other versions of its lookups "
+            f"(batch {other})",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
     kept = _in_time(root, _events(context, versions.upto))
     return _closing(context, query, root, kept, before, read_upto(batch.plan.source_from))
+
+
+def _other_lookups(query: Query, batch: Batch) -> int | None:
+    """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
+    plan = batch.plan
+    rows = run(
+        query.database,
+        lambda conn: ask(conn, "lookups", "others", lineage=plan.lineage, batch_id=plan.batch_id),
+    )
+    return rows[0].batch_id if rows else None
 
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -26,7 +27,8 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, staging, watermark, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, staging, watermark
+from onlyonce.outputs import window_log as windows_met
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import events
@@ -48,6 +50,7 @@ class Beside:
 def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.drain`."""
     query = context.open_query(root.name)
+    context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
     result = _stream(context, query, root, start)
     stateless = results.is_stateless(result)
@@ -59,19 +62,19 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 
-    def on_batch(frame: DataFrame, batch_id: int) -> None:
+    def on_batch(context: RunContext, frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id)
         met[:] = [versions]
         beside.before(query, versions)
-        plan = replace(plan, facts={"stateless": stateless})
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = closing(context, query, root, versions, batch_id)
-        _batch(context, query, steps, frame, plan, versions)
+        _batch(context, query, steps, frame, replace(plan, facts={"stateless": stateless}), versions)
         beside.after()
 
     def turn(query: Query, files: int) -> None:
-        rows = result if files == events.UNSPLIT else _stream(context, query, root, start, files)
-        work = backlog.watched(context, query, on_batch)
+        now = seeing.of_next_batch(context, query, root)
+        rows = result if now is context and files == events.UNSPLIT else _stream(now, query, root, start, files)
+        work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
     try:
@@ -85,12 +88,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
 def drain_bounded(context: RunContext, root: Output) -> None:
     """The same for a bounded run: one batch over all of `events`, where nothing is late."""
     query = context.open_query(root.name)
+    context = seeing.of_next_batch(context, query, root)
     upto = delta.latest(context.events)
     rows = context.spark.read.format("delta").load(str(context.events))
     result = results.applied(context, root, windowing.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
-    plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
     with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
+        plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
         _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 
@@ -121,9 +125,8 @@ def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tup
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
     before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
     # A new life meets rows again that an earlier one has counted.
-    versions = Versions(
-        read_upto(before) if before else int(query.start_from.get("counted_upto", -1)), read_upto(offset)
-    )
+    counted = int(query.start_from.get("counted_upto", -1))
+    versions = Versions(read_upto(before) if before else counted, read_upto(offset))
     return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
 
 
@@ -148,6 +151,7 @@ def _plan_of(
         settings=context.settings(),
         mode=context.mode,
         declaration_hash=context.declaration_hash(root.name),
+        lookups=context.seen.versions,
     )
 
 
@@ -188,7 +192,7 @@ def commit(
     windows: list[dict[str, Any]] = []
     again = 0
     for step in steps:
-        made = results.rows_held(held, step.output, rows)
+        made = results.rows_held(held, step.output, rows, context.seen.frames)
         more_windows, more_again = _write(context, query, step, batch, made)
         windows, again = windows + more_windows, again + more_again
     _end(context, query, steps, batch, versions, windows, again)
@@ -237,8 +241,7 @@ def _end(
 
     passing("output-before-end")
     run(query.database, work)
-    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}"
-    query.log.info("batch committed", unit=unit, in_time=outcome.in_time, late=outcome.late, windows=len(windows))
+    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=len(windows))
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:

@@ -31,9 +31,11 @@ def kept(spark: SparkSession, pipeline: Pipeline, path: Path, received: Sequence
     return past_rows.kept(spark, path, events.schema(pipeline), list(received))
 
 
-def results_of(pipeline: Pipeline, root: Output, rows: DataFrame) -> dict[str, DataFrame]:
+def results_of(
+    pipeline: Pipeline, root: Output, rows: DataFrame, lookups: results.Frames = results.NO_LOOKUPS
+) -> dict[str, DataFrame]:
     """What an output, and each made from it, gives of these records."""
     windowed = rows if root.window is None else windowing.assign(rows, root.window)
-    result = results.of_pipeline(pipeline, root, windowed)
+    result = results.of_pipeline(pipeline, root, windowed, lookups)
     chain = [root, *pipeline.made_from(root)]
-    return {output.name: results.flat(results.rows_of(output, result)) for output in chain}
+    return {output.name: results.flat(results.rows_of(output, result, lookups)) for output in chain}

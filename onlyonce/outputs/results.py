@@ -5,6 +5,7 @@ The stream of an output (`outputs`), its bounded run and its backfill (`backfill
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 
+Frames = Mapping[str, DataFrame]
+NO_LOOKUPS: Frames = {}
 WINDOW = ["window_start", "window_end"]
 CODE_ERRORS = (
     AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
@@ -47,15 +50,15 @@ class Step:
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
     """The user's function over the columns that it may see."""
-    return of_pipeline(context.pipeline, output, rows)
+    return of_pipeline(context.pipeline, output, rows, context.seen.frames)
 
 
-def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
-    """The same without a run: for a look before one, and for `onlyonce.testing`."""
+def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
+    """The same without a run: for a look before one, and for `onlyonce.testing`. `lookups`: their tables by name."""
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
-    result = _of_function(output, rows.select(*[quoted(name) for name in names]))
+    result = _of_function(output, rows.select(*[quoted(name) for name in names]), lookups)
     wanted = several_results.names(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
@@ -77,11 +80,12 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
     return several_results.united(root, result, at, is_stateless)
 
 
-def _of_function(output: Output, rows: DataFrame) -> DataFrame:
+def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
     function = declarations.transform(output)
+    given = {lookup.name: lookups[lookup.name] for lookup in output.lookups}
     try:
         with lines.known():
-            result: DataFrame = function(rows)
+            result: DataFrame = function(rows, **given)
     except CODE_ERRORS as error:
         whose, at = f"output {output.name}: {output.transform}", origin.of_function(function)
         raise function_errors.of_code(whose, error, rows.columns, at) from error
@@ -112,7 +116,7 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     """The root and the outputs made from it, each with its sink made ready. Raises Refused."""
     steps, empty = [], context.spark.createDataFrame([], result.schema)
     for output in [root, *context.pipeline.made_from(root)]:
-        schema = flat(rows_of(output, empty)).schema
+        schema = flat(rows_of(output, empty, context.seen.frames)).schema
         step = Step(output, writer_for(context, query, output))
         with own_target.claimed(context, output):
             step.writer.prepare(_nullable(schema))
@@ -127,22 +131,22 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
     return kept
 
 
-def rows_of(output: Output, rows: DataFrame) -> DataFrame:
+def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's. `rows` are what the root's
-    function gave."""
+    function gave; `lookups` are the tables that its own function gets."""
     if several_results.are_united(rows):
         rows = several_results.of(output.name if output.is_result else output.from_output or output.name, rows)
-    return rows if output.is_result or output.from_output is None else _made(output, rows)
+    return rows if output.is_result or output.from_output is None else _made(output, rows, lookups)
 
 
-def rows_held(held: ExitStack, output: Output, rows: DataFrame) -> DataFrame:
+def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The same of rows that are held. What a function makes of them is held as well; a result is a part of what is held."""
-    mine = rows_of(output, rows)
+    mine = rows_of(output, rows, lookups)
     return hold(held, mine) if output.from_output and not output.is_result else mine
 
 
-def _made(output: Output, rows: DataFrame) -> DataFrame:
-    result = _of_function(output, rows)
+def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
+    result = _of_function(output, rows, lookups)
     _check_result(output, result, windowed=True)
     return result
 

@@ -7,7 +7,7 @@ production depends on when files arrived, and a backfill gives another one. Need
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
+from onlyonce.testing import tables
 from onlyonce.testing.difference import difference, told
 from onlyonce.testing.given import Given, then
 from onlyonce.testing.playing import Play, shapes
 from onlyonce.testing.running import ours, spark_session
+from onlyonce.testing.tables import Table
 from onlyonce.testing.taking_in import Receive, Taken
 
 Rows = list[dict[str, Any]]
@@ -52,14 +54,17 @@ class Cut:
         return f"{len(self.batches)} batch(es) of the rows, by their numbers: {shown[:400]}"
 
 
-def holds(pipeline: Pipeline, rows: Sequence[Given], examples: int = 10) -> None:
+def holds(
+    pipeline: Pipeline, rows: Sequence[Given], examples: int = 10, lookups: Mapping[str, Table] | None = None
+) -> None:
     """Assert that the stream of these rows equals their batch in `examples` cuts and orders. None of them is late, and a re-delivery
     is left out before. An output with stable_input=True says itself that it is not deterministic, and is not looked at. Raises NotTheSame, Refused as `run` does, or where Hypothesis is missing.
     """
     tested, strategies = _hypothesis(examples)
     with ours():
         spark = spark_session()
-        comes = shapes(spark, pipeline)
+        seen = tables.given(spark, pipeline, lookups or {})
+        comes = shapes(spark, pipeline, seen)
         taken = Receive(spark, pipeline).take_in(then(rows))
         count = taken.kept.num_rows
         if not count:
@@ -69,7 +74,7 @@ def holds(pipeline: Pipeline, rows: Sequence[Given], examples: int = 10) -> None
         by_time = pc.array_sort_indices(taken.kept.column("oo_event_time").combine_chunks()).to_pylist()
 
         def played(cut: Cut) -> dict[str, Rows]:
-            play = Play(spark, pipeline if cut.in_time else _patient(pipeline, taken), comes)
+            play = Play(spark, pipeline if cut.in_time else _patient(pipeline, taken), comes, seen)
             for batch in cut.batches:
                 play.batch(replace(taken, kept=taken.kept.take(pa.array(batch, pa.int64()))))
             play.close()

@@ -42,6 +42,7 @@ class Play:
     spark: SparkSession
     pipeline: Pipeline
     comes: dict[str, bool]
+    lookups: results.Frames = field(default_factory=dict)
     frontier: Frontier = field(default_factory=Frontier)
     targets: dict[str, Target] = field(init=False)
     late: dict[str, list[Row]] = field(init=False)
@@ -96,7 +97,7 @@ class Play:
         closed = self._closed(root, self.frontier)
         if closed is None or not self._events:
             return
-        rows = results.of_pipeline(self.pipeline, root, windowing.assign(self._all(), root.window))
+        rows = results.of_pipeline(self.pipeline, root, windowing.assign(self._all(), root.window), self.lookups)
         rows = rows.filter(windowing.after_merge(F.unix_micros("oo_window.end") <= F.lit(closed)))
         for output, made in self._chain(root, rows):
             if chain[output.name] == "skip":
@@ -139,18 +140,18 @@ class Play:
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
         """The function over the rows in time, each with its window."""
         if root.window is None:
-            return results.of_pipeline(self.pipeline, root, rows)
+            return results.of_pipeline(self.pipeline, root, rows, self.lookups)
         in_time = ~windowing.is_late(root.window, root.lateness)
         if isinstance(root.window, Session):
             placed = windowing.assign(rows.filter(in_time), root.window)
         else:
             placed = windowing.assign(rows, root.window).filter(in_time)
-        return results.of_pipeline(self.pipeline, root, placed)
+        return results.of_pipeline(self.pipeline, root, placed, self.lookups)
 
     def _chain(self, root: Output, rows: DataFrame) -> list[tuple[Output, DataFrame]]:
         made_from = self.pipeline.made_from(root)
         kept = rows.persist() if made_from else rows
-        return [(output, results.rows_of(output, kept)) for output in (root, *made_from)]
+        return [(output, results.rows_of(output, kept, self.lookups)) for output in (root, *made_from)]
 
     def _changed(self, root: Output, rows: list[Row]) -> list[Row]:
         before = Counter(map(repr, self._early.get(root.name, [])))
@@ -196,9 +197,11 @@ class Play:
         return self.pipeline.output(output.from_output) if output.from_output else output
 
 
-def shapes(spark: SparkSession, pipeline: Pipeline) -> dict[str, bool]:
+def shapes(
+    spark: SparkSession, pipeline: Pipeline, lookups: results.Frames = results.NO_LOOKUPS
+) -> dict[str, bool]:
     """Of each root, whether its rows are written as they come. Raises Refused for a function that can't be a stream."""
-    return {root.name: shape.as_they_come(spark, pipeline, root) for root in pipeline.roots()}
+    return {root.name: shape.as_they_come(spark, pipeline, root, lookups) for root in pipeline.roots()}
 
 
 def _plain(rows: DataFrame) -> list[Row]:

@@ -7,7 +7,7 @@ a dedup horizon that passes, the types of a table that is there). One Spark sess
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -17,9 +17,11 @@ from onlyonce.environment import set_missing
 from onlyonce.model.errors import Refused
 from onlyonce.session import session
 from onlyonce.session.failures import translate
+from onlyonce.testing import tables
 from onlyonce.testing.given import Backfill, Close, Step, step_of
 from onlyonce.testing.playing import Play, shapes
 from onlyonce.testing.result import Result
+from onlyonce.testing.tables import Table
 from onlyonce.testing.taking_in import Receive
 
 MASTER = "local[2]"
@@ -29,17 +31,19 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m
 _started: list[SparkSession] = []
 
 
-def run(pipeline: Pipeline, *steps: Step, close: bool = False) -> Result:
+def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[str, Table] | None = None) -> Result:
     """What becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
 
     Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`. Late rows of an
-    output with late='recompute' are folded in at the end. Raises the platform's errors: Refused for a declaration or function
+    output with late='recompute' are folded in at the end. `lookups`: the tables of the pipeline's lookups by name, each a list of rows or a
+    DataFrame; every batch sees the same. Raises the platform's errors: Refused for a declaration or function
     that can't work.
     """
     todo = [step_of(step) for step in steps]
     with ours():
         spark = spark_session()
-        play = Play(spark, pipeline, shapes(spark, pipeline))
+        seen = tables.given(spark, pipeline, lookups or {})
+        play = Play(spark, pipeline, shapes(spark, pipeline, seen), seen)
         receive = Receive(spark, pipeline)
         taken = []
         for step in todo:
@@ -54,10 +58,10 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False) -> Result:
             play.close()
         play.fold_late()
     invalid = [row for one in taken for row in one.invalid]
-    tables = {name: target.rows() for name, target in play.targets.items()}
+    rows = {name: target.rows() for name, target in play.targets.items()}
     duplicates, kept = sum(one.duplicates for one in taken), sum(one.kept.num_rows for one in taken)
     late = {output.name: play.late[output.from_output or output.name] for output in pipeline.outputs}
-    return Result(invalid, duplicates, kept, tables, late, play.panes)
+    return Result(invalid, duplicates, kept, rows, late, play.panes)
 
 
 def spark_session() -> SparkSession:

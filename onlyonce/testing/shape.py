@@ -15,10 +15,12 @@ from onlyonce.outputs import outputs, raw_windows, results, windowing
 from onlyonce.receive import events
 
 
-def as_they_come(spark: SparkSession, pipeline: Pipeline, root: Output) -> bool:
+def as_they_come(
+    spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames = results.NO_LOOKUPS
+) -> bool:
     """Whether the batch that reads a record writes its rows, and not the one with which their window closes."""
     try:
-        result = results.of_pipeline(pipeline, root, windowing.in_stream(_stream(spark, pipeline), root))
+        result = results.of_pipeline(pipeline, root, windowing.in_stream(_stream(spark, pipeline), root), lookups)
         _check(spark, result, "Update" if root.panes == "early" else "Append")
     except AnalysisException as error:
         raise _refusal(root, error) from error

@@ -97,6 +97,20 @@ def test_a_pipeline_without_windows_has_no_backfill(monkeypatch: pytest.MonkeyPa
     assert set(dags()) == {"flights_backfill", "user_counts_backfill"}
 
 
+def test_the_form_asks_which_version_of_a_lookup_is_meant_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By default that of then; nobody else is asked."""
+    path = tmp_path / "mine.py"
+    table = 'lookups=Lookup(name="loads", table=Delta(path="x"), keys="id"), window=Fixed(timedelta(hours=1)), sink=Delta()'
+    imports = "from datetime import timedelta\nfrom onlyonce import Fixed, Lookup"
+    path.write_text(imports + WINDOWLESS.replace("sink=Delta()", table))
+    before = dags()["flights_backfill"].params
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(path))
+    assert dags()["mine_backfill"].params["lookups"] == "then"
+    assert "lookups" not in before
+
+
 def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
     """Of less weight than a drain."""
     recompute = dag.get_task("recompute")
@@ -177,9 +191,9 @@ def test_windows_are_never_guessed(params: dict[str, Any], interval: Any, messag
 
 def test_the_driver_takes_every_argument() -> None:
     """The form's words are the driver's."""
-    asked = asked_of("flights", {**TWO, "output": "per_hour"}, None)
+    asked = asked_of("flights", {**TWO, "output": "per_hour", "lookups": "now"}, None)
     given = parse("backfill", asked.arguments("-r", "-d"))
-    assert (given.pipeline, given.run_id, given.dag_id, given.output) == ("flights", "-r", "-d", "per_hour")
+    assert (given.pipeline, given.run_id, given.dag_id, given.output, given.lookups) == ("flights", "-r", "-d", "per_hour", "now")
     assert (given.start, given.stop) == (DAY[0] + timedelta(hours=5), DAY[0] + timedelta(hours=7))
 
 

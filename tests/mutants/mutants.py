@@ -582,6 +582,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "replay-sees-the-newest", "a batch that is tried again is joined with the newest version of its lookups", "onlyonce/outputs/seeing.py",
+        (("row.lookups if row and row.declaration_hash == hash else {}", "{}"),),
+        ("tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1-2]",),
+        spark=True,
+    ),
+    Mutant(
         "links-followed", "a link in the inbox is followed", "onlyonce/sources/files/regular_file.py",
         (
             (" | os.O_NOFOLLOW", ""),

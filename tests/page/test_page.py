@@ -213,6 +213,16 @@ def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop
     ]
 
 
+def test_a_batch_shows_the_versions_of_its_lookups(log: Log, shop: Shop, client: TestClient) -> None:
+    """As its row has them; where there are none nothing is said."""
+    told = '{"shops": {"version": 17, "table": "t"}, "cities": {"version": 4, "table": "u"}}'
+    log.rows(
+        f"UPDATE {PRIVATE}.batches SET lookups = %s WHERE lineage = 'shop/per_shop/1' AND batch_id = 3 RETURNING 1", told
+    )
+    assert "cities at version 4, shops at version 17" in get(client, "/batches", lineage="shop/per_shop/1", batch=3)
+    assert "lookups that it saw" not in get(client, "/batches", lineage="shop/per_shop/1", batch=4)
+
+
 def test_every_page_of_a_runs_commits_together_has_each_once(log: Log, shop: Shop, client: TestClient) -> None:
     """By the place of the last one, units of one moment included."""
     shown, following = [], "/runs?dag_id=hourly&run_id=scheduled__0"

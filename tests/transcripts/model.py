@@ -23,8 +23,8 @@ class OutputModel:
     declared: Declared
     held: list[tuple[Record, Bounds]] = field(default_factory=list)
 
-    def step(self, before: Frontier, after: Frontier, records: list[Record]) -> Outcome:
-        """What it writes and calls late when these records come between two frontiers."""
+    def step(self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str]) -> Outcome:
+        """What it writes and calls late when these records come between two frontiers, and its table has these rows."""
         late: Late = Counter()
         came: list[tuple[Record, Bounds]] = []
         for record in records:
@@ -32,10 +32,13 @@ class OutputModel:
                 if self._is_late(before, record, bounds):
                     late[record.key, record.time, None if self._session else bounds] += 1
                 else:
-                    came.append((record, bounds))
+                    came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
         return Outcome(self._writes(came, closed), late, closed)
+
+    def _joined(self, record: Record, table: dict[str, str]) -> Record:
+        return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record
 
     @property
     def _session(self) -> Session | None:
@@ -101,12 +104,13 @@ def play(story: Story) -> list[dict[str, Outcome]]:
     if story.bounded:
         return [*({o.name: NOTHING for o in story.outputs} for _ in story.steps[1:]), _play_bounded(story)]
     models = {declared.name: OutputModel(declared) for declared in story.outputs if not declared.result_of}
-    known, arrived = Frontier(), 0
+    known, arrived, table = Frontier(), 0, dict[str, str]()
     found: list[dict[str, Outcome]] = []
     for step in story.steps:
         records = [record for record in step.records if not is_invalid(record, step, story)]
         after = _after(known, step, records, story, arrived)
-        made = {name: model.step(known, after, records) for name, model in models.items()}
+        table = table if step.table is None else step.table
+        made = {name: model.step(known, after, records, table) for name, model in models.items()}
         found.append({declared.name: _of_result(declared, story, made) for declared in story.outputs})
         known = after
         arrived = step.clock if step.kind == "batch" else arrived
@@ -117,7 +121,7 @@ def _play_bounded(story: Story) -> dict[str, Outcome]:
     records = [record for step in story.steps for record in step.records if not is_invalid(record, step, story)]
     end = Frontier().after_batch(max(record.time for record in records)).declared_ended()
     roots = [declared for declared in story.outputs if not declared.result_of]
-    made = {declared.name: OutputModel(declared).step(Frontier(), end, records) for declared in roots}
+    made = {declared.name: OutputModel(declared).step(Frontier(), end, records, {}) for declared in roots}
     return {declared.name: _of_result(declared, story, made) for declared in story.outputs}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Lookup, Output, Pipeline
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 
@@ -31,6 +31,21 @@ def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
     return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
 
 
+def with_colour(records: DataFrame, colours: DataFrame) -> DataFrame:
+    """Each record under the colour of its key."""
+    return records.join(colours, "key", "left").withColumn("key", F.coalesce("colour", F.lit("none")))
+
+
+def colours_by_window(records: DataFrame, colours: DataFrame) -> DataFrame:
+    """The records of each colour in each window."""
+    return by_window(with_colour(records, colours))
+
+
+def colours(records: DataFrame, colours: DataFrame) -> DataFrame:
+    """Each record under its colour."""
+    return rows(with_colour(records, colours))
+
+
 def pipeline(told: Story) -> Pipeline:
     """The declaration that a transcript is about."""
     return Pipeline(
@@ -52,6 +67,8 @@ def _output(declared: Declared, told: Story) -> Output:
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)
     function = "good_and_odd" if several else "by_window" if declared.window else "totals" if early else "rows"
+    if declared.looks_up:
+        function = "colours_by_window" if declared.window else "colours"
     return Output(
         name=declared.name,
         transform=f"tests.transcripts.pipelines:{function}",
@@ -59,6 +76,7 @@ def _output(declared: Declared, told: Story) -> Output:
         lateness=declared.lateness,
         panes=declared.panes,
         sink=Delta(write="upsert", keys=keys) if early else Delta(),
+        lookups=Lookup(name="colours", table=Delta(path="colours"), keys="key") if declared.looks_up else (),
     )
 
 

@@ -47,6 +47,7 @@ class Declared:
     window: Window | None
     lateness: timedelta
     panes: Literal["on_time", "early"]
+    looks_up: bool = False
     result_of: str | None = None
     keys: frozenset[str] = frozenset()
 
@@ -62,13 +63,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Step:
-    """Something happens, and each output answers. Its clock is what the receiving machine's clock shows."""
+    """Something happens, and each output answers. Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on,
+    None where it stays."""
 
     kind: Literal["batch", "ended", "silent"]
     records: tuple[Record, ...]
     clock: Micros
     invalid: Counter[tuple[str, Micros]]
     expected: dict[str, Outcome]
+    table: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,9 +126,11 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "result of", "keys")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys")
     if "result of" in told:
-        return Declared(name, None, span("0 seconds"), "on_time", told["result of"], frozenset(_parts(told["keys"])))
+        return Declared(
+            name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
+        )
     panes = told.get("panes", "on time")
     _one_of(panes, "on time", "early")
     return Declared(
@@ -133,6 +138,7 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         window(told["window"]),
         span(told.get("lateness", "0 seconds")),
         "early" if panes == "early" else "on_time",
+        "looks up" in told,
     )
 
 
@@ -161,7 +167,7 @@ def span(told: str) -> timedelta:
 
 
 def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]) -> Step:
-    _only(told, "batch", "input ended", "silent until", "clock", "invalid", *outputs)
+    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", *outputs)
     kinds = [word for word in ("batch", "input ended", "silent until") if word in told]
     if len(kinds) != 1:
         raise ValueError("a step is one of: batch, input ended, silent until")
@@ -172,7 +178,8 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
     invalid = Counter(times.records(told.get("invalid", "nothing")))
     kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
     expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
-    return Step(kind, records, clock, invalid, expected)
+    table = dict(part.split() for part in _parts(told["table"])) if "table" in told else None
+    return Step(kind, records, clock, invalid, expected, table)
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:

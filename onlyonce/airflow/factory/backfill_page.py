@@ -36,6 +36,12 @@ that a reader can see. Each recomputation is a row of `onlyonce.backfills`; `onl
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The Params of a run; the same words as the options of `onlyonce backfill`."""
     outputs = [output.name for output in pipeline.outputs if _windowed(pipeline, output)]
+    lookups = {} if not any(output.lookups for output in pipeline.outputs) else {
+        "lookups": Param(
+            "then", type="string", enum=["then", "now"], title="Lookups",
+            description="then: each window sees the versions of its lookups that it saw when it was last written; now: the newest ones.",
+        )
+    }  # fmt: skip
     return {
         "window_start": Param(
             None, **_TIME, title="From",
@@ -48,6 +54,7 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
             None, type=["null", "string"], enum=[None, *outputs], title="Output",
             description="Only this output, with those made from it; empty: all that have windows.",
         ),
+        **lookups,
         "dry_run": Param(
             False, type="boolean", title="Dry run",
             description="Only log which windows would be recomputed, and what each sink would do.",

@@ -14,17 +14,19 @@ _NOTHING = "nothing was read or written"
 
 @dataclass(frozen=True)
 class Asked:
-    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all."""
+    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`: 'then' or 'now'."""
 
     pipeline: str
     start: str
     stop: str
     output: str | None = None
+    lookups: str | None = None
 
     def arguments(self, run_id: str, dag_id: str) -> list[str]:
         """The driver's command line. No secret is among it."""
         asked = [self.pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}", f"--from={self.start}", f"--to={self.stop}"]
-        return asked + ([f"--output={self.output}"] if self.output else [])
+        asked += [f"--output={self.output}"] if self.output else []
+        return asked + ([f"--lookups={self.lookups}"] if self.lookups else [])
 
 
 def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime, datetime] | None) -> Asked:
@@ -52,7 +54,7 @@ def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime,
     if not start or not stop:
         given, missing = ("window_start", "window_end") if start else ("window_end", "window_start")
         raise Refused(f"{given} is given, {missing} is not", data=_NOTHING, hint="trigger it with both Params")
-    return Asked(pipeline, start, stop, params.get("output"))
+    return Asked(pipeline, start, stop, params.get("output"), params.get("lookups"))
 
 
 def _text(interval: tuple[datetime, datetime]) -> str:

@@ -32,7 +32,8 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Request:
-    """A backfill of one output, before it begins. `reach_back`: how far before its start records may belong to a window, in microseconds."""
+    """A backfill of one output, before it begins. `reach_back`: how far before its start records may belong to a window, in microseconds.
+    `lookups`: which versions of its lookups it sees, 'then' or 'now'; None without lookups."""
 
     instance: str
     output: str
@@ -40,6 +41,7 @@ class Request:
     asked_by: AskedBy
     declaration_hash: str
     reach_back: int = 0
+    lookups: str | None = None
 
     @property
     def query(self) -> str:
@@ -127,7 +129,7 @@ def begin(connection: Connection, driver: Driver, request: Request, events_versi
         connection, "backfills", "begin",
         lineage=driver.lineage, batch_id=number, instance=request.instance, output=request.output, epoch=driver.epoch,
         run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
-        events_version=events_version, declaration_hash=request.declaration_hash,
+        events_version=events_version, declaration_hash=request.declaration_hash, lookups=request.lookups,
     )  # fmt: skip
     return number
 
@@ -228,5 +230,6 @@ def _refuse_overlap(connection: Connection, lineage: str, request: Request, span
     command = f"onlyonce run {request.instance}"
     if other.asked_by == "person":
         times = f"--from {other.window_from:%Y-%m-%dT%H:%M:%SZ} --to {other.window_to:%Y-%m-%dT%H:%M:%SZ}"
+        times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
         command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
     raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")

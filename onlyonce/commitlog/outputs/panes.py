@@ -22,6 +22,7 @@ def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) 
     """Add the rows that a batch has written to what is known of their windows."""
     same = {
         "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
+        "lookups": batch.plan.lookups or None,
     }  # fmt: skip
     do_rows(connection, "batches", "add_to_panes", [same | pane for pane in panes])
 

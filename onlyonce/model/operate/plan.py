@@ -120,6 +120,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
+    "lookups": (
+        Need.NOTHING,
+        "from the next batch on; windows that are written saw the old table: onlyonce backfill … --lookups now makes them anew",
+    ),
     "on_backfill, correct": (
         Need.NAME,
         "what each window added is kept from the first row of a table on, or not at all",
@@ -191,7 +195,7 @@ def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) ->
             yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
             continue
         for part, kind in _kinds(old, new, root=name == query, stateless=stateless):
-            yield _change(query, f"{part} of output {name}", old[part], new[part], kind)
+            yield _change(query, f"{part} of output {name}", old.get(part), new.get(part), kind)
 
 
 def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[tuple[str, str]]:
@@ -217,6 +221,10 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         if old[part] != new[part]:
             kept = part == "on_backfill" and "correct" in (old[part], new[part])
             yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
+
+
+    if old.get("lookups", "none") != new.get("lookups", "none"):
+        yield "lookups", "lookups"
 
 
 def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:

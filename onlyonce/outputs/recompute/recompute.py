@@ -7,6 +7,7 @@ are numbered as in jobs/PROTOCOL.md, 10.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,22 +25,26 @@ from onlyonce.database.connect import run
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
 from onlyonce.outputs import culprit, results, staging, windowing
-from onlyonce.outputs.recompute import recompute_sessions
-from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
+from onlyonce.outputs.recompute import recompute_lookups, recompute_sessions
+from onlyonce.outputs.recompute.recompute_lookups import Which
+from onlyonce.outputs.recompute.recomputed import Parts, Recomputed, between, starts_in
 from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
 
 log = structlog.get_logger()
 
 
-def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person") -> None:
-    """Make the next generation of the windows of an output that start in the span, and of those made from it.
+def recompute(
+    context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
+) -> None:
+    """Make the next generation of the windows of an output that start in the span, and of those made from it; with its lookups as each
+    window saw them when it was last written, or as they are now.
 
     Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
     """
@@ -47,20 +52,23 @@ def recompute(context: RunContext, root: Output, span: Span, asked_by: AskedBy =
     todo = {output.name: what_to_do(output) for output in chain}
     asked = span
     reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
+    parts = recompute_lookups.parts_of(context, root, span, lookups)
     hash = context.kept_declaration(root.name)
-    request = Request(context.instance, root.name, span, asked_by, hash, retaining.reach_back(root.window))
+    back = retaining.reach_back(root.window)
+    request = Request(context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None)
     driver = run(context.database, lambda conn: backfills.open_lineage(conn, request, context.run_id))
     query = Query(driver, context.folder, driver.session(context.database), {})
     number = run(query.database, lambda conn: backfills.begin(conn, driver, request, reach.consumed))
     passing("backfill-after-begin")
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
-        held.enter_context(culprit.searched(context, root, lambda: _kept(context, root, span, reach)))
-        made = _computed(context, root, asked, span, reach)
+        seeing = replace(context, seen=parts.parts[-1].seen)
+        held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, span, reach)))
+        made = _computed(context, root, asked, span, reach, parts)
         if made.span != span:
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
         batch = _batch(context, query, number, request, reach)
-        panes, writers = _written(context, query, chain, todo, batch, made, held)
+        panes, writers = _written(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it: to count again is to read all rows once more.
         met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
         counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
@@ -100,14 +108,17 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
     return [window for window in windows if window[0] >= first]
 
 
-def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach) -> Recomputed:
+def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
     kept = _kept(context, root, span, reach)
     if isinstance(root.window, Session):
-        return recompute_sessions.computed(context, root, asked, span, reach, kept)
+        [one] = parts.parts
+        found = recompute_sessions.computed(replace(context, seen=one.seen), root, asked, span, reach, kept)
+        return replace(found, parts=parts)
     rows = windowing.assign(kept, root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
-    return Recomputed(results.applied(context, root, rows), span)
+    made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
+    return Recomputed(made, span, parts=parts)
 
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
@@ -141,7 +152,7 @@ def _written(
         rows = staging.staged(context, query, chain[0], batch, rows)
     panes, writers = {}, []
     for step in results.steps_of(context, query, chain[0], made.rows):
-        mine = results.rows_held(held, step.output, rows)
+        mine = _rows_of(context, held, step.output, rows, made.parts)
         found = results.measured(mine, step.output.sink)
         if todo[step.output.name] in ("replace", "correct"):
             step.writer.replace(batch, found.rows, found.content, made.span)
@@ -151,5 +162,13 @@ def _written(
             writers.append(step.writer)
         unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
-        panes[step.output.name] = found.windows if todo[step.output.name] != "skip" else []
+        windows = [w | {"lookups": made.parts.versions_at(to_micros(w["window_start"]))} for w in found.windows]
+        panes[step.output.name] = windows if todo[step.output.name] != "skip" else []
     return panes, writers
+
+
+def _rows_of(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:
+    if not output.from_output or output.is_result:
+        return results.rows_of(output, rows)
+    made = parts.over(context, rows, lambda of_part, some: results.rows_of(output, some, of_part.seen.frames))
+    return results.hold(held, made)

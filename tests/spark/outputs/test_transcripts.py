@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from onlyonce import settings
 from onlyonce.model.batch import to_micros, to_time
@@ -111,7 +113,11 @@ def runs(told: Story) -> Iterator[list[Step]]:
 
 
 def put(platform: Platform, told: Story, step: Step, number: int) -> None:
-    """A step's records as a file, listed when the run begins."""
+    """A step's records as a file, listed when the run begins; and the table that outputs look up."""
+    if step.table is not None:
+        assert told.each_step_runs
+        rows = pa.table({"key": list(step.table), "colour": list(step.table.values())})
+        write_deltalake(str(settings.tables_dir() / "colours"), rows, mode="overwrite")
     if step.kind != "batch":
         return
     records = [

@@ -1,0 +1,66 @@
+"""A Delta table as a lookup: its newest version, and the table as of a version.
+
+Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that is not there, was made anew, or has lost a version. Not promised:
+that a version stays. VACUUM removes its files after a week, or whatever it is told.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce import settings
+from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.lookup import Lookup
+from onlyonce.lookups.seen import Version
+from onlyonce.model.errors import Refused
+
+
+def folder(lookup: Lookup) -> Path:
+    """Where the table is: a relative path is below <home>/tables, as that of a sink."""
+    return settings.tables_dir() / lookup.table.target("").partition(":")[2]
+
+
+def newest(lookup: Lookup) -> Version:
+    """The version that the table has now. Raises Refused where no table is there."""
+    path = folder(lookup)
+    try:
+        table = DeltaTable(str(path))
+    except TableNotFoundError as error:
+        raise Refused(
+            f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}",
+            data="nothing was read or written",
+            hint="make the table first, or correct the path; a relative one is below <home>/tables",
+        ) from error
+    return {"version": table.version(), "table": str(table.metadata().id)}
+
+
+def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
+    """The table as of a version. Nothing is read yet."""
+    return spark.read.format("delta").option("versionAsOf", version["version"]).load(str(folder(lookup)))
+
+
+def refuse_gone(lookup: Lookup, version: Version) -> None:
+    """Raise Refused where the table can't be read as of a version that the log names."""
+    path, number = folder(lookup), version["version"]
+    now = newest(lookup)
+    if now["table"] != version["table"]:
+        raise gone(lookup, version, f"the table at {path} was made anew since, as another one")
+    try:
+        files = DeltaTable(str(path), version=number).file_uris()
+    except DeltaError as error:
+        raise gone(lookup, version, f"the table's log does not have it any more ({str(error)[:200]})") from error
+    if missing := [file for file in files if not Path(file).exists()]:
+        raise gone(
+            lookup, version, f"{len(missing)} of its {len(files)} files are removed (VACUUM), {missing[0]} first"
+        )
+
+
+def gone(lookup: Lookup, version: Version, why: str) -> Refused:
+    """What is said of a version that is needed and not there; who needs it adds the way out."""
+    return Refused(
+        f"lookup {lookup.name}: version {version['version']} of the table is gone: {why}", data="nothing was written"
+    )

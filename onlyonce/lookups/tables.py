@@ -1,0 +1,70 @@
+"""The tables of an output's lookups: their newest versions, whether these can be used, and each as a DataFrame.
+
+Who calls it: `outputs`, `check`. Errors: Refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.lookup import Lookup
+from onlyonce.lookups import delta_versions
+from onlyonce.lookups.seen import NOTHING, Seen, Versions
+from onlyonce.model.errors import Refused
+from onlyonce.session.names import quoted
+
+Lookups = Mapping[str, Lookup]
+
+
+def newest(lookups: Lookups) -> Versions:
+    """The version that each table has now. Raises Refused."""
+    return {name: delta_versions.newest(lookup) for name, lookup in lookups.items()}
+
+
+def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:
+    """Each table as of its version."""
+    if not lookups:
+        return NOTHING
+    frames = {name: delta_versions.frame(spark, lookup, versions[name]) for name, lookup in lookups.items()}
+    for name, lookup in lookups.items():
+        check_columns(lookup, frames[name])
+    return Seen({name: versions[name] for name in lookups}, frames)
+
+
+def refuse_gone(lookups: Lookups, versions: Versions, hint: str) -> None:
+    """Raise Refused, with this hint, where a table can't be read any more as of a version that the log names."""
+    for name, lookup in lookups.items():
+        try:
+            delta_versions.refuse_gone(lookup, versions[name])
+        except Refused as error:
+            raise Refused(error.what, data=error.data, hint=hint) from error
+
+
+def check_keys(lookups: Lookups, seen: Seen) -> None:
+    """Raise Refused for a table in which two rows have the same keys. Reads the key columns of each."""
+    for name, lookup in lookups.items():
+        keys = [quoted(key) for key in lookup.keys]
+        known = seen.frames[name].dropna(subset=list(lookup.keys))  # a null is equal to nothing in a join
+        twice = known.groupBy(*keys).agg(F.count("*").alias("oo_rows")).filter("oo_rows > 1").limit(1).collect()
+        if twice:
+            values = ", ".join(f"{key}={str(twice[0][key])[:100]}" for key in lookup.keys)
+            raise Refused(
+                f"{declared_at(lookup)}lookup {name}: {twice[0].oo_rows} rows have the keys {values} in version {seen.versions[name]['version']}",
+                data="nothing was read or written: a join by them would give a record twice",
+                hint="leave one row for each key in the table and run again; or name more keys, if those don't identify a row",
+            )
+
+
+def check_columns(lookup: Lookup, frame: DataFrame) -> None:
+    """Raise Refused for a key that is not a column of the table."""
+    for key in lookup.keys:
+        if key not in frame.columns:
+            raise Refused(
+                f"{declared_at(lookup)}lookup {lookup.name}: the key {key!r} is not a column of the table",
+                data="nothing was read or written",
+                hint=f"there is: {', '.join(frame.columns)}",
+            )

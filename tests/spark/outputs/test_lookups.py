@@ -1,0 +1,222 @@
+"""A table beside the rows: the version that a batch saw is fixed by its row, whatever becomes of the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused
+from onlyonce.outputs import outputs
+from tests.support.looks_up import cities_path, write_cities
+from tests.support.platform import Platform, multiset
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SHOPS = ["a", "b", "c"]
+POINTS = ["output-after-begin", "output-consumed", "output-before-end", "output-after-end"]
+
+
+def sale(number: int, second: int, shop: str) -> dict[str, Any]:
+    """One record."""
+    return {"id": f"s{number}", "shop": shop, "at": (START + timedelta(seconds=second)).isoformat(), "cents": number}
+
+
+def versions(platform: Platform, query: str) -> dict[int, int]:
+    """The version of the cities that each batch of an output saw, by the view."""
+    found = platform.sql(f"SELECT batch, version FROM onlyonce.lookups WHERE query = '{query}' AND lookup = 'cities'")
+    return {int(row.batch): int(row.version) for row in found.itertuples()}
+
+
+def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int, *arguments: str) -> bool:
+    """Run until that pass of a fail-point; gives whether it came."""
+    passed: list[str] = []
+
+    def passing(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == nth:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(outputs, "passing", passing)
+        try:
+            platform.run("shop", *arguments)
+        except FailPoint:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("seed", "runs"), [(1, 2), *(pytest.param(seed, 3, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_each_row_is_joined_with_the_version_that_its_batch_began_with(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, seed: int, runs: int
+) -> None:
+    """The table changes before each run, also between a kill and the run after it. A batch sees what was there when it first began: the rows of each output are
+    those of a batch join with that version."""
+    random, platform = Random(seed), new_platform("tests/support/looks_up.py")
+    history: list[dict[str, str]] = []
+    wanted: Counter[Any] = Counter()
+    seen: dict[str, set[int]] = {"each": set(), "per_city": set(), "per_shop": set()}
+    number = 0
+
+    def change() -> None:
+        history.append({shop: f"{random.choice('xyz')}{len(history)}" for shop in SHOPS[: random.randint(1, 3)]})
+        assert write_cities(history[-1]) == len(history) - 1
+
+    points = iter(POINTS[seed:] + POINTS[:seed])
+    for step in range(runs):
+        change()
+        came = [sale(number + n, 60 * step + random.randint(0, 40), random.choice(SHOPS)) for n in range(6)]
+        number += len(came)
+        platform.put("shop", f"{step}.jsonl", came)
+        last = step == runs - 1
+        close = ["--close"] if last else []
+        if step in (0, 2):
+            killed(platform, monkeypatch, next(points), random.randint(1, 3), *close)
+            check_begun(platform, seen, len(history) - 1)
+            change()
+        platform.run("shop", *close)
+        check_begun(platform, seen, len(history) - 1)
+
+    events = platform.events()
+    kept = events[events["oo_kind"] == "kept"]
+    version_of = read_by(platform, "each")
+    for row in kept.itertuples():
+        cities = history[version_of(row.oo_batch)]
+        wanted[row.id, cities.get(row.shop), row.cents] += 1
+    assert multiset(platform.sql("SELECT id, city, cents FROM results.each")) == wanted
+
+    assert multiset(platform.table("shop/per_city"), "city", "cents", "sales", "window_start") == per_city(
+        kept, history, read_by(platform, "per_city")
+    )
+    written = platform.sql(
+        "SELECT window_start, lookups->'cities'->>'version' AS version FROM onlyonce.panes WHERE output = 'named'"
+    )
+    named = {row.window_start: history[int(row.version)] for row in written.itertuples()}
+    counts = platform.table("shop/per_shop")
+    assert multiset(platform.table("shop/named"), "window_start", "shop", "city", "sales") == Counter(
+        (row.window_start, row.shop, named[row.window_start].get(row.shop), row.sales) for row in counts.itertuples()
+    )
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+
+
+def check_begun(platform: Platform, seen: dict[str, set[int]], newest: int) -> None:
+    """Each batch that is new in the log since the last look has the version that the table had then."""
+    for query, before in seen.items():
+        found = versions(platform, query)
+        assert {found[batch] for batch in found.keys() - before} <= {newest}, (query, found)
+        before.update(found)
+
+
+def read_by(platform: Platform, query: str) -> Callable[[int], int]:
+    """Which version the rows of a receive batch met: that of the output's batch that has read them."""
+    found = platform.sql(f"""
+        SELECT r.batch_id AS batch, (SELECT (o.lookups->'cities'->>'version')::int FROM onlyonce_private.batches o
+            WHERE o.lineage = 'shop/{query}/1' AND (o.source_to->>'reservoirVersion')::bigint
+                  - CASE WHEN (o.source_to->>'index')::bigint < 0 THEN 1 ELSE 0 END >= r.delta_version
+            ORDER BY o.batch_id LIMIT 1) AS version
+        FROM onlyonce_private.batches r WHERE r.lineage = 'shop/receive/1'""")
+    by_batch = {int(row.batch): int(row.version) for row in found.itertuples()}
+    return by_batch.__getitem__
+
+
+def per_city(kept: pd.DataFrame, history: list[dict[str, str]], version_of: Callable[[int], int]) -> Counter[Any]:
+    """The windows as a batch join gives them."""
+    groups: dict[Any, list[int]] = {}
+    for row in kept.itertuples():
+        start = row.at.floor("1min")
+        groups.setdefault((history[version_of(row.oo_batch)].get(row.shop), start), []).append(row.cents)
+    return Counter((city, sum(cents), len(cents), start) for (city, start), cents in groups.items())
+
+
+@pytest.mark.slow
+def test_a_query_with_another_batch_to_do_is_started_again_where_the_table_has_a_newer_version(
+    platform_of_cities: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Rows that were joined before, and wait in its state for their window, stay as they were joined."""
+    platform = platform_of_cities
+    write_cities({"a": "x", "b": "x"})
+    platform.put("shop", "0.jsonl", [sale(1, 10, "a"), sale(2, 200, "b")])
+    ended: list[str] = []
+
+    def change(name: str) -> None:
+        ended.extend([name] if name == "output-after-end" else [])
+        if name == "output-after-end" and len(ended) == 2:  # the first of per_city: the next one has no rows, and closes a window
+            write_cities({"a": "y", "b": "y"})
+
+    monkeypatch.setattr(outputs, "passing", change)
+    platform.run("shop")
+    assert versions(platform, "per_city") == {0: 0, 1: 1}
+    assert multiset(platform.table("shop/per_city"), "city", "sales") == {("x", 1): 1}
+
+
+@pytest.fixture
+def platform_of_cities(new_platform: Callable[..., Platform]) -> Platform:
+    """A platform with the shop that looks up cities."""
+    return new_platform("tests/support/looks_up.py")
+
+
+@pytest.mark.slow
+def test_a_backfill_sees_what_each_window_saw_or_the_newest(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
+    """Windows that saw different versions are made again each with its own, late rows folded in; with the newest where that is asked for, and then that is what they saw.
+    A table with a key twice, and a version that is gone, are refused with the way out."""
+    platform = new_platform("tests/support/looks_up.py")
+    hour = ["shop", "--from", "2026-01-01T00:00Z", "--to", "2026-01-01T01:00Z"]
+    write_cities({"a": "x", "b": "x"})
+    DeltaTable(cities_path()).delete()
+    write_deltalake(cities_path(), pd.DataFrame({"shop": ["a", "a"], "city": ["x", "y"]}), mode="append")
+    platform.put("shop", "0.jsonl", [sale(1, 10, "a"), sale(2, 70, "b")])
+    with pytest.raises(Refused, match="2 rows have the keys shop=a"):
+        platform.run("shop", "--close")
+    assert platform.sql("SELECT * FROM onlyonce.lookups").empty
+
+    write_cities({"a": "x", "b": "x"})
+    platform.run("shop", "--close")
+    write_cities({"a": "y"})
+    platform.put("shop", "1.jsonl", [sale(3, 130, "a"), sale(4, 200, "b")])
+    platform.run("shop", "--close")
+    platform.put("shop", "2.jsonl", [sale(5, 20, "a"), sale(6, 140, "a")])  # late for both
+    platform.run("shop")
+    write_cities({"a": "z", "b": "z"})
+
+    platform.backfill(*hour, "--lookups", "then")
+    assert cities(platform) == {0: {"x": 2}, 1: {"x": 1}, 2: {"y": 2}, 3: {None: 1}}
+    platform.backfill(*hour, "--lookups", "now")
+    assert cities(platform) == {0: {"z": 2}, 1: {"z": 1}, 2: {"z": 2}, 3: {"z": 1}}
+    newest = write_cities({})
+    platform.backfill(*hour)
+    assert cities(platform) == {0: {"z": 2}, 1: {"z": 1}, 2: {"z": 2}, 3: {"z": 1}}
+
+    DeltaTable(cities_path()).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    with pytest.raises(Refused, match=f"version {newest - 1} of the table is gone") as gone:
+        platform.backfill(*hour)
+    assert "--lookups now" in gone.value.hint
+    platform.backfill(*hour, "--lookups", "now")
+    assert cities(platform) == {0: {None: 2}, 1: {None: 1}, 2: {None: 2}, 3: {None: 1}}
+    asked = platform.sql("SELECT lookups FROM onlyonce.backfills WHERE output = 'per_city' ORDER BY begun_at")
+    assert list(asked["lookups"]) == ["then", "now", "then", "now"]
+
+
+def cities(platform: Platform) -> dict[int, dict[str | None, int]]:
+    """The sales of each city by the minute, as a reader has them; both outputs say the same."""
+    found: list[dict[int, dict[str | None, int]]] = []
+    for table in ("shop/per_city", "shop/named"):
+        minutes: dict[int, dict[str | None, int]] = {}
+        for row in platform.table(table).itertuples():
+            city = None if pd.isna(row.city) else row.city
+            of_minute = minutes.setdefault(row.window_start.minute, {})
+            of_minute[city] = of_minute.get(city, 0) + row.sales
+        found.append(minutes)
+    assert found[0] == found[1]
+    return found[0]

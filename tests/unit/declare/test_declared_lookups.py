@@ -1,0 +1,114 @@
+"""Lookups as they are declared: what can't work is refused, what has none is as it was, and a function takes what it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, Session
+from onlyonce.declare import loading, parameters, target_identity
+from onlyonce.declare.fingerprint import output_parts
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.plan import Need, changes
+
+MINUTE = timedelta(minutes=1)
+# Without types, so that wrong options can be given.
+lookup: Any = Lookup
+CITIES = Lookup(name="cities", table=Delta(path="cities"), keys="shop")
+
+
+def output(name: str = "sums", **changed: Any) -> Output:
+    """An output that is right but for what is changed."""
+    plain: dict[str, Any] = {"transform": f"{__name__}:joined", "sink": Delta(), "lookups": CITIES}
+    return Output(name=name, **plain | changed)
+
+
+def pipeline(*outputs: Output) -> Pipeline:
+    """A pipeline with these outputs."""
+    return Pipeline(
+        name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs
+    )
+
+
+def joined(rows: Any, cities: Any) -> Any:
+    """Takes the lookup."""
+
+
+def alone(rows: Any) -> Any:
+    """Takes none."""
+
+
+def by_another_name(rows: Any, citys: Any) -> Any:
+    """Takes it by another name."""
+
+
+def with_more(rows: Any, cities: Any, factor: int = 2, **rest: Any) -> Any:
+    """Takes more, which may be left out."""
+
+
+WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
+    "no keys": (lambda: lookup(name="cities", table=Delta(path="cities")), "no keys", "keys='id'"),
+    "no path": (lambda: lookup(name="cities", table=Delta(), keys="shop"), "names no table", "path="),
+    "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), "the table is str", "Delta"),
+    "PostgreSQL": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop"), "a replay would see others", "copy it"),
+    "an upsert": (
+        lambda: lookup(name="cities", table=Delta(path="c", write="upsert", keys="shop"), keys="shop"), "only read", "leave write out",
+    ),
+    "a keyword": (lambda: lookup(name="class", table=Delta(path="c"), keys="shop"), "a parameter of that name", "another"),
+    "two of one name": (lambda: output(lookups=[CITIES, CITIES]), "two lookups are named 'cities'", "rename"),
+    "late sessions": (
+        lambda: output(window=Session(gap=MINUTE), late="recompute"), "may merge sessions", "--lookups now",
+    ),
+    "another table under one name": (
+        lambda: pipeline(
+            output(window=Fixed(MINUTE)),
+            output("made", from_output="sums", lookups=Lookup(name="cities", table=Delta(path="other"), keys="shop")),
+        ),
+        "another table than that of sums", "rename",
+    ),
+    "a table of its own": (
+        lambda: target_identity.refuse_own_tables([pipeline(output(), output("each", sink=Delta(path="x/../cities")))]),
+        "the table that output each of the same pipeline writes", "from_output='each'",
+    ),
+    "no parameter": (lambda: parameters.check(output(), alone), "has no parameter 'cities'", r"def alone\(rows, cities\)"),
+    "another name": (lambda: parameters.check(output(), by_another_name), "has no parameter 'cities'", "did you mean 'citys'"),
+    "no lookup": (lambda: parameters.check(output(lookups=()), joined), "takes 'cities', which nothing is given to", "no lookups"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
+    """The message names the cause, the hint what to write instead."""
+    make, what, hint = WRONG[case]
+    with pytest.raises(Refused, match=what) as refused:
+        make()
+    assert re.search(hint, refused.value.hint), refused.value.hint
+
+
+def test_a_function_takes_what_its_output_gives_it() -> None:
+    """A lookup by its name; what has a default may be left out."""
+    for function in (joined, with_more):
+        parameters.check(output(), function)
+    parameters.check(output(lookups=()), alone)
+
+
+def test_a_pipeline_without_lookups_is_as_it_was_and_with_one_it_is_another() -> None:
+    """A fingerprint from before there were lookups stays; a lookup, its table or its keys make another."""
+    assert "lookups=" not in repr(output(lookups=()))
+    others = [(), CITIES, Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"])]
+    found = {loading.fingerprint(pipeline(output(lookups=given)), "sums") for given in others}
+    assert len(found) == len(others)
+
+
+def test_a_plan_tells_of_another_table_and_reads_what_was_kept_before_there_were_lookups() -> None:
+    """It needs nothing: what is written saw the old table, and a backfill makes it anew."""
+    before, after = (output_parts(pipeline(output(lookups=given)), "sums", {"sums": "f"}) for given in ((), CITIES))
+    found = changes("sums", before, after)
+    assert [(change.part, change.need) for change in found] == [("lookups of output sums", Need.NOTHING)]
+    assert "--lookups now" in found[0].why
+    del before["outputs"]["sums"]["lookups"]
+    assert [change.before for change in changes("sums", before, after)] == [None]
