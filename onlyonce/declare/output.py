@@ -19,13 +19,16 @@ class Output:
 
     name          unique in the pipeline
     transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several results it
+                  returns a dict: each output's name and its DataFrame. Leave it out for the other outputs: they are results of
+                  the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
                   have one pane for each batch, with the rows that it changed)
-    from_output   make this output from the closed panes of that one, in the same batch
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
+                  function returns under this output's name
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
@@ -36,7 +39,7 @@ class Output:
     """
 
     name: str
-    transform: str
+    transform: str = ""
     sink: Sink
     window: Window | None = None
     lateness: timedelta = timedelta(0)
@@ -65,7 +68,12 @@ class Output:
             )
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        if not re.fullmatch(r"[\w.]+:\w+", self.transform):
+        if not self.transform and not self.from_output:
+            raise Refused(
+                f"output {self.name} has no transform",
+                hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
+            )
+        if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
@@ -82,6 +90,16 @@ class Output:
             raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
         if self.window is None and self.lateness:
             raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+    @property
+    def is_result(self) -> bool:
+        """Whether its rows are a result of another output's function, which gives several."""
+        return not self.transform
+
+    @property
+    def made_by(self) -> str:
+        """What gives its rows, for people."""
+        return self.transform or f"the function of {self.from_output}"
 
 
 def what_to_do(output: Output) -> str:

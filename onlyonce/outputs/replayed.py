@@ -35,5 +35,5 @@ def results_of(pipeline: Pipeline, root: Output, rows: DataFrame) -> dict[str, D
     """What an output, and each made from it, gives of these records."""
     windowed = rows if root.window is None else windowing.assign(rows, root.window)
     result = results.of_pipeline(pipeline, root, windowed)
-    made = {output.name: results.made(output, result) for output in pipeline.made_from(root)}
-    return {name: results.flat(frame) for name, frame in ({root.name: result} | made).items()}
+    chain = [root, *pipeline.made_from(root)]
+    return {output.name: results.flat(results.rows_of(output, result)) for output in chain}

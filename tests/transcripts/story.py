@@ -41,12 +41,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Declared:
-    """An output under test: how it is declared."""
+    """An output under test: how it is declared. A result of another one's function has the records of its keys, which that one has not."""
 
     name: str
     window: Window | None
     lateness: timedelta
     panes: Literal["on_time", "early"]
+    result_of: str | None = None
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,9 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes")
+    _only(told, "window", "lateness", "panes", "result of", "keys")
+    if "result of" in told:
+        return Declared(name, None, span("0 seconds"), "on_time", told["result of"], frozenset(_parts(told["keys"])))
     panes = told.get("panes", "on time")
     _one_of(panes, "on time", "early")
     return Declared(

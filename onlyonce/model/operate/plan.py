@@ -86,6 +86,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.BACKFILL,
         "it is made from windows that close from now on; a backfill adds those closed before",
     ),
+    "result added, no window": (Need.NOTHING, "it has rows from now on; what the function gave before is not in it"),
     "made removed": (Need.NOTHING, "its table stays; what closes meanwhile is missing there if it is declared again"),
     "transform, no state": (
         Need.BACKFILL,
@@ -185,6 +186,8 @@ def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) ->
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             kind = "made added" if old is None else "made removed"
+            if kind == "made added" and after[query]["window"] == "none":
+                kind = "result added, no window"
             yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
             continue
         for part, kind in _kinds(old, new, root=name == query, stateless=stateless):

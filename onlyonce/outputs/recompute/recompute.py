@@ -141,7 +141,7 @@ def _written(
         rows = staging.staged(context, query, chain[0], batch, rows)
     panes, writers = {}, []
     for step in results.steps_of(context, query, chain[0], made.rows):
-        mine = rows if step.output is chain[0] else results.hold(held, results.made(step.output, rows))
+        mine = results.rows_held(held, step.output, rows)
         found = results.measured(mine, step.output.sink)
         if todo[step.output.name] in ("replace", "correct"):
             step.writer.replace(batch, found.rows, found.content, made.span)
