@@ -11,8 +11,6 @@ CREATE TABLE onlyonce_private.window_sums (
     window_start timestamptz,
     window_end   timestamptz,
     in_time      bigint NOT NULL,
-    late         bigint NOT NULL,
-    late_batches bigint NOT NULL,
     CONSTRAINT window_sums_once UNIQUE NULLS NOT DISTINCT (lineage, output, window_start, window_end),
     CONSTRAINT window_sums_of_a_lineage FOREIGN KEY (lineage) REFERENCES onlyonce_private.lineages ON DELETE CASCADE
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01,
@@ -20,5 +18,4 @@ CREATE TABLE onlyonce_private.window_sums (
 CREATE INDEX window_sums_by_window ON onlyonce_private.window_sums (output, window_start);
 CREATE INDEX window_sums_by_length ON onlyonce_private.window_sums (output, (window_end - window_start));
 COMMENT ON TABLE onlyonce_private.window_sums IS
-    'What the batches of a life that are cut from the log had met of each window. Late records among them are folded in: others keep their batch.';
-COMMENT ON COLUMN onlyonce_private.window_sums.late_batches IS 'in how many of these batches some were late';
+    'What the batches of a life that are cut from the log had met of each window, all of it in time: a batch that met a late record stays.';
