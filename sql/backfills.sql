@@ -46,7 +46,7 @@ FROM (SELECT w.in_time, w.late
         AND (b.source_to->>'reservoirVersion')::bigint
             - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
       UNION ALL
-      SELECT c.in_time, c.late FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage)
+      SELECT c.in_time, 0 FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage)
       WHERE l.instance = :instance AND c.output = :output AND c.window_start >= :window_from AND c.window_start < :window_to) met
 
 -- end --
@@ -112,7 +112,7 @@ WHERE l.instance = :instance AND l.query = 'receive'
 -- open_rows --
 -- Whether windows of an interval that are not closed hold rows in time.
 SELECT EXISTS (
-    SELECT 1 FROM onlyonce_private.met_windows
+    SELECT 1 FROM onlyonce_private.met_in_all
     WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to
       AND in_time > 0 AND (CAST(:closed_until AS timestamptz) IS NULL OR window_end > :closed_until)) AS found
 

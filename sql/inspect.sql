@@ -256,14 +256,19 @@ SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time,
                  AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
                      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
-       w.late_from, w.late_to, CASE WHEN w.late > 0 THEN 1 ELSE 0 END::bigint AS late_batches
+       w.late_from, w.late_to
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.lineages l USING (lineage)
-UNION ALL
-SELECT c.lineage, NULL, c.output, c.window_start, c.window_end, c.in_time, c.late, l.instance, NULL, NULL, true, NULL, NULL, c.late_batches
-FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage);
+JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
-    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it). Of batches that are cut from the log: in all.';
+    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
+
+CREATE OR REPLACE VIEW onlyonce_private.met_in_all AS
+SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.folded FROM onlyonce_private.met_windows m
+UNION ALL
+SELECT l.instance, c.output, c.window_start, c.window_end, c.in_time, 0, true
+FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage);
+COMMENT ON VIEW onlyonce_private.met_in_all IS
+    'The same of the batches in the log, and of those that are cut from it (keep_log): none of these met a late record.';
 
 -- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
 -- joins, so that who asks for the windows alone pays for nothing else.
@@ -279,7 +284,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
            coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
-    FROM onlyonce_private.met_windows m
+    FROM onlyonce_private.met_in_all m
     WHERE (m.instance, m.output, m.window_start, m.window_end) = (n.instance, n.output, n.window_start, n.window_end)
     HAVING count(*) > 0) met ON true
 UNION ALL
@@ -289,7 +294,7 @@ SELECT p.pipeline, met.instance, met.output, met.window_start, met.window_end, 0
 FROM (
     SELECT m.instance, m.output, m.window_start, m.window_end, sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
            coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
-    FROM onlyonce_private.met_windows m
+    FROM onlyonce_private.met_in_all m
     WHERE m.window_start IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM onlyonce_private.panes n
         WHERE (n.instance, n.output, n.window_start, n.window_end) = (m.instance, m.output, m.window_start, m.window_end))
@@ -333,7 +338,7 @@ COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
-       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location, m.late_batches AS batches,
+       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location,
        m.tide, 'data/' || m.instance || '/events' AS rows_are_in -- Deprecated: the names of 0.1, for one version.
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
@@ -342,7 +347,7 @@ COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.late.output IS 'the output whose window had closed';
 COMMENT ON COLUMN onlyonce.late.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them; none where it is cut from the log (keep_log)';
+COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them';
 COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
@@ -350,7 +355,6 @@ COMMENT ON COLUMN onlyonce.late.folded IS 'whether a backfill has folded them in
 COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before the batch';
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
-COMMENT ON COLUMN onlyonce.late.batches IS 'of how many batches: one, or all of its life that are cut from the log';
 
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,

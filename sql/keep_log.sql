@@ -33,33 +33,28 @@ ORDER BY l.lineage
 
 -- cut --
 -- The next batches of a life go from the log, in their order. A batch is old when its units are gone too, and it was committed before the limit. It
--- goes when the batch after it is old as well: so the last old one stays, by which others are found. It stays where late records of it are not
--- folded in by a backfill, and where a file of it has no final name yet. What it met of each window is added to the sums of the window.
+-- goes when the batch after it is old as well: so the last old one stays, by which others are found. It stays where it met a late record, of
+-- which people ask in which batch it was, and where a file of it has no final name yet. What it met of each window is added to the sums of the window.
 WITH next AS (
-    SELECT b.batch_id, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
+    SELECT b.batch_id, b.late, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
            (b.source_to->>'reservoirVersion')::bigint
                - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
     FROM onlyonce_private.batches b
     WHERE b.lineage = :lineage AND b.batch_id > :after ORDER BY b.batch_id LIMIT :at_once),
 in_order AS (SELECT next.*, lead(old) OVER (ORDER BY batch_id) AS before_an_old_one FROM next),
-old AS (SELECT batch_id, read_upto FROM in_order WHERE old AND before_an_old_one),
+old AS (SELECT batch_id, late, read_upto FROM in_order WHERE old AND before_an_old_one),
 going AS (
     SELECT o.batch_id FROM old o
-    WHERE o.read_upto <= :read_upto AND o.batch_id IS DISTINCT FROM CAST(:first AS bigint)
-      AND NOT EXISTS (SELECT 1 FROM onlyonce_private.met_windows m
-                      WHERE m.lineage = :lineage AND m.batch_id = o.batch_id AND m.late > 0 AND NOT m.folded)
+    WHERE o.late = 0 AND o.read_upto <= :read_upto AND o.batch_id IS DISTINCT FROM CAST(:first AS bigint)
       AND NOT EXISTS (SELECT 1 FROM onlyonce_private.files f
                       WHERE f.lineage = :lineage AND f.batch_id = o.batch_id AND f.pane IS NOT NULL AND f.finalized_at IS NULL)),
 counted AS (
     DELETE FROM onlyonce_private.window_counts w USING going g WHERE w.lineage = :lineage AND w.batch_id = g.batch_id
-    RETURNING w.output, w.window_start, w.window_end, w.in_time, w.late),
+    RETURNING w.output, w.window_start, w.window_end, w.in_time),
 added AS (
-    INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time, late, late_batches)
-    SELECT :lineage, output, window_start, window_end, sum(in_time), sum(late), count(*) FILTER (WHERE late > 0)
-    FROM counted GROUP BY output, window_start, window_end
-    ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE
-    SET in_time = known.in_time + excluded.in_time, late = known.late + excluded.late,
-        late_batches = known.late_batches + excluded.late_batches),
+    INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time)
+    SELECT :lineage, output, window_start, window_end, sum(in_time) FROM counted GROUP BY output, window_start, window_end
+    ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE SET in_time = known.in_time + excluded.in_time),
 gone AS (
     DELETE FROM onlyonce_private.batches b USING going g WHERE b.lineage = :lineage AND b.batch_id = g.batch_id RETURNING b.batch_id)
 SELECT (SELECT max(batch_id) FROM old) AS upto, (SELECT count(*) FROM gone) AS batches

@@ -92,7 +92,7 @@ ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
 -- late_windows --
 -- The windows of an output, below one, that records came too late for, newest first.
 SELECT pipeline, window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded,
-       sum(batches)::bigint AS batches
+       count(*) AS batches
 FROM onlyonce.late
 WHERE instance = :instance AND output = :output
   AND window_start <= :start AND (window_start, window_end) < (:start, :end)

@@ -24,7 +24,7 @@ def check_keys(output: Output, columns: list[str]) -> None:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
-                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.transform} gives",
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a column of what {output.made_by} gives",
                 data=NOTHING,
                 hint=f"{guess}There is: {', '.join(columns)}",
             )
@@ -37,7 +37,7 @@ def check_types(output: Output, wanted: Mapping[str, str], there: Mapping[str, s
         found = known.get(name.lower(), kind)
         if found.replace(" ", "") != kind.replace(" ", ""):
             raise Refused(
-                f"{declared_at(output)}output {output.name}: {output.transform} gives column {name} as {kind}, but in {where} "
+                f"{declared_at(output)}output {output.name}: {output.made_by} gives column {name} as {kind}, but in {where} "
                 f"it is {found}",
                 data=NOTHING,
                 hint="give the column its old type or another name, or write to a new table",

@@ -16,7 +16,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
-from onlyonce.outputs import outputs, results, windowing
+from onlyonce.outputs import outputs, results, several_results, windowing
 from onlyonce.receive import events
 
 NOTHING = "nothing was read or written"
@@ -30,9 +30,10 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
     _check_streams(spark, pipeline, root, seen)
-    found = {root.name: results.flat(result).schema}
+    empty = spark.createDataFrame([], result.schema)
+    found = {root.name: results.flat(results.rows_of(root, empty)).schema}
     for output in pipeline.made_from(root):
-        made = results.made(output, spark.createDataFrame([], result.schema), seen)
+        made = results.rows_of(output, empty, seen)
         _check_repeats(pipeline, output, made)
         found[output.name] = results.flat(made).schema
     return found
@@ -40,19 +41,36 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
 
 def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
     """Raise Refused for what would give other rows at a replay, as far as Spark knows it: not of Python functions."""
+    if several_results.are_united(result):
+        _check_apart(output, result)
     if (
         output.stable_input
         or pipeline.mode != "exactly_once"
         or (output.from_output and _root(pipeline, output).stable_input)
     ):
         return
-    if not result._jdf.queryExecution().analyzed().deterministic():  # type: ignore[operator]
+    if not _deterministic(result):
         raise Refused(
             f"{_at(output)}output {output.name}: {output.transform} is not deterministic: called again on the same rows it gives "
             "others (rand, uuid, monotonically_increasing_id, …)",
             data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
             hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
         )
+
+
+def _check_apart(root: Output, result: DataFrame) -> None:
+    """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by itself."""
+    if not _deterministic(result):
+        raise Refused(
+            f"{_at(root)}output {root.name}: the results of {root.transform} are not deterministic (rand, uuid, …): Spark computes each by "
+            "itself, so a record could be in two of them or in none",
+            data=NOTHING,
+            hint="choose by a column of the record: a hash of its id for a sample",
+        )
+
+
+def _deterministic(result: DataFrame) -> bool:
+    return bool(result._jdf.queryExecution().analyzed().deterministic())  # type: ignore[operator]
 
 
 def _root(pipeline: Pipeline, output: Output) -> Output:

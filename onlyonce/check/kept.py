@@ -67,7 +67,7 @@ def _file(pipeline: Pipeline) -> Path:
 
 def _modules(pipeline: Pipeline) -> list[Path]:
     """The files of the functions' modules, and of all modules that were imported from beside them."""
-    own = {Path(file) for output in pipeline.outputs if (file := loading.source_file(output))}
+    own = {Path(file) for output in loading.with_function(pipeline.outputs) if (file := loading.source_file(output))}
     folders = {file.parent for file in own if file.parent.name not in ("site-packages", "dist-packages")}
     beside = {
         Path(file)

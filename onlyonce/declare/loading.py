@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,8 +58,13 @@ def check() -> None:
     Raises Refused as `load`, and for the first function that is not there.
     """
     for pipeline in load().values():
-        for output in pipeline.outputs:
+        for output in with_function(pipeline.outputs):
             check_written(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+
+
+def with_function(outputs: Iterable[Output]) -> list[Output]:
+    """The outputs that have a function of their own: a result of another one's has none."""
+    return [output for output in outputs if not output.is_result]
 
 
 def transform(output: Output) -> Callable[..., Any]:
@@ -91,7 +96,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
     else:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]
-        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in outputs]]
+        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in with_function(outputs)]]
         parts += [(o.name, o.lookups) for o in outputs if o.lookups]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
@@ -101,7 +106,7 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     if query == "receive":
         return receive_parts(pipeline)
     root = pipeline.output(query)
-    sources = {o.name: _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
+    sources = {o.name: "" if o.is_result else _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
     return output_parts(pipeline, query, sources)
 
 

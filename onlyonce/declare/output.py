@@ -22,13 +22,16 @@ class Output:
 
     name          unique in the pipeline
     transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several results it
+                  returns a dict: each output's name and its DataFrame. Leave it out for the other outputs: they are results of
+                  the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
                   have one pane for each batch, with the rows that it changed)
-    from_output   make this output from the closed panes of that one, in the same batch
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
+                  function returns under this output's name
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
@@ -40,7 +43,7 @@ class Output:
     """
 
     name: str
-    transform: str
+    transform: str = ""
     sink: Sink
     window: Window | None = None
     lateness: timedelta = timedelta(0)
@@ -72,7 +75,12 @@ class Output:
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
         _check_lookups(self)
-        if not re.fullmatch(r"[\w.]+:\w+", self.transform):
+        if not self.transform and not self.from_output:
+            raise Refused(
+                f"output {self.name} has no transform",
+                hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
+            )
+        if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
@@ -90,11 +98,25 @@ class Output:
         if self.window is None and self.lateness:
             raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
 
+    @property
+    def is_result(self) -> bool:
+        """Whether its rows are a result of another output's function, which gives several."""
+        return not self.transform
+
+    @property
+    def made_by(self) -> str:
+        """What gives its rows, for people."""
+        return self.transform or f"the function of {self.from_output}"
+
 
 def _check_lookups(output: Output) -> None:
     names = [lookup.name for lookup in output.lookups]
     if twice := [name for n, name in enumerate(names) if name in names[:n]]:
         raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
+    if names and not output.transform:
+        raise Refused(
+            f"output {output.name}: lookups, and no function that gets them", hint="declare them at the output that has the function"
+        )
     if names and output.late == "recompute" and isinstance(output.window, Session):
         raise Refused(
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",

@@ -163,8 +163,12 @@ class Pipeline:
         """The names of the pipeline's streaming queries, in the order in which a run drains them."""
         return ["receive", *(root.name for root in self.roots())]
 
+    def root_of(self, output: Output) -> Output:
+        """The output whose query makes the rows of this one."""
+        return self.output(output.from_output) if output.from_output else output
+
     def made_from(self, root: Output) -> list[Output]:
-        """The outputs made from the closed panes of `root`."""
+        """The outputs made from the closed panes of `root`, and those that are results of its function."""
         return [o for o in self.outputs if o.from_output == root.name]
 
     def lookups(self, root: Output) -> dict[str, Lookup]:
@@ -211,7 +215,9 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
     if root.panes == "early" or made.panes == "early":
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
-    if root.window is None or isinstance(root.window, Session):
+    if made.is_result:
+        _check_result(root, made, where)
+    elif root.window is None or isinstance(root.window, Session):
         raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
     if made.window not in (None, root.window):
         raise Refused(f"{where}: has the windows of {root.name}", hint="leave window and lateness out here")
@@ -223,6 +229,13 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
             )
     if made.lateness:
         raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+
+
+def _check_result(root: Output, made: Output, where: str) -> None:
+    if made.stable_input:
+        raise Refused(f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}")
+    if made.on_backfill == "correct" and root.window is None:
+        raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")
 
 
 def target(pipeline: Pipeline, output: Output) -> str:

@@ -124,10 +124,10 @@ def _output(
     root = output.from_output or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
-    if why := _incomparable(output, state):
+    windowed = pipeline.root_of(output).window is not None
+    if why := _incomparable(output, state, windowed):
         left_out.append(f"{instance}: {output.name}: {why}")
         return
-    windowed = output.window is not None or output.from_output is not None
     meant = _meant(database, instance, output, windowed)
     if meant is None:
         left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
@@ -162,9 +162,8 @@ def _meant(database: Database, instance: str, output: Output, windowed: bool) ->
     return Counter({(row["window_start"], row["window_end"]): row["rows"] for row in rows})
 
 
-def _incomparable(output: Output, state: Mapping[str, Any]) -> str | None:
+def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> str | None:
     """Why a table can't be compared with the log, if it can't. Pure."""
-    windowed = output.window is not None or output.from_output is not None
     if isinstance(output.sink, Sent):
         return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:

@@ -27,9 +27,10 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, staging, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, watermark, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
+from onlyonce.outputs.staging import staged
 from onlyonce.receive import events
 from onlyonce.storage import checkpoint, delta
 
@@ -99,10 +100,15 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
     """An output's rows, made of what `events` has from a version on."""
-    rows = windowing.in_stream(restart.read_from(context, start, files), root)
-    if query.start_from:
-        rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
-    return restart.not_written(context, query, root, results.applied(context, root, rows))
+    read = restart.read_from(context, start, files)
+
+    def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
+        rows = windowing.in_stream(read, root, until)
+        if query.start_from:
+            rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
+        return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
+
+    return watermark.chosen(root.window, by)
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
@@ -182,10 +188,11 @@ def commit(
     """Write the rows of a begun batch to all its sinks, and end it. `rows` are held."""
     if steps[0].output.stable_input:
         rows.count()
-        rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
-    windows, again = _write(context, query, steps[0], batch, rows)
-    for step in steps[1:]:
-        made = results.hold(held, results.made(step.output, rows, context.seen.frames))
+        rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
+    windows: list[dict[str, Any]] = []
+    again = 0
+    for step in steps:
+        made = results.rows_held(held, step.output, rows, context.seen.frames)
         more_windows, more_again = _write(context, query, step, batch, made)
         windows, again = windows + more_windows, again + more_again
     _end(context, query, steps, batch, versions, windows, again)

@@ -37,5 +37,5 @@ def results_of(
     """What an output, and each made from it, gives of these records."""
     windowed = rows if root.window is None else windowing.assign(rows, root.window)
     result = results.of_pipeline(pipeline, root, windowed, lookups)
-    made = {output.name: results.made(output, result, lookups) for output in pipeline.made_from(root)}
-    return {name: results.flat(frame) for name, frame in ({root.name: result} | made).items()}
+    chain = [root, *pipeline.made_from(root)]
+    return {output.name: results.flat(results.rows_of(output, result, lookups)) for output in chain}

@@ -25,6 +25,7 @@ from onlyonce.model import function_errors, origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
+from onlyonce.outputs import several_results
 from onlyonce.session import lines
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
@@ -58,8 +59,25 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     if "oo_window" in rows.columns:
         names.append("oo_window")
     result = _of_function(output, rows.select(*[quoted(name) for name in names]), lookups)
-    _check_result(output, result, output.window is not None)
-    return result
+    wanted = several_results.names(pipeline, output)
+    if len(wanted) == 1 and not isinstance(result, dict):
+        _check_result(output, result, output.window is not None)
+        return result
+    return _several(output, wanted, result)
+
+
+def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
+    at = _at(root)
+    if not isinstance(result, dict):
+        raise Refused(
+            f"{at}output {root.name}: {root.transform} gave {type(result).__name__}, and not a dict of the results {', '.join(wanted)}",
+            data="nothing was written",
+            hint="return {name: DataFrame} with each of these names; or give the other outputs a transform",
+        )
+    several_results.check(root, wanted, result, at)
+    for frame in result.values():
+        _check_result(root, frame, root.window is not None)
+    return several_results.united(root, result, at, is_stateless)
 
 
 def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
@@ -75,7 +93,7 @@ def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 
 def _check_result(output: Output, result: Any, windowed: bool) -> None:
-    at = f"{origin.of_function(declarations.transform(output)) or ''}: ".removeprefix(": ")
+    at = _at(output)
     if not isinstance(result, DataFrame):
         raise Refused(
             f"{at}output {output.name}: {output.transform} gave {type(result).__name__}, not a DataFrame",
@@ -90,13 +108,15 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
         )
 
 
+def _at(output: Output) -> str:
+    return f"{origin.of_function(declarations.transform(output)) or ''}: ".removeprefix(": ")
+
+
 def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
     """The root and the outputs made from it, each with its sink made ready. Raises Refused."""
-    steps, schema = [], flat(result).schema
+    steps, empty = [], context.spark.createDataFrame([], result.schema)
     for output in [root, *context.pipeline.made_from(root)]:
-        if output is not root:
-            nothing = context.spark.createDataFrame([], result.schema)
-            schema = flat(made(output, nothing, context.seen.frames)).schema
+        schema = flat(rows_of(output, empty, context.seen.frames)).schema
         step = Step(output, writer_for(context, query, output))
         with own_target.claimed(context, output):
             step.writer.prepare(_nullable(schema))
@@ -111,8 +131,21 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
     return kept
 
 
-def made(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The rows of an output that is made from another one's."""
+def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
+    """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's. `rows` are what the root's
+    function gave."""
+    if several_results.are_united(rows):
+        rows = several_results.of(output.name if output.is_result else output.from_output or output.name, rows)
+    return rows if output.is_result or output.from_output is None else _made(output, rows, lookups)
+
+
+def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
+    """The same of rows that are held. What a function makes of them is held as well; a result is a part of what is held."""
+    mine = rows_of(output, rows, lookups)
+    return hold(held, mine) if output.from_output and not output.is_result else mine
+
+
+def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
     result = _of_function(output, rows, lookups)
     _check_result(output, result, windowed=True)
     return result

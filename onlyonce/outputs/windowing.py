@@ -9,6 +9,7 @@ struct<start, end> as a window if its metadata has a watermark, and compares its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, timedelta
 
 from pyspark.errors import PySparkException
@@ -27,6 +28,9 @@ the watermark would never see them (experiments, A2); this expression the optimi
 
 CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
 """For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""
+
+Until = Callable[[Window, timedelta], Column]
+"""Up to where the windows of an output are closed, by their kind and its lateness: `closed_until` or `last_closed`."""
 
 _agreed: set[Fixed] = set()
 
@@ -69,12 +73,25 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
     return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), step, _span(window.offset)))
 
 
-def in_stream(events: DataFrame, output: Output) -> DataFrame:
-    """The rows that an output's function gets: those in time, with their window, under the right watermark."""
+def last_closed(window: Window, lateness: timedelta) -> Column:
+    """The end of the last window that is closed. The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may
+    end at any time, and have `closed_until`."""
+    closed = closed_until(window, lateness)
+    if isinstance(window, Session):
+        return closed
+    until = F.unix_micros(closed)
+    if isinstance(window, Fixed) and not window.in_utc:
+        return F.timestamp_micros(_up(_by_wall_clock(window, until)[0]))
+    over = F.pmod(until - F.lit(micros(window.offset) + micros(window.size)), F.lit(micros(_step(window))))
+    return F.timestamp_micros(_up(until - over))
+
+
+def in_stream(events: DataFrame, output: Output, until: Until = closed_until) -> DataFrame:
+    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`, from each control row."""
     if output.window is None:
         return events.filter("oo_kind = 'kept'")
     controls = events.filter("oo_kind = 'control'")
-    closing = closed_until(output.window, output.lateness) + F.expr(f"interval {micros(output.lateness)} microseconds")
+    closing = until(output.window, output.lateness) + F.expr(f"interval {micros(output.lateness)} microseconds")
     controls = controls.withColumn("oo_event_time", closing)
     controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)
     rows = events.filter("oo_kind = 'kept'")

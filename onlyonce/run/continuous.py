@@ -38,6 +38,7 @@ from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run.failed_outputs import Down
 from onlyonce.session.failures import translate
+from onlyonce.spark import state
 from onlyonce.storage import log_entries
 
 log = structlog.get_logger()
@@ -62,6 +63,7 @@ def up(
     """Keep receive and all outputs up; gives what looks once for something new. Whatever ends the block ends them all, each
     between two of its batches; then it raises what ended the first. `ask_stop` makes the run's `between_batches` raise;
     `tell` is told of the outputs that stand still, whenever these are others."""
+    context.spark.conf.set(state.UNLOAD, "false")  # its stores stay open from batch to batch
     receive.begin(context)
     roots = context.pipeline.roots()
     down = Down([root.name for root in roots], tell)

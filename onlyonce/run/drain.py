@@ -21,6 +21,7 @@ from onlyonce.outputs import outputs
 from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.session.failures import translate
+from onlyonce.spark import state
 
 log = structlog.get_logger()
 
@@ -30,6 +31,7 @@ def once(context: RunContext, *, ended: bool) -> None:
 
     Raises, after all outputs have had their turn, the error of the first that failed; it names the others.
     """
+    context.spark.conf.set(state.UNLOAD, "true")
     receive.drain(context)
     receive.close(context, ended=ended)
 

@@ -13,6 +13,7 @@ import structlog
 from onlyonce import logs, unexpected
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.report import Report
+from onlyonce.session import lost
 from onlyonce.session.failures import translate
 
 log = structlog.get_logger()
@@ -20,7 +21,7 @@ log = structlog.get_logger()
 
 def ended(error: BaseException) -> OnlyonceError:
     """An error as one of ours. What Spark handed over keeps its traceback in a file too, which the three lines name."""
-    return unexpected.told(translate(error))
+    return unexpected.told(lost.jvm(error) or translate(error))
 
 
 def run(main: Callable[[list[str]], Report]) -> None:

@@ -14,6 +14,18 @@ OTHER_DRIVER = (
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
 )
 """How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
+OUT_OF_MEMORY = (
+    "java.lang.OutOfMemoryError",
+    # The same, as a failed query tells it: its message has lost the name of the class.
+    "terminated with exception: Java heap space",
+    "terminated with exception: GC overhead limit exceeded",
+)
+NO_MEMORY = "Spark's memory was too small for a batch"
+MORE_MEMORY = (
+    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver does all the work (2g by default), else "
+    "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at once, max_files_a_batch what receive does"
+)
+NOTHING_HALF_DONE = "nothing is half done"
 _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     *(
         (
@@ -57,13 +69,7 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "a Python worker of Spark died, as often as a task may try",
         "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
     ),
-    (
-        "java.lang.OutOfMemoryError",
-        errors.Retryable,
-        "Spark's memory was too small for a batch",
-        "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver does all the work (2g by default), else "
-        "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at once, max_files_a_batch what receive does",
-    ),
+    *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
     (
         "No space left on device",
         errors.Retryable,
@@ -107,7 +113,7 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
             return kind(found[2], data=found[3] or "", hint=found[4] or "")
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
-            return of_kind(what, data="nothing is half done", hint=hint)
+            return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
     return _damaged(text)
 
 

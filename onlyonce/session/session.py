@@ -16,6 +16,7 @@ from onlyonce.spark.options import options, with_retries
 TOLD_BY_US = (
     "org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.util.Utils",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution", "org.apache.spark.api.python.PythonRunner",
+    "org.apache.spark.util.SparkUncaughtExceptionHandler",
 )  # fmt: skip
 """What logs the traceback of an error that reaches the driver anyway: at each of its attempts, before our own three lines."""
 
@@ -48,11 +49,17 @@ def _options(master: str) -> dict[str, str]:
 
 def _tell_once(session: SparkSession) -> None:
     """Errors are told by us, once; ONLYONCE_SPARK_LOG has Spark tell them as well, each time."""
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j.clientserver"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_news)
     log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     for name in TOLD_BY_US:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Python's gateway tells that the JVM is gone by the root's logger, with a traceback."""
+    return record.getMessage() != "Exception while sending command."
 
 
 def _theirs() -> dict[str, str]:

@@ -32,6 +32,10 @@ _MERGED = {
     JAVA: " ",
 }
 USE_CLASSES = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+"""A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the driver is told has nothing to do with memory."""
+WITHOUT_MEMORY = (3, 52)
+"""The exit codes of a JVM that found no memory: by that option, and by Spark where it was a task's."""
 LOGGING = "-Dlog4j2.configurationFile="
 """Log4j's own name for the file that says what is logged."""
 
@@ -96,14 +100,14 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    java = [USE_CLASSES] if CLASSES.exists() else []
+    java = [END_WITHOUT_MEMORY, *([USE_CLASSES] if CLASSES.exists() else [])]
     if PACKAGE.is_file() and not ("log4j" in theirs.get(JAVA, "") or has_logging()):
         java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
     else:
         found["spark.log.level"] = "ERROR"
     if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
         found["spark.python.daemon.module"] = "onlyonce.session.worker_daemon"
-    return found | {JAVA: " ".join(java)} if java else found
+    return found | {JAVA: " ".join(java)}
 
 
 def _jars(theirs: Mapping[str, str]) -> dict[str, str]:

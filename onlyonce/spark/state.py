@@ -16,6 +16,9 @@ from onlyonce import settings
 _STORE = "spark.sql.streaming.stateStore"
 PROVIDER = f"{_STORE}.providerClass"
 CHANGELOG = f"{_STORE}.rocksdb.changelogCheckpointing.enabled"
+UNLOAD = f"{_STORE}.unloadOnCommit"
+"""Whether a task ends its store with its batch. Only then is it certain that a driver which lives for less than a minute uploads a snapshot now and then, and removes
+old files: else a thread does it once a minute, and a store is loaded from the changes of all batches that ever were."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDERS = {
     kind: f"org.apache.spark.sql.execution.streaming.state.{name}StateStoreProvider"

@@ -151,7 +151,7 @@ class Play:
     def _chain(self, root: Output, rows: DataFrame) -> list[tuple[Output, DataFrame]]:
         made_from = self.pipeline.made_from(root)
         kept = rows.persist() if made_from else rows
-        return [(root, kept), *((output, results.made(output, kept, self.lookups)) for output in made_from)]
+        return [(output, results.rows_of(output, kept, self.lookups)) for output in (root, *made_from)]
 
     def _changed(self, root: Output, rows: list[Row]) -> list[Row]:
         before = Counter(map(repr, self._early.get(root.name, [])))

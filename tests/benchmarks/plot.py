@@ -39,17 +39,30 @@ OF_RUNNING = (
 )  # fmt: skip
 
 
+OF_KEYS = (
+    ("batch_seconds", "seconds of a batch", 1.0), ("drain_seconds", "seconds of a drain", 1.0), ("state_mb", "MB of the checkpoint", 1.0),
+    ("driver_mb", "MB of the driver", 1.0),
+)  # fmt: skip
+
+
 def by_age(found: dict[str, dict[str, float]], path: Path) -> None:
     """Each figure by the number of batches that came before."""
-    _by_batches(found, OF_AGE, "log", path)
+    _by_number(found, OF_AGE, "log", path)
 
 
 def by_round(found: dict[str, dict[str, float]], path: Path) -> None:
     """The same of a pipeline that ran on, round by round."""
-    _by_batches(found, OF_RUNNING, "linear", path)
+    _by_number(found, OF_RUNNING, "linear", path)
 
 
-def _by_batches(found: dict[str, dict[str, float]], shown: tuple[tuple[str, str, float], ...], scale: str, path: Path) -> None:
+def by_keys(found: dict[str, dict[str, float]], path: Path) -> None:
+    """Each figure by the number of open keys."""
+    _by_number(found, OF_KEYS, "log", path, "open keys")
+
+
+def _by_number(
+    found: dict[str, dict[str, float]], shown: tuple[tuple[str, str, float], ...], scale: str, path: Path, beside: str = "batches before"
+) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -63,7 +76,7 @@ def _by_batches(found: dict[str, dict[str, float]], shown: tuple[tuple[str, str,
         axes.set_xscale(scale)
         axes.set_ylim(bottom=0)
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel("batches before", fontsize=8)
+        axes.set_xlabel(beside, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})

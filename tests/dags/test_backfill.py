@@ -18,6 +18,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
+from onlyonce.airflow.factory.pipeline_page import outputs_table
 from onlyonce.airflow.log import backfill_log
 from onlyonce.airflow.log.asked_windows import Asked, asked_of
 from onlyonce.airflow.operators import backfill_job
@@ -31,6 +32,7 @@ from onlyonce.model.report import Report
 from onlyonce.outputs import backfill
 from onlyonce.settings import ROOT
 from tests.dags.conftest import PASSWORD, TaskInstance
+from tests.support import sorted_shop
 
 DAY = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
 NONE: dict[str, Any] = {"window_start": None, "window_end": None, "output": None, "dry_run": False, "wait_hours": 6}
@@ -144,6 +146,12 @@ def test_the_form_takes_a_right_value(dag: DAG, name: str, value: Any) -> None:
 def test_the_page_tells_the_declaration(dag: DAG) -> None:
     """The outputs, as on the page of the stream."""
     assert "| `per_carrier` | `jobs.transforms:flights_per_carrier` | fixed: size 1:00:00" in dag.doc_md
+
+
+def test_the_page_names_the_function_of_a_result() -> None:
+    """A result has none of its own."""
+    table = outputs_table(sorted_shop.SHOP)
+    assert "| `refunds` | a result of `tests.support.sorted_transforms:by_window` | fixed: size 0:01:00" in table
 
 
 # Which windows.

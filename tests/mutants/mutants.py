@@ -402,8 +402,8 @@ _ALL = (
         ("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
     ),
     Mutant(
-        "cuts-what-is-late", "batches with late records that are not folded in are cut from the log", "sql/keep_log.sql",
-        (("m.late > 0 AND NOT m.folded)", "false)"),),
+        "cuts-what-is-late", "batches that met late records are cut from the log", "sql/keep_log.sql",
+        (("WHERE o.late = 0 AND", "WHERE"),),
         ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
     Mutant(
@@ -652,6 +652,30 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "watermark-inside-a-window", "Spark plans a batch without rows whenever an output has read on", "onlyonce/outputs/watermark.py",
+        (("    rows, result = by(windowing.last_closed)\n", "    rows, result = by(windowing.closed_until)\n"),),
+        ("tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",),
+        spark=True,
+    ),
+    Mutant(
+        "ends-for-all-state", "a function's own state waits for the end of a window", "onlyonce/outputs/watermark.py",
+        (("    return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))\n", "    return True\n"),),
+        ("tests/spark/outputs/test_watermark.py::test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_moves_by_them",),
+        spark=True,
+    ),
+    Mutant(
+        "no-snapshot-in-a-drain", "a driver that lives for a moment leaves the changes of all batches to the next one", "onlyonce/run/drain.py",
+        (('    context.spark.conf.set(state.UNLOAD, "true")\n', ""),),
+        ("tests/spark/outputs/test_state.py::test_a_driver_that_lives_for_a_moment_leaves_a_snapshot_of_its_state_now_and_then",),
+        spark=True,
+    ),
+    Mutant(
+        "jvm-that-is-gone", "a driver whose JVM found no memory says that a connection was refused", "onlyonce/session/ending.py",
+        (("unexpected.told(lost.jvm(error) or translate(error))", "unexpected.told(translate(error))"),),
+        ("tests/spark/run/test_out_of_memory.py::test_a_driver_without_memory_says_which_setting_gives_it_more",),
+        spark=True,
+    ),
+    Mutant(
         "refused-in-blocks-only", "a refused record is left out of blocks, and not of rows", "onlyonce/sources/chosen.py",
         (("        if not self.refused:\n            return rows\n", "        if True:\n            return rows\n"),),
         ("tests/spark/receive/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",),
@@ -736,6 +760,16 @@ _ALL = (
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
         "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
+    ),
+    Mutant(
+        "any-row-in-any-result", "a result has the rows of the others too", "onlyonce/outputs/several_results.py",
+        (("rows.filter(F.col(RESULT) == name).select", "rows.select"),),
+        ("tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
+    ),
+    Mutant(
+        "a-sum-beside-records", "a result that keeps no state is mixed with one that does, so a new life writes its rows again", "onlyonce/outputs/several_results.py",
+        (("        if len(set(kinds.values())) > 1:", "        if False:"),),
+        ("tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",), spark=True,
     ),
     Mutant(
         "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",

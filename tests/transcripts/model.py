@@ -103,14 +103,15 @@ def play(story: Story) -> list[dict[str, Outcome]]:
     """What each output does at each step; of a bounded run all of it at the last one."""
     if story.bounded:
         return [*({o.name: NOTHING for o in story.outputs} for _ in story.steps[1:]), _play_bounded(story)]
-    models = {declared.name: OutputModel(declared) for declared in story.outputs}
+    models = {declared.name: OutputModel(declared) for declared in story.outputs if not declared.result_of}
     known, arrived, table = Frontier(), 0, dict[str, str]()
     found: list[dict[str, Outcome]] = []
     for step in story.steps:
         records = [record for record in step.records if not is_invalid(record, step, story)]
         after = _after(known, step, records, story, arrived)
         table = table if step.table is None else step.table
-        found.append({name: model.step(known, after, records, table) for name, model in models.items()})
+        made = {name: model.step(known, after, records, table) for name, model in models.items()}
+        found.append({declared.name: _of_result(declared, story, made) for declared in story.outputs})
         known = after
         arrived = step.clock if step.kind == "batch" else arrived
     return found
@@ -119,7 +120,21 @@ def play(story: Story) -> list[dict[str, Outcome]]:
 def _play_bounded(story: Story) -> dict[str, Outcome]:
     records = [record for step in story.steps for record in step.records if not is_invalid(record, step, story)]
     end = Frontier().after_batch(max(record.time for record in records)).declared_ended()
-    return {declared.name: OutputModel(declared).step(Frontier(), end, records, {}) for declared in story.outputs}
+    roots = [declared for declared in story.outputs if not declared.result_of]
+    made = {declared.name: OutputModel(declared).step(Frontier(), end, records, {}) for declared in roots}
+    return {declared.name: _of_result(declared, story, made) for declared in story.outputs}
+
+
+def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Outcome:
+    """What one result has of the rows of its function; the books of lateness are those of the output that has the function."""
+    if declared.result_of:
+        whole = made[declared.result_of]
+        return Outcome(Counter({row: n for row, n in whole.writes.items() if row[0] in declared.keys}), Counter())
+    whole = made[declared.name]
+    others = {key for other in story.outputs if other.result_of == declared.name for key in other.keys}
+    return Outcome(
+        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed
+    )
 
 
 def is_invalid(record: Record, step: Step, story: Story) -> bool:

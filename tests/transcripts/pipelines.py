@@ -40,6 +40,12 @@ def colours(records: DataFrame, colours: DataFrame) -> DataFrame:
     return rows(with_colour(records, colours))
 
 
+def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
+    """The same in two results: the records of the key x are odd."""
+    odd = F.col("key") == "x"
+    return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
+
+
 def pipeline(told: Story) -> Pipeline:
     """The declaration that a transcript is about."""
     return Pipeline(
@@ -50,14 +56,17 @@ def pipeline(told: Story) -> Pipeline:
         event_time="at",
         idle_after=told.idle_after,
         max_ahead=told.max_ahead,
-        outputs=tuple(_output(declared) for declared in told.outputs),
+        outputs=tuple(_output(declared, told) for declared in told.outputs),
     )
 
 
-def _output(declared: Declared) -> Output:
+def _output(declared: Declared, told: Story) -> Output:
+    if declared.result_of:
+        return Output(name=declared.name, from_output=declared.result_of, sink=Delta())
     early = declared.panes == "early"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
-    function = "by_window" if declared.window else "totals" if early else "rows"
+    several = any(other.result_of == declared.name for other in told.outputs)
+    function = "good_and_odd" if several else "by_window" if declared.window else "totals" if early else "rows"
     if declared.looks_up:
         function = "colours_by_window" if declared.window else "colours"
     return Output(

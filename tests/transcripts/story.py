@@ -41,12 +41,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Declared:
-    """An output under test: how it is declared."""
+    """An output under test: how it is declared. A result of another one's function has the records of its keys, which that one has not."""
 
     name: str
     window: Window | None
     lateness: timedelta
     panes: Literal["on_time", "early"]
+    result_of: str | None = None
+    keys: frozenset[str] = frozenset()
     looks_up: bool = False
 
 
@@ -124,7 +126,9 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up")
+    _only(told, "window", "lateness", "panes", "result of", "keys", "looks up")
+    if "result of" in told:
+        return Declared(name, None, span("0 seconds"), "on_time", told["result of"], frozenset(_parts(told["keys"])))
     panes = told.get("panes", "on time")
     _one_of(panes, "on time", "early")
     return Declared(
@@ -132,7 +136,7 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         window(told["window"]),
         span(told.get("lateness", "0 seconds")),
         "early" if panes == "early" else "on_time",
-        "looks up" in told,
+        looks_up="looks up" in told,
     )
 
 

@@ -155,10 +155,10 @@ def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
     assert "log4j2.configurationFile=file:" in ours[JAVA]
     assert "spark.log.level" not in ours
     theirs = {JAVA: "-Dlog4j2.configurationFile=file:/etc/ours.xml"}
-    assert JAVA not in spark_options.options("local[2]", theirs)
+    assert "onlyonce" not in spark_options.options("local[2]", theirs)[JAVA]
     assert JAVA not in spark_options.options("spark://host:7077")
     (tmp_path / "log4j2.properties").touch()
-    assert JAVA not in spark_options.options("local[2]")
+    assert spark_options.options("local[2]")[JAVA] == spark_options.END_WITHOUT_MEMORY
 
 
 def test_a_catalog_without_delta_is_refused(jars: Path) -> None:

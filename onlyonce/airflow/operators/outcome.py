@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from onlyonce.model.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.spark.options import WITHOUT_MEMORY
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
 
@@ -19,6 +20,8 @@ WHO_ACTS: dict[type[OnlyonceError], str] = {
     Refused: "the request is wrong and would be so again; do what the driver says after 'next:', then clear this task",
     InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
 }
+
+NO_MEMORY = "Spark's JVM found no memory, so give it more (ONLYONCE_DRIVER_MEMORY; 2g by default with a local master); "
 
 
 @contextmanager
@@ -49,7 +52,8 @@ def of_code(code: int) -> AirflowException:
     """The same, of a code. One that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless."""
     kind = EXIT_CODES.get(code)
     if kind is None:
-        return AirflowException(f"The driver ended with exit code {code}: {WHO_ACTS[Retryable]}.")
+        why = NO_MEMORY if code in WITHOUT_MEMORY else ""
+        return AirflowException(f"The driver ended with exit code {code}: {why}{WHO_ACTS[Retryable]}.")
     fatal = kind in (Superseded, Refused, InvariantBroken)
     raised = AirflowFailException if fatal else AirflowException
     return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")

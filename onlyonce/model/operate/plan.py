@@ -86,6 +86,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.BACKFILL,
         "it is made from windows that close from now on; a backfill adds those closed before",
     ),
+    "result added, no window": (Need.NOTHING, "it has rows from now on; what the function gave before is not in it"),
     "made removed": (Need.NOTHING, "its table stays; what closes meanwhile is missing there if it is declared again"),
     "transform, no state": (
         Need.BACKFILL,
@@ -119,10 +120,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
-    "lookups": (
-        Need.NOTHING,
-        "from the next batch on; windows that are written saw the old table: onlyonce backfill … --lookups now makes them anew",
-    ),
+    "lookups": (Need.NOTHING, "from the next batch on; what is written saw the old table: onlyonce backfill … --lookups now"),
     "on_backfill, correct": (
         Need.NAME,
         "what each window added is kept from the first row of a table on, or not at all",
@@ -189,6 +187,8 @@ def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) ->
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             kind = "made added" if old is None else "made removed"
+            if kind == "made added" and after[query]["window"] == "none":
+                kind = "result added, no window"
             yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
             continue
         for part, kind in _kinds(old, new, root=name == query, stateless=stateless):

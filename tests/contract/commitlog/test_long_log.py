@@ -69,8 +69,8 @@ def years(server: Any) -> Iterator[Log]:
     long_log.fill(log.url, BATCHES)
     # As if batches of before had been cut.
     log.rows(
-        "INSERT INTO onlyonce_private.window_sums (lineage, output, window_start, window_end, in_time, late, late_batches) "
-        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20, 0, 0 FROM onlyonce_private.window_counts"
+        "INSERT INTO onlyonce_private.window_sums (lineage, output, window_start, window_end, in_time) "
+        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20 FROM onlyonce_private.window_counts"
     )
     log.rows("ANALYZE onlyonce_private.window_sums")
     yield log

@@ -31,8 +31,8 @@ from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
 BATCHES = 1_500
 OLD = 500
 """So many batches have lost their units: these may go, but for the last of them."""
-FOLDED, WAITING = 100, 200
-"""Batches with a late record each: one is folded in by a backfill, the other is not."""
+LATE = 200
+"""A batch that met a late record."""
 KEEP = timedelta(days=30)
 MINUTE = timedelta(minutes=1)
 
@@ -45,11 +45,8 @@ def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: A
     monkeypatch.setattr(log_cuts, "AT_ONCE", 120)
     log = new_log()
     long_log.fill(log.url, BATCHES)
-    for number in (FOLDED, WAITING):
-        log.rows("UPDATE onlyonce_private.window_counts SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, number)
-        log.rows("UPDATE onlyonce_private.batches SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, number)
-    start = window(log, FOLDED)
-    backfill(log, "committed", start, start + MINUTE)
+    for table in ("window_counts", "batches"):
+        log.rows(f"UPDATE onlyonce_private.{table} SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, LATE)
     collected(log)
     return log
 
@@ -60,17 +57,16 @@ def window(log: Log, number: int) -> Any:
     return start
 
 
-def backfill(log: Log, state: str, start: Any, stop: Any) -> None:
-    """One of an interval, that has read all."""
+def backfill(log: Log, start: Any, stop: Any) -> None:
+    """One of an interval that has begun."""
     name = f"shop/{OUTPUT}@{start:%H%M}/1"
     log.rows(
         "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
         "VALUES (%s, 'shop', %s, 1, gen_random_uuid(), 'backfill')", name, name.split("/")[1],
     )  # fmt: skip
     log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, state, committed_at, "
-        "window_from, window_to, events_version, declaration_hash) VALUES (%s, 0, 'shop', %s, 1, 'run', 'person', %s, "
-        "CASE %s WHEN 'committed' THEN now() END, %s, %s, %s, 'd1')", name, OUTPUT, state, state, start, stop, BATCHES,
+        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, "
+        "declaration_hash) VALUES (%s, 0, 'shop', %s, 1, 'run', 'person', %s, %s, %s, 'd1')", name, OUTPUT, start, stop, BATCHES,
     )  # fmt: skip
 
 
@@ -102,10 +98,10 @@ def left(log: Log) -> list[int]:
 
 def numbers(log: Log) -> dict[str, Any]:
     """All that people ask of it that is no list of batches: by the named queries of the reports and the page, of a new life and of a backfill."""
-    begin, end = window(log, WAITING) - 300 * MINUTE, window(log, WAITING) + 10_000 * MINUTE
+    begin, end = window(log, LATE) - 300 * MINUTE, window(log, LATE) + 10_000 * MINUTE
     values: dict[str, Any] = {
         "instance": "shop", "output": OUTPUT, "outputs": [OUTPUT], "instances": ["shop"], "n": 5_000, "start": end, "end": end, "generation": 9,
-        "window_from": begin, "window_to": end, "events_version": BATCHES, "time": window(log, WAITING), "query": OUTPUT, "version": WAITING,
+        "window_from": begin, "window_to": end, "events_version": BATCHES, "time": window(log, LATE), "query": OUTPUT, "version": LATE,
         "lineage": OLD_STREAM,
     }  # fmt: skip
     asked = [
@@ -130,7 +126,7 @@ def numbers(log: Log) -> dict[str, Any]:
 
 
 def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> None:
-    """But those that a late record waits in, and the last old one. The log says from when it is whole, and what is younger is all there."""
+    """But one that met a late record, and the last old one. The log says from when it is whole, and what is younger is all there."""
     before = numbers(old)
     assert before["page late_windows"]
     looked = log_cut.cut(old.database, pipeline(), dry_run=True) or {}
@@ -138,17 +134,13 @@ def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> 
 
     done = cut(old)
 
-    assert left(old) == [WAITING, OLD - 1]
+    assert left(old) == [LATE, OLD - 1]
     assert (done["batches"], done["held by"]) == (OLD - 2, None)
     assert numbers(old) == before
     [(since,)] = old.rows("SELECT DISTINCT log_kept_from FROM onlyonce.lineages WHERE log_kept_from IS NOT NULL")
     assert since == done["whole from"]
     assert cut(old)["batches"] == 0
     assert old.rows("SELECT count(*) FROM onlyonce.batches WHERE query = 'receive'") == [(BATCHES,)]
-    backfill(old, "committed", window(old, WAITING), window(old, WAITING) + MINUTE)
-    folded = numbers(old)
-    assert cut(old)["batches"] == 1
-    assert (left(old), numbers(old)) == ([OLD - 1], folded)
 
 
 def open_window(log: Log) -> None:
@@ -193,7 +185,7 @@ def young(log: Log) -> None:
 
 def begun_backfill(log: Log) -> None:
     """It may ask for any."""
-    backfill(log, "begun", window(log, 5), window(log, 6))
+    backfill(log, window(log, 5), window(log, 6))
 
 
 HOLDS: dict[str, tuple[Callable[[Log], None], set[int]]] = {
@@ -216,7 +208,7 @@ def test_what_may_be_asked_for_stays(old: Log, name: str) -> None:
 
     done = cut(old)
 
-    assert set(left(old)) == held | {WAITING, OLD - 1}
+    assert set(left(old)) == held | {LATE, OLD - 1}
     assert (done["held by"] is not None) == (name == "a backfill under way")
 
 
@@ -229,7 +221,7 @@ def test_of_sessions_the_batch_stays_at_which_a_new_life_begins(old: Log) -> Non
 
     cut(old, window=Session(MINUTE))
 
-    assert left(old) == [0, WAITING, OLD - 1]
+    assert left(old) == [0, LATE, OLD - 1]
     assert numbers(old) == before
 
 
@@ -249,7 +241,7 @@ def test_a_kill_at_any_step_is_finished_by_the_next_time(old: Log, monkeypatch: 
     assert numbers(old) == before
     cut(old)
 
-    assert (left(old), numbers(old)) == ([WAITING, OLD - 1], before)
+    assert (left(old), numbers(old)) == ([LATE, OLD - 1], before)
 
 
 def test_a_plan_says_what_a_shorter_log_gives_up(old: Log) -> None:

@@ -121,7 +121,7 @@ def _played(play: Play) -> Any:
         (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
-        (windowing, "in_stream", lambda stream, root: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
+        (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
         (outputs, "drain_query", drain_query), (content_hash, "aggregates", lambda schema: []),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import SparkSession
 
 from onlyonce import settings
 from onlyonce.operate.change import plan
@@ -15,6 +16,9 @@ from tests.spark.run.test_long_run import check, sales
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
+
+DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+
 
 def kept_in(life: int) -> set[str]:
     """The kinds of files that the state of a life has."""
@@ -47,4 +51,22 @@ def test_an_output_goes_on_in_the_store_that_it_was_begun_in_and_a_new_life_take
     assert kept_in(2) <= {".changelog", ".zip"}
     assert kept_in(2)
     assert checkpoint.state_of(first.with_name("2")) == checkpoint.State(PROVIDERS["rocksdb"], 3)
+    check(platform, 3)
+
+
+def test_a_driver_that_lives_for_a_moment_leaves_a_snapshot_of_its_state_now_and_then(
+    new_platform: Callable[..., Platform], spark: SparkSession
+) -> None:
+    """The next one loads the state from there, and not from the changes of all batches that ever were."""
+    platform = new_platform("tests/support/quiet.py")
+    folder = settings.data_dir("shop") / "checkpoints" / "per_shop" / "1" / "state" / "0" / "0"
+    spark.conf.set(DELTAS, "2")
+    try:
+        for block in range(3):
+            platform.put("shop", f"sales-{block}.jsonl", sales(block))
+            platform.run("shop")
+            changes, snapshots = (sorted(int(p.stem) for p in folder.glob(f"[0-9]*.{kind}")) for kind in ("changelog", "zip"))
+            assert max(changes) - max(snapshots) <= 2
+    finally:
+        spark.conf.unset(DELTAS)
     check(platform, 3)

@@ -167,6 +167,17 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "made with a lateness of its own": (
         lambda: pipeline(outputs=(output(), output("b", from_output="per_shop", lateness=timedelta(1)))),
         "has the lateness of per_shop", "leave it out"),
+    "neither a transform nor an output whose result it is": (
+        lambda: output(transform=""), "output per_shop has no transform", "from_output names that output"),
+    "a result of early panes": (
+        lambda: pipeline(outputs=(output(panes="early", sink=UPSERT), made(transform=""))), "early panes change", "on_time"),
+    "a result that is stored by itself": (
+        lambda: pipeline(outputs=(output(), made(transform="", stable_input=True))), "stored with those of per_shop",
+        "set stable_input on per_shop"),
+    "a result without windows that a backfill corrects": (
+        lambda: pipeline(outputs=(output(window=None), made(
+            transform="", on_backfill="correct", sink=Postgres(table="a.b", write="increment", keys=("shop",))))),
+        "per_shop has no windows", "leave on_backfill out"),
     "one Delta folder twice": (
         lambda: pipeline(outputs=(output(), output("b", sink=Delta(path="shop/per_shop")))),
         "two outputs write to delta:shop/per_shop", "its own target"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
+from onlyonce.session import lost
 from onlyonce.session.failures import translate
 from onlyonce.settings import ROOT
 
@@ -18,6 +19,8 @@ TEXTS = {
     "an input file that vanished": ("[PATH_NOT_FOUND] Path does not exist: file:/in/a.jsonl", Retryable, "invalid record"),
     "a full disk": ("java.io.IOException: No space left on device", Retryable, "free space"),
     "a heap that was too small": ("java.lang.OutOfMemoryError: Java heap space", Retryable, "ONLYONCE_DRIVER_MEMORY"),
+    "a heap that was too small for a plan": (
+        "terminated with exception: Java heap space SQLSTATE: XXKST", Retryable, "ONLYONCE_DRIVER_MEMORY"),
     "a worker that was killed": (
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", Retryable, "memory"),
     "a state folder that is gone": (
@@ -43,6 +46,16 @@ def test_what_spark_says_becomes_one_of_our_errors(told: tuple[str, type[Onlyonc
     assert type(found) is kind
     assert hint in found.hint
     assert found.data
+
+
+@pytest.mark.parametrize(("code", "said"), [(3, "memory was too small"), (52, "memory was too small"), (-9, "by signal 9"), (1, "exit code 1"), (None, "ended")])
+def test_a_jvm_that_is_gone_is_told_with_the_setting_for_its_memory(code: int | None, said: str) -> None:
+    """Also where nobody knows how it ended."""
+    found = lost.told(code)
+
+    assert said in found.what
+    assert found.data
+    assert "ONLYONCE_DRIVER_MEMORY" in found.hint
 
 
 def test_what_is_not_known_stays_as_it_is() -> None:

@@ -151,6 +151,13 @@ def test_an_output_made_from_another_comes_and_goes_without_its_root() -> None:
     assert [(c.part, c.need) for c in changes("sums", both, alone)] == [("output all", Need.NOTHING)]
 
 
+def test_a_result_without_windows_comes_without_what_was_before() -> None:
+    """No backfill could make it: it needs nothing."""
+    root = Output(name="sums", transform="m:f", sink=Delta())
+    alone, both = parts(root), parts(root, Output(name="odd", from_output="sums", sink=Delta()))
+    assert [(c.part, c.need) for c in changes("sums", alone, both)] == [("output odd", Need.NOTHING)]
+
+
 def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
     """A new life or another name stops it, with the command; the rest passes."""
     for kind, (need, why) in CONSEQUENCES.items():

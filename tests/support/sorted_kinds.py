@@ -1,0 +1,32 @@
+"""Several results of outputs of other kinds: sessions, records one by one with windows, staged, and files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from onlyonce.declare.pipeline import Delta, FileSink, Output
+from onlyonce.model.windows import Session
+from tests.support.sorted_shop import LATENESS, MINUTE, SHOP
+
+FUNCTIONS = "tests.support.sorted_transforms"
+
+PIPELINES = [
+    replace(
+        SHOP,
+        outputs=(
+            Output(
+                name="visits", transform=f"{FUNCTIONS}:visits", window=Session(timedelta(seconds=20)), lateness=LATENESS, sink=Delta()
+            ),
+            Output(name="odd_visits", from_output="visits", sink=Delta()),
+            Output(
+                name="staged", transform=f"{FUNCTIONS}:staged", window=MINUTE, lateness=LATENESS, stable_input=True, sink=Delta()
+            ),
+            Output(name="odd_staged", from_output="staged", sink=Delta()),
+            Output(
+                name="files", transform=f"{FUNCTIONS}:files", window=MINUTE, lateness=LATENESS, sink=FileSink(shards=2)
+            ),
+            Output(name="odd_files", from_output="files", sink=FileSink(shards=1)),
+        ),
+    )
+]  # fmt: skip
