@@ -31,7 +31,7 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     _check_repeats(pipeline, root, result)
     _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
-    found = {root.name: results.flat(results.rows_of(root, empty)).schema}
+    found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
     for output in pipeline.made_from(root):
         made = results.rows_of(output, empty, seen)
         _check_repeats(pipeline, output, made)

@@ -74,12 +74,12 @@ class Output:
             )
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        _check_lookups(self)
         if not self.transform and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
             )
+        _check_lookups(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):

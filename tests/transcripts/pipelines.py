@@ -25,6 +25,12 @@ def rows(records: DataFrame) -> DataFrame:
     return records.select("key", F.lit(1).cast("long").alias("records"))
 
 
+def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
+    """The same in two results: the records of the key x are odd."""
+    odd = F.col("key") == "x"
+    return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
+
+
 def with_colour(records: DataFrame, colours: DataFrame) -> DataFrame:
     """Each record under the colour of its key."""
     return records.join(colours, "key", "left").withColumn("key", F.coalesce("colour", F.lit("none")))
@@ -38,12 +44,6 @@ def colours_by_window(records: DataFrame, colours: DataFrame) -> DataFrame:
 def colours(records: DataFrame, colours: DataFrame) -> DataFrame:
     """Each record under its colour."""
     return rows(with_colour(records, colours))
-
-
-def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
-    """The same in two results: the records of the key x are odd."""
-    odd = F.col("key") == "x"
-    return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
 
 
 def pipeline(told: Story) -> Pipeline:

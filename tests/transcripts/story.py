@@ -47,9 +47,9 @@ class Declared:
     window: Window | None
     lateness: timedelta
     panes: Literal["on_time", "early"]
+    looks_up: bool = False
     result_of: str | None = None
     keys: frozenset[str] = frozenset()
-    looks_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,11 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "result of", "keys", "looks up")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys")
     if "result of" in told:
-        return Declared(name, None, span("0 seconds"), "on_time", told["result of"], frozenset(_parts(told["keys"])))
+        return Declared(
+            name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
+        )
     panes = told.get("panes", "on time")
     _one_of(panes, "on time", "early")
     return Declared(

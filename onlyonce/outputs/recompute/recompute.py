@@ -152,7 +152,7 @@ def _written(
         rows = staging.staged(context, query, chain[0], batch, rows)
     panes, writers = {}, []
     for step in results.steps_of(context, query, chain[0], made.rows):
-        mine = _rows_held(context, held, step.output, rows, made.parts)
+        mine = _rows_of(context, held, step.output, rows, made.parts)
         found = results.measured(mine, step.output.sink)
         if todo[step.output.name] in ("replace", "correct"):
             step.writer.replace(batch, found.rows, found.content, made.span)
@@ -167,9 +167,8 @@ def _written(
     return panes, writers
 
 
-def _rows_held(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:
-    if output.from_output is None or output.is_result:
+def _rows_of(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:
+    if not output.from_output or output.is_result:
         return results.rows_of(output, rows)
-    return results.hold(
-        held, parts.over(context, rows, lambda of_part, some: results.rows_of(output, some, of_part.seen.frames))
-    )
+    made = parts.over(context, rows, lambda of_part, some: results.rows_of(output, some, of_part.seen.frames))
+    return results.hold(held, made)
