@@ -31,7 +31,6 @@ from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, se
 from onlyonce.outputs import window_log as windows_met
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
-from onlyonce.outputs.staging import staged
 from onlyonce.receive import events
 from onlyonce.storage import checkpoint, delta
 

@@ -138,7 +138,7 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         window(told["window"]),
         span(told.get("lateness", "0 seconds")),
         "early" if panes == "early" else "on_time",
-        looks_up="looks up" in told,
+        "looks up" in told,
     )
 
 
