@@ -113,6 +113,10 @@ def _check_lookups(output: Output) -> None:
     names = [lookup.name for lookup in output.lookups]
     if twice := [name for n, name in enumerate(names) if name in names[:n]]:
         raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
+    if names and not output.transform:
+        raise Refused(
+            f"output {output.name}: lookups, and no function that gets them", hint="declare them at the output that has the function"
+        )
     if names and output.late == "recompute" and isinstance(output.window, Session):
         raise Refused(
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",

@@ -24,7 +24,7 @@ Table: TypeAlias = Sequence[Mapping[str, Any]] | DataFrame
 def given(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
     """The tables by name, for the functions of all outputs."""
     lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
-    for output in pipeline.outputs:
+    for output in loading.with_function(pipeline.outputs):
         parameters.check(output, loading.transform(output))
     for name in of_test:
         if name not in lookups:

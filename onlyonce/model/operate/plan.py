@@ -120,10 +120,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
-    "lookups": (
-        Need.NOTHING,
-        "from the next batch on; windows that are written saw the old table: onlyonce backfill … --lookups now makes them anew",
-    ),
+    "lookups": (Need.NOTHING, "from the next batch on; what is written saw the old table: onlyonce backfill … --lookups now"),
     "on_backfill, correct": (
         Need.NAME,
         "what each window added is kept from the first row of a table on, or not at all",
