@@ -27,10 +27,10 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, staging, watermark
-from onlyonce.outputs import window_log as windows_met
+from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, watermark, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
+from onlyonce.outputs.staging import staged
 from onlyonce.receive import events
 from onlyonce.storage import checkpoint, delta
 
@@ -188,7 +188,7 @@ def commit(
     """Write the rows of a begun batch to all its sinks, and end it. `rows` are held."""
     if steps[0].output.stable_input:
         rows.count()
-        rows = results.hold(held, staging.staged(context, query, steps[0].output, batch, rows))
+        rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
     windows: list[dict[str, Any]] = []
     again = 0
     for step in steps:
