@@ -38,8 +38,14 @@ def newest(lookup: Lookup) -> Version:
     return {"version": table.version(), "table": str(table.metadata().id)}
 
 
+BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""Delta refuses a version that was committed more than a week ago, also one that was the newest until a moment ago. Here the files of a version are looked for
+(`refuse_gone`), so its age says nothing."""
+
+
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
-    """The table as of a version. Nothing is read yet."""
+    """The table as of a version, however long ago that was committed. Nothing is read yet."""
+    spark.conf.set(BY_AGE, "false")
     return spark.read.format("delta").option("versionAsOf", version["version"]).load(str(folder(lookup)))
 
 

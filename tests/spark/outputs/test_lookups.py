@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
+from onlyonce import Delta, Lookup
 from onlyonce.failpoints import FailPoint
+from onlyonce.lookups import delta_versions
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import outputs
 from tests.support.looks_up import cities_path, write_cities
@@ -220,3 +227,24 @@ def cities(platform: Platform) -> dict[int, dict[str | None, int]]:
         found.append(minutes)
     assert found[0] == found[1]
     return found[0]
+
+
+def test_a_version_is_read_however_long_ago_it_was_committed(spark: SparkSession, tmp_path: Path) -> None:
+    """A table that had stood still for weeks has changed: the batch that saw it before is tried again. Delta by itself refuses that."""
+    path = tmp_path / "cities"
+    for city in ("Rome", "Oslo", "Bern"):
+        write_deltalake(str(path), pa.table({"shop": ["a"], "city": [city]}), mode="overwrite")
+    weeks_ago = (START - timedelta(days=40)).timestamp()
+    for version in (0, 1):
+        entry = path / "_delta_log" / f"{version:020}.json"
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            if "commitInfo" in line:
+                line["commitInfo"]["timestamp"] = int(weeks_ago * 1000)
+        entry.write_text("\n".join(map(json.dumps, lines)))
+        os.utime(entry, (weeks_ago, weeks_ago))
+    cities = Lookup(name="cities", table=Delta(path=str(path)), keys="shop")
+
+    [row] = delta_versions.frame(spark, cities, {"version": 1, "table": ""}).collect()
+
+    assert row.city == "Oslo"
