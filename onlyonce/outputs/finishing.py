@@ -31,7 +31,7 @@ from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import outputs, raw_windows, restart, results, seeing, windowing
+from onlyonce.outputs import outputs, raw_windows, reading, restart, results, seeing, windowing
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import past_rows
 
@@ -75,7 +75,7 @@ def _rows(context: RunContext, query: Query, root: Output, batch: Batch, version
         return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
     stateless = bool(batch.plan.facts.get("stateless"))
     if raw_windows.are_of(context.pipeline, root, stateless=stateless):
-        return outputs.closing(context, query, root, versions, batch.plan.batch_id)
+        return reading.closing(context, query, root, versions, batch.plan.batch_id)
     if stateless:
         return _as_read(context, query, root, versions)
     if root.window is None or root.panes == "early":

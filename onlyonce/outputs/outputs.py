@@ -27,7 +27,7 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, restart, results, seeing, watermark, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, reading, results, seeing, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.replayed import Versions
 from onlyonce.outputs.staging import staged
@@ -52,11 +52,11 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     query = context.open_query(root.name)
     context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
-    result = _stream(context, query, root, start)
+    result = reading.stream(context, query, root, start)
     stateless = results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
-        result = _stream(context, query, root, start)
+        result = reading.stream(context, query, root, start)
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, result)
     mode = "update" if root.panes == "early" else "append"
@@ -67,13 +67,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         met[:] = [versions]
         beside.before(query, versions)
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
-            frame = closing(context, query, root, versions, batch_id)
+            frame = reading.closing(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, replace(plan, facts={"stateless": stateless}), versions)
         beside.after()
 
     def turn(query: Query, files: int) -> None:
         now = seeing.of_next_batch(context, query, root)
-        rows = result if now is context and files == events.UNSPLIT else _stream(now, query, root, start, files)
+        rows = result if now is context and files == events.UNSPLIT else reading.stream(now, query, root, start, files)
         work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
@@ -96,29 +96,6 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
         plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
         _batch(context, query, steps, result, plan, Versions(-1, upto))
-
-
-def _stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
-    """An output's rows, made of what `events` has from a version on."""
-    read = restart.read_from(context, start, files)
-
-    def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
-        rows = windowing.in_stream(read, root, until)
-        if query.start_from:
-            rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
-        return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
-
-    return watermark.chosen(root.window, by)
-
-
-def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
-    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
-    anew = bool(query.start_from) and batch_id == 0
-    after = None if anew else versions.after
-    rows = raw_windows.closed_by(context, root, after, versions.upto)
-    if query.start_from:
-        rows = restart.without_final(context, query, root, rows, after)
-    return results.applied(context, root, rows)
 
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tuple[Versions, Plan]:

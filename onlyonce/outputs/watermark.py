@@ -4,7 +4,7 @@ Spark plans one batch more, without rows, whenever the watermark has moved: a wh
 unless a window has ended. So its watermark moves from end to end (`windowing.last_closed`). Anything else that keeps state, such as timers of the function's own,
 may wait for a time inside a window, and has the exact one.
 
-Who calls it: `outputs`. No errors. Not promised: that it knows each plan that would do; one that it does not know has the exact watermark.
+Who calls it: `reading`. No errors. Not promised: that it knows each plan that would do; one that it does not know has the exact watermark.
 """
 
 from __future__ import annotations

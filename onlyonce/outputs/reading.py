@@ -1,0 +1,38 @@
+"""What an output's function makes of `events`: of the rows as a stream, or of the windows that close with a batch.
+
+Who calls it: `outputs`, `finishing`. Errors: those of the function, and Refused.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.declare.pipeline import Output
+from onlyonce.outputs import raw_windows, restart, results, watermark, windowing
+from onlyonce.outputs.replayed import Versions
+from onlyonce.receive import events
+
+
+def stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
+    """An output's rows, made of what `events` has from a version on."""
+    read = restart.read_from(context, start, files)
+
+    def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
+        rows = windowing.in_stream(read, root, until)
+        if query.start_from:
+            rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
+        return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
+
+    return watermark.chosen(root.window, by)
+
+
+def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
+    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
+    anew = bool(query.start_from) and batch_id == 0
+    after = None if anew else versions.after
+    rows = raw_windows.closed_by(context, root, after, versions.upto)
+    if query.start_from:
+        rows = restart.without_final(context, query, root, rows, after)
+    return results.applied(context, root, rows)
