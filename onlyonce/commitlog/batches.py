@@ -199,33 +199,6 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
     return {row.delta_version for row in rows}
 
 
-def begin_close(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
-    """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
-    check_epoch(connection, driver.lineage, driver.epoch)
-    left = ask(connection, "batches", "open_close", lineage=driver.lineage)
-    if left:
-        row = left[0]
-        times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
-        return row.close_no, row.kind, Frontier(*[to_micros(t) for t in times])
-    number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
-    do(
-        connection, "batches", "begin_close",
-        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id, **_times(after),
-    )  # fmt: skip
-    return number, kind, after
-
-
-def open_close(connection: Connection, driver: Driver) -> bool:
-    """Whether an earlier driver began a close and did not commit it."""
-    return bool(ask(connection, "batches", "open_close", lineage=driver.lineage))
-
-
-def end_close(connection: Connection, driver: Driver, number: int, delta_version: int) -> None:
-    """The control row is in `events`."""
-    check_epoch(connection, driver.lineage, driver.epoch)
-    do(connection, "batches", "end_close", lineage=driver.lineage, close_no=number, delta_version=delta_version)
-
-
 def _find(connection: Connection, plan: Plan) -> Batch | None:
     rows = ask(connection, "batches", "find", lineage=plan.lineage, batch_id=plan.batch_id)
     if not rows:
@@ -250,10 +223,11 @@ def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, k
         values[name] = json.dumps(values[name])
     do(
         connection, "batches", "begin",
-        epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **_times(stamped), **values,
+        epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
     )  # fmt: skip
     return Batch(plan, stamped, floor, "begun", replayed=False)
 
 
-def _times(known: Frontier) -> dict[str, Any]:
+def frontier_times(known: Frontier) -> dict[str, Any]:
+    """The parts of a frontier as the log has them."""
     return {name: to_time(value) for name, value in asdict(known).items()}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, closes
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -186,19 +186,19 @@ def _closes_more(context: RunContext, now: Frontier, after: Frontier) -> bool:
 
 
 def _close_is_open(context: RunContext, query: Query) -> bool:
-    return run(query.database, lambda conn: batches.open_close(conn, query.driver))
+    return run(query.database, lambda conn: closes.is_open(conn, query.driver))
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> None:
     """Protocol step 7: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
     with context.receiving:
-        number, kind, after = run(query.database, lambda conn: batches.begin_close(conn, query.driver, kind, after))
+        number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after))
         passing("close-after-begin")
         app_id = f"{query.lineage}/close"
         commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))
         version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
         passing("close-after-delta")
-        run(query.database, lambda conn: batches.end_close(conn, query.driver, number, version))
+        run(query.database, lambda conn: closes.end(conn, query.driver, number, version))
         query.log.info("input closed", unit=commit.unit, kind=kind)
         passing("close-after-end")
         context.receiving.notify_all()

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from onlyonce.commitlog import batches, lineages, units
+from onlyonce.commitlog import batches, closes, lineages, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
@@ -126,15 +126,15 @@ def test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended(log: Lo
 def test_a_driver_that_was_overtaken_begins_and_ends_nothing(log: Log, driver: Driver) -> None:
     """Neither a new batch, nor one that it began itself, nor a close."""
     batch = begin(log, driver, plan_of(driver))
-    number, _, _ = run(log.database, lambda conn: batches.begin_close(conn, driver, "ended", Frontier()))
+    number, _, _ = run(log.database, lambda conn: closes.begin(conn, driver, "ended", Frontier()))
     log.restart(driver)
     before = log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.closes")
     for attempt in (
         lambda: begin(log, driver, plan_of(driver, 1)),
         lambda: begin(log, driver, plan_of(driver)),
         lambda: end(log, driver, batch, DONE),
-        lambda: run(log.database, lambda conn: batches.begin_close(conn, driver, "ended", Frontier())),
-        lambda: run(log.database, lambda conn: batches.end_close(conn, driver, number, 1)),
+        lambda: run(log.database, lambda conn: closes.begin(conn, driver, "ended", Frontier())),
+        lambda: run(log.database, lambda conn: closes.end(conn, driver, number, 1)),
     ):
         with pytest.raises(Superseded):
             attempt()
@@ -253,8 +253,8 @@ def test_a_new_life_goes_on_from_the_frontier_of_the_old(log: Log, driver: Drive
 
 def close(log: Log, driver: Driver, kind: str, after: Frontier) -> None:
     """A whole close."""
-    number, _, _ = run(log.database, lambda conn: batches.begin_close(conn, driver, kind, after))
-    run(log.database, lambda conn: batches.end_close(conn, driver, number, 10 + number))
+    number, _, _ = run(log.database, lambda conn: closes.begin(conn, driver, kind, after))
+    run(log.database, lambda conn: closes.end(conn, driver, number, 10 + number))
 
 
 def test_closes_of_both_kinds_add_up_and_none_moves_back(log: Log, driver: Driver) -> None:
@@ -276,24 +276,24 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     """The next driver gets what the first one fixed, under the same number, whatever it meant itself."""
     receive(log, driver, 0, NOON)
     meant = frontier(log).declared_ended()
-    first = run(log.database, lambda conn: batches.begin_close(conn, driver, "ended", meant))
+    first = run(log.database, lambda conn: closes.begin(conn, driver, "ended", meant))
     before = frontier(log)
     newer = log.restart(driver)
-    left = run(log.database, lambda conn: batches.open_close(conn, newer))
-    second = run(log.database, lambda conn: batches.begin_close(conn, newer, "silent", Frontier(tide=1)))
-    run(log.database, lambda conn: batches.end_close(conn, newer, second[0], 9))
+    left = run(log.database, lambda conn: closes.is_open(conn, newer))
+    second = run(log.database, lambda conn: closes.begin(conn, newer, "silent", Frontier(tide=1)))
+    run(log.database, lambda conn: closes.end(conn, newer, second[0], 9))
 
     assert first == second == (1, "ended", meant)
     assert left
     assert before == Frontier(tide=to_micros(NOON))
     assert frontier(log) == meant
-    assert not run(log.database, lambda conn: batches.open_close(conn, newer))
+    assert not run(log.database, lambda conn: closes.is_open(conn, newer))
 
 
 def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
     """Ended twice: the first version of `events` stands."""
     close(log, driver, "ended", Frontier(tide=1, ended=1))
-    run(log.database, lambda conn: batches.end_close(conn, driver, 1, 99))
+    run(log.database, lambda conn: closes.end(conn, driver, 1, 99))
 
     assert log.rows("SELECT delta_version FROM onlyonce_private.closes") == [(11,)]
 
@@ -368,7 +368,7 @@ def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driv
         receive(log, driver, batch_id, NOON)
     begin(log, driver, plan_of(driver, 5))
     close(log, driver, "silent", Frontier())  # in version 11
-    run(log.database, lambda conn: batches.begin_close(conn, driver, "silent", Frontier()))
+    run(log.database, lambda conn: closes.begin(conn, driver, "silent", Frontier()))
     receive(log, log.start("other"), 3, NOON)
 
     def ended(after: int, upto: int) -> set[int]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches, units
+from onlyonce.commitlog import batches, closes, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
@@ -127,9 +127,9 @@ def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, prox
     proxy.cut_next(how)
     run(database, end)
     proxy.cut_next(how)
-    number, _, _ = run(database, lambda conn: batches.begin_close(conn, driver, "ended", batch.frontier))
+    number, _, _ = run(database, lambda conn: closes.begin(conn, driver, "ended", batch.frontier))
     proxy.cut_next(how)
-    run(database, lambda conn: batches.end_close(conn, driver, number, 3))
+    run(database, lambda conn: closes.end(conn, driver, number, 3))
 
     assert proxy.cuts == 4
     assert batch.plan == plan_of(driver)

@@ -1,0 +1,41 @@
+"""Closes in the log: receive says between two batches that the input has ended, or is silent, by a control row.
+
+Who calls it: `onlyonce.receive.receive`. Errors: Superseded for a driver that was overtaken.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog.batches import frontier_times
+from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database.connect import ask, do
+from onlyonce.model.batch import to_micros
+from onlyonce.model.frontier import Frontier
+
+
+def begin(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
+    """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    left = ask(connection, "batches", "open_close", lineage=driver.lineage)
+    if left:
+        row = left[0]
+        times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
+        return row.close_no, row.kind, Frontier(*[to_micros(t) for t in times])
+    number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
+    do(
+        connection, "batches", "begin_close",
+        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id, **frontier_times(after),
+    )  # fmt: skip
+    return number, kind, after
+
+
+def is_open(connection: Connection, driver: Driver) -> bool:
+    """Whether an earlier driver began a close and did not commit it."""
+    return bool(ask(connection, "batches", "open_close", lineage=driver.lineage))
+
+
+def end(connection: Connection, driver: Driver, number: int, delta_version: int) -> None:
+    """The control row is in `events`."""
+    check_epoch(connection, driver.lineage, driver.epoch)
+    do(connection, "batches", "end_close", lineage=driver.lineage, close_no=number, delta_version=delta_version)
