@@ -188,6 +188,9 @@ class Session:
     def format(self, _: str) -> Session:
         return self
 
+    def createDataFrame(self, rows: list[Dict], schema: StructType) -> Frame:
+        return Frame(lambda: rows, schema)
+
     def load(self, path: str) -> Frame:
         table = DeltaTable(path)
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
