@@ -41,20 +41,21 @@ Turn = Callable[[Query, int, Part | None], None]
 
 
 def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
-    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and for one batch that is a part of a first reading.
+    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what it reads first of what is compacted, if that is cut.
     Raises what that raises.
 
     start   the version of `events` from which a query without a batch reads
     """
     while True:
         part = first_reading.next_part(context, query, start)
-        files = part.files if part else _files(context, query, start)
+        files = part.files if part and not part.last else _files(context, query, start)
         if files is not None:
-            said = {"upto": part.versions.upto, "last": part.last} if part else {"files": files}
+            files = part.files if part else files
+            said = {"upto": part.versions.upto} if part else {"files": files}
             query.log.info("more waits than one batch may have: it is cut", **said)
         try:
             if files is None:
-                return turn(query, events.UNSPLIT, None)
+                return turn(query, events.UNSPLIT, part)
             turn(replace(query, trigger=ONE_BATCH), files, part)
         except Again as why:
             query.log.info(str(why))
@@ -78,9 +79,9 @@ def positions(
     """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has planned. Raises Again where that is another
     part than was meant."""
     offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
-    if part is None:
+    if part is None or batch_id > part.number:
         return checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
-    position = first_reading.position(context, part, batch_id, offset)
+    position = first_reading.position(context, part, offset) if batch_id == part.number else None
     if position is None:
         raise Again("Spark has planned another part of a first reading than was meant")
     return part.before, position, offsets_hash

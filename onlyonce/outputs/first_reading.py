@@ -2,13 +2,15 @@
 
 A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files, but a file has rows of many commits. So here the platform says what a part
 is: the receive batches of the versions (after, upto], whose rows are found by their batch, as everywhere else (`past_rows`). Of Delta's stream a part takes the step only, and none of
-the rows: one file of the snapshot, the last part all files that are left. The rows of the part are read from the table and joined to the step. Its control row
-is the frontier of its last version, by the log.
+the rows: one file of the snapshot. The rows of the part are read from the table and joined to the step. Its control row is the frontier of its last version, by the log.
+
+The last step has the files that are left, and what has come since: it is the query as its trigger says, without the rows that the parts had. So Spark goes on from it by itself, also with
+a batch without rows for the windows that have ended.
 
 The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So whoever asks the log how far an output has read finds whole commits, and a batch that
 is repeated reads what the log says. Of a part that Spark has planned and the log has not begun nothing is written yet; where it ends is decided anew.
 
-Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: more parts than the snapshot has files.
+Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: as many parts as the snapshot has files.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.model.batch import FIRST_READING, Batch, is_part, read_upto, to_time
+from onlyonce.model.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
 from onlyonce.model.outputs.cutting import records_of_part
 from onlyonce.outputs import restart
 from onlyonce.outputs.replayed import Versions
@@ -45,7 +47,7 @@ class Part:
     number     the batch
     versions   of `events` that it reads
     files      how many files of the snapshot Spark is to take for it
-    last       whether the snapshot ends with it
+    last       whether it is the last step: the parts before it have read the whole snapshot
     before     the position at which the part before has ended
     """
 
@@ -69,10 +71,9 @@ def next_part(context: RunContext, query: Query, start: int) -> Part | None:
         return None
     after = read_upto(before) if before else start - 1
     if known is not None:
-        again = Part(
-            number, Versions(after, read_upto(known.plan.source_to)), 1, not is_part(known.plan.source_to), before
-        )
-        return again if number or not again.last else None
+        last = not is_part(known.plan.source_to)
+        again = Part(number, Versions(after, read_upto(known.plan.source_to)), 1, last, before)
+        return again if number or not last else None
     if planned == number:
         return _planned(context, number, after, checkpoint.offsets(query.folder, number)[0], before)
     if before is None and restart.begins_at(context, start) is not None:
@@ -82,31 +83,30 @@ def next_part(context: RunContext, query: Query, start: int) -> Part | None:
 
 def _new(context: RunContext, number: int, after: int, offset: Offset | None, before: Offset | None) -> Part | None:
     """A part that Spark has not planned. `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now."""
-    snapshot = _files(context, offset)
+    newest, snapshot = first_reading(before), _files(context, offset)
     left = len(snapshot) - (int(offset["index"]) + 1 if offset else 0)
-    newest = int(offset["reservoirVersion"]) if offset else None
-    upto = _ends(context, after, newest, snapshot, left)
-    if upto is not None:
-        return Part(number, Versions(after, upto), 1, last=False, before=before)
-    return Part(number, Versions(after, newest), left, last=True, before=before) if newest is not None else None
+    if newest is not None and after >= newest:
+        return Part(number, Versions(after, newest), left, last=True, before=before)
+    upto = _ends(context, after, newest, snapshot, left - 1)
+    if upto is None:
+        upto = newest
+    return None if upto is None else Part(number, Versions(after, upto), 1, last=False, before=before)
 
 
 def _planned(context: RunContext, number: int, after: int, offset: Offset, before: Offset | None) -> Part | None:
     """A part that Spark has planned, and the log does not know."""
-    newest = int(offset["reservoirVersion"])
-    if _is_read(context, offset):
+    left = _left(context, offset)
+    if not left:
         return Part(number, Versions(after, read_upto(offset)), 1, last=True, before=before) if before else None
-    snapshot = _files(context, offset)
-    upto = _ends(context, after, newest, snapshot, len(snapshot) - int(offset["index"]))
-    if upto is None:  # the bound was raised: the last part has nothing left to read
-        upto = max(after, run(context.database, lambda conn: compaction.ended(conn, context.instance, newest)))
-    return Part(number, Versions(after, upto), 1, last=False, before=before)
+    newest = int(offset["reservoirVersion"])
+    upto = _ends(context, after, newest, _files(context, offset), left)
+    return Part(number, Versions(after, newest if upto is None else upto), 1, last=False, before=before)
 
 
 def _ends(
     context: RunContext, after: int, newest: int | None, snapshot: list[rewriting.File], steps: int
 ) -> int | None:
-    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other step is left."""
+    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other part can be. `steps`: how many there can be, with this one."""
     kept = [file for file in snapshot if file.partition["oo_kind"] == "kept"]
     size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
     upto = run(context.database, lambda conn: compaction.ended(conn, context.instance, newest))
@@ -117,18 +117,21 @@ def _ends(
     return run(context.database, lambda conn: compaction.holds(conn, context.instance, after, upto, most))
 
 
-def position(context: RunContext, part: Part, number: int, offset: Offset) -> Offset | None:
+def position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
     """The position that the log has for a part, given Spark's; None where Spark has planned something else than was meant, and the part is to begin anew."""
-    if number != part.number or _is_read(context, offset) != part.last:
+    left, newest = _left(context, offset), int(offset["reservoirVersion"])
+    if part.last:
+        return None if left else offset
+    if not left or (left == 1 and part.versions.upto < newest):  # no other part can follow, and rows are left
         return None
-    return offset if part.last else offset | {
-        "reservoirVersion": part.versions.upto + 1, "index": -1, FIRST_READING: int(offset["reservoirVersion"])
-    }  # fmt: skip
+    return offset | {"reservoirVersion": part.versions.upto + 1, "index": -1, FIRST_READING: newest}
 
 
-def rows(context: RunContext, part: Part) -> DataFrame:
-    """What a stream of `events` would give of these versions: their kept rows, and one control row."""
-    stream = events.stream(context.spark, context.events, None, part.files)
+def rows(context: RunContext, part: Part, files: int) -> DataFrame:
+    """What a stream of `events` would give of these versions: their kept rows, and one control row. For the last step what a stream gives behind them."""
+    if part.last:
+        return restart.read_behind(context, part.versions.after, files)
+    stream = events.stream(context.spark, context.events, None, files)
     # A batch has exactly one step, whatever its files have; control rows are few.
     few = stream.filter("oo_kind = 'control'").select("oo_kind").coalesce(1)
     step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
@@ -164,9 +167,9 @@ def _ended(query: Query, number: int) -> Offset | None:
     return earlier.plan.source_to if earlier else None
 
 
-def _is_read(context: RunContext, offset: Offset) -> bool:
-    """Whether a query that began with a snapshot has all of it at an offset of Spark's."""
-    return not offset.get("isStartingVersion") or int(offset["index"]) + 1 >= len(_files(context, offset))
+def _left(context: RunContext, offset: Offset) -> int:
+    """How many files of its snapshot a query has not read at an offset of Spark's."""
+    return len(_files(context, offset)) - int(offset["index"]) - 1 if offset.get("isStartingVersion") else 0
 
 
 def _files(context: RunContext, offset: Offset | None) -> list[rewriting.File]:

@@ -73,10 +73,10 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         beside.after()
 
     def turn(query: Query, files: int, part: Part | None) -> None:
-        if part and part.last:  # its rows are those of whole batches in the log
+        if part:  # its rows are those of whole batches in the log
             beside.before(query, part.versions)
         now = seeing.of_next_batch(context, query, root)
-        same = now is context and files == events.UNSPLIT
+        same = now is context and files == events.UNSPLIT and part is None
         rows = result if same else reading.stream(now, query, root, start, files, part)
         work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now, part)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)

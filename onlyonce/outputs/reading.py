@@ -19,8 +19,8 @@ from onlyonce.receive import events
 def stream(
     context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT, part: Part | None = None
 ) -> DataFrame:
-    """An output's rows, made of what `events` has from a version on, or of a part of a first reading."""
-    read = first_reading.rows(context, part) if part else restart.read_from(context, start, files)
+    """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
+    read = first_reading.rows(context, part, files) if part else restart.read_from(context, start, files)
 
     def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
         rows = windowing.in_stream(read, root, until)

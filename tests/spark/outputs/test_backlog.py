@@ -108,6 +108,7 @@ def test_an_output_of_a_long_run_that_falls_behind_is_cut_too(
     check(platform, 5)
 
 
+@pytest.mark.whole
 def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
