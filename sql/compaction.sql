@@ -7,14 +7,31 @@ SELECT events_compacted AS upto FROM onlyonce_private.pipelines WHERE instance =
 UPDATE onlyonce_private.pipelines SET events_compacted = :upto WHERE instance = :instance AND events_compacted < :upto
 
 -- ended --
--- The last version of `events` with the rows of a committed batch of receive: no driver wants a part of that commit, or of one before it.
+-- The last version of `events`, of those up to one, with the rows of a committed batch of receive: no driver wants a part of that commit, or of one before it.
 SELECT max(last.delta_version) AS version
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
     SELECT b.delta_version FROM onlyonce_private.batches b
     WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+      AND (CAST(:upto AS bigint) IS NULL OR b.delta_version <= CAST(:upto AS bigint))
     ORDER BY b.delta_version DESC LIMIT 1) last
 WHERE l.instance = :instance AND l.query = 'receive'
+
+-- records --
+-- How many records receive has kept in a range of versions of `events`.
+SELECT coalesce(sum(b.kept), 0)::bigint AS records
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version > :after AND b.delta_version <= :upto
+
+-- holds --
+-- The last version of a range up to which receive has kept no more than so many records; the first one in any case. Asked once for each part of a first reading.
+SELECT coalesce(max(version) FILTER (WHERE so_far <= :records), min(version)) AS version
+FROM (
+    SELECT b.delta_version AS version, sum(b.kept) OVER (ORDER BY b.delta_version) AS so_far
+    FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+    WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+      AND b.delta_version > :after AND b.delta_version <= :upto) waiting
 
 -- queries --
 -- The lives that may go on, each with what its last committed batch has read.

@@ -57,7 +57,7 @@ def begin(
     database; DatabaseAway where one that may hold a unit can't be asked.
     """
     check_epoch(connection, driver.lineage, driver.epoch)
-    there = _find(connection, plan)
+    there = logged(connection, plan.lineage, plan.batch_id)
     if there is None:
         return _insert(connection, driver, instance, plan, known)
     check_replay(there.plan, plan)
@@ -134,10 +134,17 @@ def _end_received(connection: Connection, driver: Driver, batch: Batch, outcome:
     end(connection, driver, batch, outcome)
 
 
+def logged(connection: Connection, lineage: str, batch_id: int) -> Batch | None:
+    """A batch as the log has it; None where it has none."""
+    rows = ask(connection, "batches", "find", lineage=lineage, batch_id=batch_id)
+    return _from_row(rows[0]) if rows else None
+
+
 def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
     """A batch that is in the log, without a plan to compare it with."""
-    row = ask(connection, "batches", "find", lineage=lineage, batch_id=batch_id)[0]
-    return _from_row(row)
+    found = logged(connection, lineage, batch_id)
+    assert found is not None
+    return found
 
 
 def count_windows(connection: Connection, batch: Batch, output: str, counts: list[dict[str, Any]]) -> None:
@@ -197,13 +204,6 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
     """The versions of `events` in (after, upto] whose receive batch or close is committed."""
     rows = ask(connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
     return {row.delta_version for row in rows}
-
-
-def _find(connection: Connection, plan: Plan) -> Batch | None:
-    rows = ask(connection, "batches", "find", lineage=plan.lineage, batch_id=plan.batch_id)
-    if not rows:
-        return None
-    return _from_row(rows[0])
 
 
 def _from_row(row: Any) -> Batch:

@@ -23,10 +23,21 @@ def raise_to(connection: Connection, instance: str, version: int) -> None:
     do(connection, "compaction", "raise", instance=instance, upto=version)
 
 
-def ended(connection: Connection, instance: str) -> int:
-    """The last version of `events` with rows of a committed batch of receive; -1 before the first."""
-    version = ask(connection, "compaction", "ended", instance=instance)[0].version
+def ended(connection: Connection, instance: str, upto: int | None = None) -> int:
+    """The last version of `events`, of those up to one (None: of all), with rows of a committed batch of receive; -1 before the first."""
+    version = ask(connection, "compaction", "ended", instance=instance, upto=upto)[0].version
     return -1 if version is None else int(version)
+
+
+def records(connection: Connection, instance: str, after: int, upto: int) -> int:
+    """How many records receive has kept in the versions (after, upto] of `events`."""
+    return int(ask(connection, "compaction", "records", instance=instance, after=after, upto=upto)[0].records)
+
+
+def holds(connection: Connection, instance: str, after: int, upto: int, records: int) -> int:
+    """The last version in (after, upto] up to which receive has kept no more than so many records; the first one at least. There is one."""
+    asked = {"instance": instance, "after": after, "upto": upto, "records": records}
+    return int(ask(connection, "compaction", "holds", **asked)[0].version)
 
 
 def queries(connection: Connection, instance: str) -> list[Any]:

@@ -14,6 +14,9 @@ EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 BY_POSITION = "by_position"
 """The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
 
+FIRST_READING = "first_reading"
+"""In a position within an output's first reading of what was compacted: the version of `events` with which that reading ends."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -180,6 +183,17 @@ def read_upto(offset: dict[str, Any] | None) -> int:
         return -1
     version = int(offset["reservoirVersion"])
     return version if int(offset.get("index", 0)) >= 0 else version - 1
+
+
+def first_reading(offset: dict[str, Any] | None) -> int | None:
+    """The version of `events` with which an output's first reading of what was compacted ends, where a position of it is within that; else None."""
+    found = (offset or {}).get(FIRST_READING)
+    return None if found is None else int(found)
+
+
+def is_part(offset: dict[str, Any] | None) -> bool:
+    """Whether a position of an output is one within its first reading of what was compacted."""
+    return first_reading(offset) is not None
 
 
 def to_micros(time: datetime | None) -> int | None:

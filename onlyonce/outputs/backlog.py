@@ -7,7 +7,9 @@ another start, with its own number. Once the rest fits the query goes on as its 
 The log of `events` is counted from behind what the checkpoint has planned, so a kill between two parts changes nothing: a planned part is read again as it is, and
 the next one may be cut otherwise.
 
-Who calls it: `outputs`. Errors: OSError. Not promised: that what a table has when it was compacted is cut; such a first batch reads all of it.
+What a query reads of commits that are compacted is cut by `first_reading`.
+
+Who calls it: `outputs`. Errors: OSError, and those of Delta's log.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -24,7 +27,8 @@ from onlyonce.context.query import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.model.batch import read_upto
 from onlyonce.model.outputs.cutting import Size, first_files
-from onlyonce.outputs import restart
+from onlyonce.outputs import first_reading, restart
+from onlyonce.outputs.first_reading import Part
 from onlyonce.receive import events
 from onlyonce.storage import checkpoint, log_entries
 
@@ -33,19 +37,26 @@ class Again(Exception):
     """The query is to end between two batches, and to be started again. Its text says why."""
 
 
-def in_parts(context: RunContext, query: Query, start: int, turn: Callable[[Query, int], None]) -> None:
-    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch. Raises what that raises.
+Turn = Callable[[Query, int, Part | None], None]
+
+
+def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
+    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what it reads first of what is compacted, if that is cut.
+    Raises what that raises.
 
     start   the version of `events` from which a query without a batch reads
     """
     while True:
-        files = _files(context, query, start)
+        part = first_reading.next_part(context, query, start)
+        files = part.files if part and not part.last else _files(context, query, start)
         if files is not None:
-            query.log.info("more waits than one batch may have: it is cut", files=files)
+            files = part.files if part else files
+            said = {"upto": part.versions.upto} if part else {"files": files}
+            query.log.info("more waits than one batch may have: it is cut", **said)
         try:
             if files is None:
-                return turn(query, events.UNSPLIT)
-            turn(replace(query, trigger=ONE_BATCH), files)
+                return turn(query, events.UNSPLIT, part)
+            turn(replace(query, trigger=ONE_BATCH), files, part)
         except Again as why:
             query.log.info(str(why))
 
@@ -60,6 +71,20 @@ def watched(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
             raise Again("fell behind: what waits is cut")
 
     return work
+
+
+def positions(
+    context: RunContext, query: Query, batch_id: int, part: Part | None
+) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
+    """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has planned. Raises Again where that is another
+    part than was meant."""
+    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    if part is None or batch_id > part.number:
+        return checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
+    position = first_reading.position(context, part, offset) if batch_id == part.number else None
+    if position is None:
+        raise Again("Spark has planned another part of a first reading than was meant")
+    return part.before, position, offsets_hash
 
 
 def _files(context: RunContext, query: Query, start: int) -> int | None:

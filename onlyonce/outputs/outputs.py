@@ -29,10 +29,11 @@ from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
 from onlyonce.outputs import backlog, culprit, raw_windows, reading, results, seeing, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
+from onlyonce.outputs.first_reading import Part
 from onlyonce.outputs.replayed import Versions
 from onlyonce.outputs.staging import staged
 from onlyonce.receive import events
-from onlyonce.storage import checkpoint, delta
+from onlyonce.storage import delta
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 
-    def on_batch(context: RunContext, frame: DataFrame, batch_id: int) -> None:
-        versions, plan = _plan(context, query, root, batch_id)
+    def on_batch(context: RunContext, part: Part | None, frame: DataFrame, batch_id: int) -> None:
+        versions, plan = _plan(context, query, root, batch_id, part)
         met[:] = [versions]
         beside.before(query, versions)
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
@@ -71,10 +72,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         _batch(context, query, steps, frame, replace(plan, facts={"stateless": stateless}), versions)
         beside.after()
 
-    def turn(query: Query, files: int) -> None:
+    def turn(query: Query, files: int, part: Part | None) -> None:
+        if part:  # its rows are those of whole batches in the log
+            beside.before(query, part.versions)
         now = seeing.of_next_batch(context, query, root)
-        rows = result if now is context and files == events.UNSPLIT else reading.stream(now, query, root, start, files)
-        work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now)))
+        same = now is context and files == events.UNSPLIT and part is None
+        rows = result if same else reading.stream(now, query, root, start, files, part)
+        work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now, part)))
         drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
     try:
@@ -98,9 +102,8 @@ def drain_bounded(context: RunContext, root: Output) -> None:
         _batch(context, query, steps, result, plan, Versions(-1, upto))
 
 
-def _plan(context: RunContext, query: Query, root: Output, batch_id: int) -> tuple[Versions, Plan]:
-    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
-    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
+    before, offset, offsets_hash = backlog.positions(context, query, batch_id, part)
     # A new life meets rows again that an earlier one has counted.
     counted = int(query.start_from.get("counted_upto", -1))
     versions = Versions(read_upto(before) if before else counted, read_upto(offset))

@@ -10,14 +10,17 @@ from pyspark.sql import DataFrame
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.outputs import raw_windows, restart, results, watermark, windowing
+from onlyonce.outputs import first_reading, raw_windows, restart, results, watermark, windowing
+from onlyonce.outputs.first_reading import Part
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import events
 
 
-def stream(context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT) -> DataFrame:
-    """An output's rows, made of what `events` has from a version on."""
-    read = restart.read_from(context, start, files)
+def stream(
+    context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT, part: Part | None = None
+) -> DataFrame:
+    """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
+    read = first_reading.rows(context, part, files) if part else restart.read_from(context, start, files)
 
     def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
         rows = windowing.in_stream(read, root, until)

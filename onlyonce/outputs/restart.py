@@ -26,15 +26,20 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
     has: their rows are the same, and in one batch, as those of old versions would be."""
     first = begins_at(context, start)
     if first is None:
-        stream = events.stream(context.spark, context.events, None, files)
-        before = run(context.database, lambda conn: compaction.last_in(conn, context.instance, start - 1))
-        return stream.filter((F.col("oo_kind") == "control") | ~past_rows.in_batches(before))
+        return read_behind(context, start - 1, files)
     stream = events.stream(context.spark, context.events, first, files)
     known = run(context.database, lambda conn: batches.received(conn, context.instance, start - 2, start - 1))
     for one in known:
         known_row = (F.col("oo_lineage") == one.lineage) & (F.col("oo_batch") == one.batch_id)
         stream = stream.filter((F.col("oo_kind") == "control") | ~known_row)
     return stream
+
+
+def read_behind(context: RunContext, version: int, files: int = events.UNSPLIT) -> DataFrame:
+    """The stream of `events` that begins with the table as it is, without the rows of batches up to a version."""
+    stream = events.stream(context.spark, context.events, None, files)
+    before = run(context.database, lambda conn: compaction.last_in(conn, context.instance, version))
+    return stream.filter((F.col("oo_kind") == "control") | ~past_rows.in_batches(before))
 
 
 def begins_at(context: RunContext, start: int) -> int | None:

@@ -34,13 +34,18 @@ def upto(spark: SparkSession, path: Path, last: Mapping[str, int]) -> DataFrame:
     return spark.read.format("delta").load(str(path)).filter((F.col("oo_kind") != "control") & in_batches(last))
 
 
-def in_batches(last: Mapping[str, int]) -> Column:
-    """Whether a row is of one of these lives of receive, up to its batch."""
+def in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) -> Column:
+    """Whether a row is of one of these lives of receive, up to its batch; and of a later one than `after` has of that life."""
     return reduce(
-        lambda found, one: found | ((F.col("oo_lineage") == one[0]) & (F.col("oo_batch") <= one[1])),
+        lambda found, one: found | _of_life(one[0], (after or {}).get(one[0], -1), one[1]),
         sorted(last.items()),
         F.lit(False),
     )
+
+
+def _of_life(lineage: str, after: int, last: int) -> Column:
+    found = (F.col("oo_lineage") == lineage) & (F.col("oo_batch") <= last)
+    return found & (F.col("oo_batch") > after) if after >= 0 else found
 
 
 def kept(spark: SparkSession, path: Path, schema: StructType, received: list[Any]) -> DataFrame:

@@ -369,6 +369,12 @@ _ALL = (
         ("tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",),
     ),
     Mutant(
+        "part-from-the-beginning", "a part of a first reading has the rows of the parts before it too", "onlyonce/outputs/first_reading.py",
+        (("past_rows.in_batches(upto, after)", "past_rows.in_batches(upto)"),),
+        ("tests/spark/outputs/test_backlog.py::test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows",),
+        spark=True,
+    ),
+    Mutant(
         "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
         "onlyonce/outputs/outputs.py",
         (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),

@@ -28,6 +28,7 @@ class Reader:
     begun_after     the version of `events` after which that batch began to read; -1 for the beginning
     read_upto       the version that it has read
     starts_from     the version from which a new life would read; 0 for all that there is
+    first_reading   the version of the table with which it has begun to read in parts, where its last batch is such a part; else None
     """
 
     query: str
@@ -35,6 +36,7 @@ class Reader:
     begun_after: int
     read_upto: int
     starts_from: int
+    first_reading: int | None = None
 
 
 def whole_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
@@ -55,7 +57,9 @@ def whole_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tu
 def until(reader: Reader) -> int | None:
     """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads none."""
     holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
-    if reader.last is not None:
+    if reader.first_reading is not None:
+        holds.append(reader.first_reading)  # a part takes no commit by itself
+    elif reader.last is not None:
         holds.append(reader.begun_after if reader.last else reader.read_upto)  # the first batch is repeated as a whole
     return min(holds, default=None)
 

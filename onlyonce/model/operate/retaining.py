@@ -45,9 +45,9 @@ class Decision:
 def done_upto(reader: Reader) -> int:
     """The version up to which an output's life, and the next one after it, need no record any more.
 
-    A first batch is of the table as a whole, and may be begun again: until a second one has ended all records stay.
+    A first reading is of the table as it was, and its last batch may be begun again: until a batch behind it has ended all records stay.
     """
-    limit = until(reader) if reader.last else None
+    limit = until(reader) if reader.last and reader.first_reading is None else None
     return NOTHING if limit is None else max(limit, NOTHING)
 
 

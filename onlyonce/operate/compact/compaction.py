@@ -24,7 +24,7 @@ from onlyonce import settings
 from onlyonce.commitlog import compaction
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import read_upto
+from onlyonce.model.batch import first_reading, read_upto
 from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import control_rows, under_way
@@ -112,9 +112,11 @@ def _events_upto(connection: Connection, instance: str) -> tuple[int, str | None
 def reader(connection: Connection, instance: str, one: Any) -> Reader:
     """How far the life of an output has read, and where a new one would begin."""
     again = lineage.start_from(connection, instance, one.query, one.lineage, None) or {}
+    began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
     return Reader(
-        one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0))
-    )
+        one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
+        began[0] if began else None,
+    )  # fmt: skip
 
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:

@@ -10,37 +10,45 @@ import time
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from onlyonce import settings
 from onlyonce.commitlog import compaction
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.model.batch import read_upto
+from onlyonce.model.batch import is_part, read_upto
 from onlyonce.storage import checkpoint
 
 
 def hours(database: Database, instance: str) -> float:
     """For how long what is under way has been: a reader of that age may want files that were in the table when it began."""
     oldest = run(database, lambda conn: ask(conn, "batches", "oldest_begun"))[0].seconds
-    ages = [oldest / 3600 if oldest else 0.0, *_planned(database, instance)]
+    ages = [oldest / 3600 if oldest else 0.0, *_planned(database, instance), *_begun(database, instance)]
     return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
 
 
 def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
     """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the whole table again."""
-    for query, folder in _checkpoints(database, instance):
+    for one, folder in _lives(database, instance):
         if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
-            yield query, read_upto(checkpoint.offsets(folder, 0)[0])
+            yield one.query, read_upto(checkpoint.offsets(folder, 0)[0])
 
 
 def _planned(database: Database, instance: str) -> Iterator[float]:
     """The ages, in hours, of batches that Spark has planned and not ended."""
-    for _, folder in _checkpoints(database, instance):
+    for _, folder in _lives(database, instance):
         planned = checkpoint.last(folder, "offsets")
         if planned > checkpoint.last(folder, "commits"):
             yield (time.time() - (folder / "offsets" / str(planned)).stat().st_mtime) / 3600
 
 
-def _checkpoints(database: Database, instance: str) -> list[tuple[str, Path]]:
+def _begun(database: Database, instance: str) -> Iterator[float]:
+    """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file of then."""
+    for one, folder in _lives(database, instance):
+        if is_part(one.source_from) or is_part(one.source_to):
+            yield (time.time() - (folder / "metadata").stat().st_mtime) / 3600
+
+
+def _lives(database: Database, instance: str) -> list[tuple[Any, Path]]:
     known = run(database, lambda conn: compaction.queries(conn, instance))
     home = settings.data_dir(instance) / "checkpoints"
-    return [(one.query, home / one.query / str(one.life)) for one in known if one.query != "receive"]
+    return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]

@@ -7,14 +7,16 @@ from itertools import pairwise
 
 import pytest
 
+from onlyonce import settings
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, maintain
 from onlyonce.outputs import outputs
 from onlyonce.run import lineage
+from tests.spark.operate.test_compaction import compact_and_forget
 from tests.spark.run.test_long_run import check, quick, sales, windows
 from tests.support import shop_oracle
 from tests.support.long_run import READ_UPTO, committed, meanwhile, until
-from tests.support.platform import Platform, multiset
+from tests.support.platform import ROOT, Platform, multiset
 
 pytestmark = pytest.mark.spark
 
@@ -104,3 +106,50 @@ def test_an_output_of_a_long_run_that_falls_behind_is_cut_too(
 
     assert max(commits_of(platform, "per_shop")) <= 3
     check(platform, 5)
+
+
+@pytest.mark.whole
+def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """New outputs begin over a table whose old commits, files and log entries are gone. Each of them is killed in its second batch of each run; between the runs come new input,
+    a compaction and a new life of one output. The results are the batch oracle's."""
+    platform = new_platform("tests/support/before_compaction.py")
+    files = shop_oracle.sales(120, 9)
+    for number, records in enumerate(files[:5]):
+        platform.put("shop", f"{number:02}.jsonl", records)
+    platform.run("shop")
+    compact_and_forget(settings.data_dir("shop"), "events")
+    for number, records in enumerate(files[5:7], 5):
+        platform.put("shop", f"{number:02}.jsonl", records)
+    platform.run("shop")
+    platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_BYTES="1", ONLYONCE_OUTPUTS_AT_ONCE="1")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/after_compaction.py"))
+    met: list[str] = []
+    for number, place in enumerate(("output-after-begin", "output-before-end"), 7):
+
+        def killed(name: str, place: str = place) -> None:
+            met.append(name)
+            if name == place and met.count(name) % 2 == 0:
+                raise FailPoint(name)
+
+        with monkeypatch.context() as armed:
+            armed.setattr(outputs, "passing", killed)
+            with pytest.raises(FailPoint):
+                platform.run("shop")
+        met.clear()
+        platform.put("shop", f"{number:02}.jsonl", files[number])
+        maintain.main(["shop"])
+    lineage.new("shop/per_shop_later", yes=True)
+    platform.run("shop", "--close")
+
+    assert len(commits_of(platform, "each_later")) >= 3
+    records = shop_oracle.distinct(files)
+    in_time = shop_oracle.per_shop(records[~records["late"]])
+    assert multiset(in_time, *SHOPS) == multiset(platform.table("shop/per_shop_later"), *SHOPS)
+    assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each_later"))
+    parts = platform.sql("""SELECT l.query, count(*) AS parts FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+                            WHERE b.source_to ? 'first_reading' GROUP BY 1""")
+    assert min(parts["parts"]) >= 3
+    assert set(parts["query"]) == {"per_shop_later", "each_later"}
+    assert audit.main(["--data"]).warnings == []

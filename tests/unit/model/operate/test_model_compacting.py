@@ -21,6 +21,8 @@ READ_ALL = Reader("all", 3, 20, 20, 21)
         (Reader("a new life that goes on at a version", None, -1, -1, 9), 7),
         (Reader("its oldest open window began long ago", 3, 20, 20, 6), 4),
         (Reader("reads from the first commit on", 3, 20, 20, 1), -1),
+        (Reader("reads in parts what there was at 15", 2, 4, 6, 5, 15), 3),
+        (Reader("the same, with nothing open", 2, 4, 6, 0, 15), 15),
         (READ_ALL, 19),
     ],
     ids=lambda value: value.query if isinstance(value, Reader) else str(value),

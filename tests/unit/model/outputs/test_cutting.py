@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onlyonce.model.outputs.cutting import first_files
+from onlyonce.model.outputs.cutting import first_files, records_of_part
 
 COMMITS = [(2, 40), (3, 50), (0, 0), (4, 60), (1, 500), (2, 10)]
 
@@ -34,3 +34,13 @@ def test_of_a_long_backlog_no_more_is_looked_at_than_a_batch_takes() -> None:
     assert first_files(waiting(), 30, 1000) == 3
     assert len(looked) == 4
     assert first_files([], 30, 1000) is None
+
+
+@pytest.mark.parametrize(("waiting", "record_bytes", "most_bytes", "steps", "records"), [
+    (100, 10.0, 1000, 9, None), (101, 10.0, 1000, 9, 100), (1000, 10.0, 1000, 4, 250), (1000, 10.0, 1000, 1, None), (5, 10.0, 1, 9, 1), (0, 0.0, 1, 9, None),
+])  # fmt: skip
+def test_a_part_of_a_first_reading_has_what_fits_and_more_where_there_are_few_steps(
+    waiting: int, record_bytes: float, most_bytes: int, steps: int, records: int | None
+) -> None:
+    """None: all that waits, which is the last part."""
+    assert records_of_part(waiting, record_bytes, most_bytes, steps) == records
