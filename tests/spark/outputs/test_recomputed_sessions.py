@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import Delta, Output, Session
+from onlyonce.lookups.seen import NOTHING
 from onlyonce.model.batch import to_micros
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs.recompute import recompute_sessions
@@ -35,7 +36,7 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
     kept = spark.createDataFrame(rows, SHOP.schema).withColumns(
         {"oo_event_time": F.col("at"), "oo_system_time": F.lit(NOON), "oo_frontier": F.lit(None).cast(events.FRONTIER)}
     )
-    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(OUTPUT,)))
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(OUTPUT,)), seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
     span = Span(START, START + 1)
 
