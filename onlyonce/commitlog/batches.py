@@ -37,8 +37,7 @@ FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
 
 def frontier(connection: Connection, instance: str) -> Frontier:
     """What the committed batches and closes of an instance have told of event time."""
-    row = ask(connection, "batches", "frontier", instance=instance)[0]
-    return Frontier(to_micros(row.tide), to_micros(row.ended), to_micros(row.silent_tide), to_micros(row.silent_clock))
+    return frontier_of(ask(connection, "batches", "frontier", instance=instance)[0])
 
 
 def begin(
@@ -208,8 +207,7 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
 
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
-    times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
-    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)
+    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True)
 
 
 def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
@@ -226,6 +224,11 @@ def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, k
         epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
     )  # fmt: skip
     return Batch(plan, stamped, floor, "begun", replayed=False)
+
+
+def frontier_of(row: Any) -> Frontier:
+    """The frontier of a row that has its parts."""
+    return Frontier(*[to_micros(time) for time in (row.tide, row.ended, row.silent_tide, row.silent_clock)])
 
 
 def frontier_times(known: Frontier) -> dict[str, Any]:

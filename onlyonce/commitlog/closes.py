@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.batches import frontier_times
+from onlyonce.commitlog.batches import frontier_of, frontier_times
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database.connect import ask, do
-from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
 
 
@@ -20,8 +19,7 @@ def begin(connection: Connection, driver: Driver, kind: str, after: Frontier) ->
     left = ask(connection, "batches", "open_close", lineage=driver.lineage)
     if left:
         row = left[0]
-        times = (row.tide, row.ended, row.silent_tide, row.silent_clock)
-        return row.close_no, row.kind, Frontier(*[to_micros(t) for t in times])
+        return row.close_no, row.kind, frontier_of(row)
     number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
     do(
         connection, "batches", "begin_close",

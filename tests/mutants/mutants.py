@@ -231,7 +231,7 @@ _ALL = (
     Mutant(
         "frontier-anew", "a replay is stamped with the frontier of now, not with the one that its batch began with",
         "onlyonce/commitlog/batches.py",
-        (("    return Batch(Plan(**fixed), Frontier(*[to_micros(t) for t in times]), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
+        (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
         (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
     ),
     Mutant(
