@@ -137,7 +137,7 @@ def remember(database: Database, place: catalog.Place, stored: bytes, filtered: 
     ids = unpack(stored)
     key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
     chunk = Chunk.of(key, stored)
-    if known := bloom.read(filtered, chunk.count):
+    if known := bloom.read(filtered, chunk.id_count):
         _cache.keep_filter(database, place.instance, chunk, known)
         _cache.keep_ids(database, place.instance, chunk, ids)
 
@@ -183,7 +183,7 @@ def _filters(
             if known is None:
                 if chunk.key not in stored:
                     raise _Moved
-                known = bloom.read(stored[chunk.key], chunk.count) or _made_again(database, instance, chunk)
+                known = bloom.read(stored[chunk.key], chunk.id_count) or _made_again(database, instance, chunk)
                 known = _cache.keep_filter(database, instance, chunk, known, spare=spare)
             yield chunk, known
 
@@ -206,17 +206,17 @@ def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, ke
     if _cache.ids_of(database, instance, chunk) is not None:
         return None
     known = _cache.fences_of(database, instance, chunk)
-    near = packed.slices(chunk.count, some[0]) if known is None else packed.between(known, chunk.count, some[0])
+    near = packed.slices(chunk.id_count, some[0]) if known is None else packed.between(known, chunk.id_count, some[0])
     starts, ends = packed.joined(near)
     asked = int((ends - starts).sum())
     paid = asked + _cache.paid_of(database, instance, chunk)
-    if SLICES_FROM * asked > chunk.count or (keep and paid > chunk.count):
+    if SLICES_FROM * asked > chunk.id_count or (keep and paid > chunk.id_count):
         return None
     _cache.pay(database, instance, chunk, paid)
     parts = run(database, lambda conn: catalog.slices(conn, instance, chunk, starts.tolist(), ends.tolist()))
     if parts is None:
         raise _Moved
-    return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk.count, some)
+    return packed.in_slices(unpack(b"".join(parts)), (starts, ends), chunk.id_count, some)
 
 
 def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
@@ -230,4 +230,4 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
 
 
 def _ids_in(chunks: list[Chunk]) -> int:
-    return sum(chunk.count for chunk in chunks)
+    return sum(chunk.id_count for chunk in chunks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import xxhash
 from psycopg2 import sql as identifiers
@@ -22,9 +22,11 @@ Probe = Literal["own_bucket", "live_buckets"]
 broker's timestamp); every live one, when the publisher may send it again under a new one (a file is listed anew)."""
 
 
-@dataclass(frozen=True)
-class ChunkKey:
-    """Where a chunk is: its bucket, and the receive unit that made it."""
+class ChunkKey(NamedTuple):
+    """Where a chunk is: its bucket, and the receive unit that made it.
+
+    A tuple, like a chunk: each batch lists some hundred of them, and makes and hashes each.
+    """
 
     bucket: int
     lineage: str
@@ -32,13 +34,12 @@ class ChunkKey:
     partition: int
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """What a look-up asks: where it is, how many ids it holds, and their hash, since one that was taken back may be made again of others.
     Chunks of earlier versions have no hash."""
 
     key: ChunkKey
-    count: int
+    id_count: int
     ids_hash: int | None
 
     @classmethod
@@ -48,7 +49,7 @@ class Chunk:
 
     def is_of(self, packed: bytes) -> bool:
         """Whether these are its ids."""
-        return len(packed) == BYTES * self.count and self.ids_hash in (None, ids_hash(packed))
+        return len(packed) == BYTES * self.id_count and self.ids_hash in (None, ids_hash(packed))
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def slices(
     The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
     """
     rows = ask(
-        connection, "catalog", "slices", id_count=chunk.count, starts=starts, ends=ends, **_key(instance, chunk.key)
+        connection, "catalog", "slices", id_count=chunk.id_count, starts=starts, ends=ends, **_key(instance, chunk.key)
     )
     return [bytes(row.part) for row in rows] if rows else None
 

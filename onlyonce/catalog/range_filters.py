@@ -51,7 +51,7 @@ class RangeFilter:
 
     block: Block
     hashes: tuple[int, ...]
-    count: int
+    id_count: int
 
 
 def visible(connection: Connection, place: Place) -> list[RangeFilter]:
@@ -84,7 +84,7 @@ def stored(connection: Connection, instance: str, of: RangeFilter) -> bloom.Filt
     """The filter; None when it is not there any more. A damaged one is removed, so that the next collection makes it again."""
     named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
     rows = ask(connection, "range_filters", "filter", **named)
-    known = bloom.read(bytes(rows[0].filter), of.count) if rows else None
+    known = bloom.read(bytes(rows[0].filter), of.id_count) if rows else None
     if rows and known is None:
         do(connection, "range_filters", "remove", **named)
     return known

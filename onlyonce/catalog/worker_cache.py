@@ -45,7 +45,7 @@ class _Name(NamedTuple):
     def file(self) -> str | None:
         """By the ids that are in it; None where these are not known."""
         hashes = self.of.hashes if isinstance(self.of, RangeFilter) else (self.of.ids_hash,)
-        held = repr((self.instance, self.of.count, hashes))
+        held = repr((self.instance, self.of.id_count, hashes))
         return None if None in hashes else f"{self.kind}-{xxhash.xxh3_128_hexdigest(held.encode())}"
 
 
@@ -150,4 +150,4 @@ def _read(name: _Name, content: memoryview) -> bloom.Filter | Ids:
     if name.kind == "filter":
         return bloom.view(content)
     halves = np.frombuffer(content, np.uint64)
-    return halves[: name.of.count], halves[name.of.count :]
+    return halves[: name.of.id_count], halves[name.of.id_count :]

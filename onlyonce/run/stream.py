@@ -100,7 +100,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:
     from onlyonce.check import look
     from onlyonce.context.run_context import RunContext
-    from onlyonce.session import session
+    from onlyonce.session import garbage, session
     from onlyonce.sources.kafka.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)
@@ -108,6 +108,7 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: Names
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
     look.check(pipeline, lambda: spark)
+    garbage.leave_out_what_is_here()
     return context
 
 

@@ -9,11 +9,12 @@ Errors: none of its own; a missing library is reported by the task that needs it
 
 from __future__ import annotations
 
-import gc
 import importlib
 from contextlib import suppress
 
 from pyspark.daemon import manager
+
+from onlyonce.session import garbage
 
 LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "xxhash", "psycopg2", "sqlalchemy", "structlog", "tenacity")
 """None of them starts a thread before it is used: a fork has only the thread that forks."""
@@ -24,8 +25,7 @@ def read_libraries() -> None:
     for name in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    garbage.leave_out_what_is_here()
 
 
 if __name__ == "__main__":

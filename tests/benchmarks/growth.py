@@ -199,7 +199,7 @@ def looked_up(filled: Catalog, driver: Driver, oldest: int) -> LookedUp:
     listed = run(filled.database, lambda conn: (range_filters.visible(conn, place), catalog.visible(conn, place)))
     groups, alone = range_filters.shared(*listed)
     held = run(filled.database, lambda conn: _filter_bytes(conn, filled.instance, groups, alone))
-    ids = sum(chunk.count for chunk in listed[1])
+    ids = sum(chunk.id_count for chunk in listed[1])
     return LookedUp(took, sorted(seconds)[2], len(groups) + len(alone), held / ids)
 
 

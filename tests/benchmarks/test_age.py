@@ -34,7 +34,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "explanation"
 
 
 def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
-    """The median of 30 batches at each age of a driver that has just started, hourly collection and compaction just done."""
+    """The median of an hour's batches at each age of a driver that has just started, hourly collection and compaction just done."""
     pools = {ages: ProcessPoolExecutor(1, mp_context=get_context("spawn")) for ages in AGES}
     try:
         for batches, pool in pools.items():
@@ -55,6 +55,7 @@ def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
         seconds, cpu = (measure.median([one[which] for one in took[batches][WARM:]]) for which in (0, 1))
         for name, value in (there[batches] | {"batch_seconds": seconds, "batch_cpu_seconds": cpu}).items():
             found.setdefault(name, {})[str(batches)] = round(value, 4)
+    found["of_youngest"] = {str(batches): _of_youngest(took, batches) for batches in AGES}
     print(found)
     measure.keep("age", **found, circumstances=measure.circumstances())
     plot.by_age(found, DOCS / "age.svg")
@@ -62,6 +63,12 @@ def test_age(new_log: Callable[[], Log], tmp_path: Path) -> None:
     # What grows is what is kept for good: a row of the log for each batch. Files and the log of `events` do not.
     assert found["files"][oldest] <= found["files"][youngest] + 8
     assert found["filters"][oldest] <= 144 + 1 + 7 * 2
+
+
+def _of_youngest(took: dict[int, list[tuple[float, float]]], batches: int) -> float:
+    """How many times what a batch takes at the least age: the median over the turns, since in each both met the same machine."""
+    turns = zip(took[batches][WARM:], took[min(AGES)][WARM:], strict=True)
+    return round(measure.median([ours[0] / youngest[0] for ours, youngest in turns]), 3)
 
 
 PAGE: dict[str, dict[str, Any]] = {

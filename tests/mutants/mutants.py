@@ -163,7 +163,7 @@ _ALL = (
     ),
     Mutant(
         "file-by-its-count", "a shared file is named by the number of ids that are in it, and not by these", "onlyonce/catalog/worker_cache.py",
-        (("repr((self.instance, self.of.count, hashes))", "repr((self.instance, self.of.count))"),),
+        (("repr((self.instance, self.of.id_count, hashes))", "repr((self.instance, self.of.id_count))"),),
         ("tests/contract/catalog/test_range_filters.py::test_what_is_found_is_what_a_plain_set_has_after_any_history[1]",),
     ),
     Mutant(
