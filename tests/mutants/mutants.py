@@ -51,7 +51,7 @@ def changed(mutant: Mutant, text: str) -> str:
     return text
 
 
-_CLAIM = """ask(
+_CLAIM = """do(
         connection, "units", "claim",
         unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
         epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
