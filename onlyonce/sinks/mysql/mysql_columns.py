@@ -12,7 +12,16 @@ import re
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from onlyonce.model.errors import Refused
 from onlyonce.session.names import quoted
@@ -75,5 +84,7 @@ def _text(field: StructField) -> Column:
         return column.cast("int").cast("string")
     if isinstance(kind, BinaryType):
         return F.hex(column)
+    if isinstance(kind, FloatType):
+        column = column.cast("double")  # the shortest text of the largest float is larger than it
     nested = isinstance(kind, StructType | ArrayType | MapType) or kind.simpleString() == "variant"
     return F.to_json(column) if nested else column.cast("string")
