@@ -11,6 +11,7 @@ BATCHES = "tests/contract/commitlog/test_batches.py::"
 SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
+MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
@@ -110,6 +111,28 @@ _ALL = (
         "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "onlyonce/sinks/postgres/pinned.py",
         (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "mysql-of-any-sign", "rows come into MySQL in the character set of its database", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("LONGTEXT CHARACTER SET utf8mb4 PATH", "LONGTEXT PATH"),),
+        (MYSQL + "test_texts_arrive_as_they_are[append]",),
+    ),
+    Mutant(
+        "mysql-zombie-lives-on", "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
+        "onlyonce/commitlog/lineages.py",
+        (("        mysql.end_older_sessions(connection, driver.number, driver.epoch)\n", ""),),
+        (MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
+    ),
+    Mutant(
+        "mysql-any-engine", "a table of an engine without transactions is taken", "onlyonce/sinks/mysql/mysql_table.py",
+        (('table.kind != "BASE TABLE" or table.engine != "InnoDB"', 'table.kind != "BASE TABLE"'),),
+        (MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
+    ),
+    Mutant(
+        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
+          "[c for c in columns if c not in work.keys]"),),
+        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",

@@ -15,7 +15,10 @@ from tests.support.mariadb import MariaDB
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize(
     "sink",
-    [MySQLAppend, *(pytest.param(sink, marks=pytest.mark.slow) for sink in (MySQLUpsert, MySQLPlain))],
+    [
+        pytest.param(MySQLAppend, marks=pytest.mark.whole),
+        *(pytest.param(sink, marks=pytest.mark.slow) for sink in (MySQLUpsert, MySQLPlain)),
+    ],
     ids=lambda sink: getattr(sink, "__name__", None),
 )
 def test_a_mysql_sink_does_what_it_promises(
