@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onlyonce.declare.pipeline import (
     BigQuery,
+    BigQueryStream,
     Custom,
     CustomSink,
     Delta,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",

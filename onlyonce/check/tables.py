@@ -16,6 +16,7 @@ from onlyonce.database.connect import Database
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Delta, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
+from onlyonce.sinks.mysql.mysql_columns import same
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
@@ -52,7 +53,10 @@ def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> 
     except Refused as error:  # a variable that is not set, a password that is wrong
         at = declared_at(sink) if sink.connection else ""
         raise Refused(f"{at}{error.what}", data=error.data, hint=error.hint) from error
-    return (table.wanted(schema), there, sink.table) if there else None
+    wanted = table.wanted(schema)
+    if isinstance(table, MySQLTable):  # several of its types hold the same texts
+        there = {name: wanted[name] if same(wanted.get(name, ""), kind) else kind for name, kind in there.items()}
+    return (wanted, there, sink.table) if there else None
 
 
 def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:

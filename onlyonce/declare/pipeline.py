@@ -14,7 +14,7 @@ from onlyonce.declare.declaration import check_name, check_one_of, declaration, 
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
-from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
 from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
@@ -26,6 +26,7 @@ __all__ = [
     "MODES",
     "PREFIX",
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",

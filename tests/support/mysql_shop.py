@@ -32,4 +32,4 @@ PIPELINES = [
 
 def newest(windows):  # type: ignore[no-untyped-def]
     """Each shop's window: the row of the latest stays."""
-    return windows.select("window_start", "window_end", "shop", "cents")
+    return windows.select("oo_window", "shop", "cents")

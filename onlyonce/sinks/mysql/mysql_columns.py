@@ -60,12 +60,17 @@ def same(wanted: str, found: str | None) -> bool:
     """Whether a column of a table holds what is wanted, exactly. Servers differ in how they write the same type."""
     if found is None:
         return False
-    plain = re.sub(r"^(tiny|small|medium|big)?int\(\d+\)", r"\1int", found.lower())
+    there = plain(found)
     if TEXTS.fullmatch(wanted):
-        return TEXTS.fullmatch(plain) is not None and (wanted == "longtext" or plain.startswith("varchar"))
+        return TEXTS.fullmatch(there) is not None and (wanted == "longtext" or there.startswith("varchar"))
     if wanted.startswith("varbinary"):
-        return plain.startswith("varbinary")
-    return plain == wanted
+        return there.startswith("varbinary")
+    return there == wanted
+
+
+def plain(found: str) -> str:
+    """A type as the server tells it, without the width of display that some servers tell."""
+    return re.sub(r"^(tiny|small|medium|big)?int\(\d+\)", r"\1int", found.lower())
 
 
 def row(schema: StructType) -> Column:

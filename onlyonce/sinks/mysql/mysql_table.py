@@ -48,7 +48,7 @@ class MySQLTable:
 
     def there(self) -> dict[str, str]:
         """The columns that the table has now; none where there is no table. Changes nothing."""
-        return run(self._database, lambda connection: {c.name: c.type for c in self._columns(connection)})
+        return run(self._database, lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection)})
 
     def _fit(self, connection: Connection, wanted: dict[str, str]) -> None:
         there = {column.name: column for column in self._columns(connection)}

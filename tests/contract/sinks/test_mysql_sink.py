@@ -132,7 +132,7 @@ def test_values_of_every_type_arrive_exactly(there: There) -> None:
 def test_rows_that_the_table_cannot_hold_are_refused_with_the_cause(there: There, ddl: str, bad: Any, cause: str) -> None:
     """None is cut, rounded or left out, and nothing of the unit is written."""
     name = ddl.split()[0]
-    upsert = {"write": "upsert", "keys": ("k",)} if name == "k" else {}
+    upsert: dict[str, Any] = {"write": "upsert", "keys": ("k",)} if name == "k" else {}
     there.prepare(ddl, **upsert)
     with pytest.raises(Refused, match=rf"per_shop/0: kept can't hold its rows: .*(?i:{cause})"):
         there.write(name, ["2026-01-01 00:00:00" if "timestamp" in ddl else "1"], [bad], **upsert)
@@ -172,7 +172,7 @@ def test_an_upsert_of_keys_alone_adds_what_is_new(there: There) -> None:
 def test_windows_are_replaced_in_the_transaction_of_the_unit(there: There) -> None:
     """Those that start in the span, whatever they held; the others stay; a second attempt finds the unit."""
     there.prepare("n long, window_start timestamp, window_end timestamp")
-    rows = [[hour, f"2026-01-01 {hour:02}:00:00", f"2026-01-01 {hour + 1:02}:00:00"] for hour in range(4)]
+    rows: list[list[Any]] = [[hour, f"2026-01-01 {hour:02}:00:00", f"2026-01-01 {hour + 1:02}:00:00"] for hour in range(4)]
     there.write("n window_start window_end", *rows)
     for _ in range(2):
         there.write(
@@ -202,7 +202,7 @@ def test_many_rows_are_few_statements(there: There) -> None:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-UPSERT = {"write": "upsert", "keys": ("k",)}
+UPSERT: dict[str, Any] = {"write": "upsert", "keys": ("k",)}
 K = "k varchar(99) collate utf8mb4_nopad_bin NOT NULL"
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "MyISAM": (f"CREATE TABLE kept ({K}, n bigint) ENGINE = MyISAM", {}, "table of MyISAM: .*can't be committed together"),
