@@ -12,6 +12,7 @@ SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
+STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
@@ -111,6 +112,16 @@ _ALL = (
         "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "onlyonce/sinks/postgres/pinned.py",
         (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "stream-for-each-attempt", "an attempt begins a write stream of its own, and not that of the unit", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        name = self._streams.find(unit) or self._new(unit)\n", "        name = self._new(unit)\n"),),
+        (STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
+    ),
+    Mutant(
+        "stream-uncounted", "a write stream is committed without the server's count of its rows", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        if counted != number:", "        if False:"),),
+        (STREAMS + "test_a_stream_with_a_part_of_the_rows_is_not_committed",),
     ),
     Mutant(
         "mysql-of-any-sign", "rows come into MySQL in the character set of its database", "onlyonce/sinks/mysql/mysql_rows.py",

@@ -143,6 +143,22 @@ def test_of_two_that_write_a_unit_at_once_one_is_seen(box: Outbox, monkeypatch: 
     assert server.ids() == ids(rows)
 
 
+def test_a_stream_with_a_part_of_the_rows_is_not_committed(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of one attempt end within those of the next, as of another version: what lies over is refused as a whole. It is sent anew."""
+    rows = sales(20)
+    box.put(rows)
+    with WriteStreams(lambda number, _: "lost after" if number == 3 else "") as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", 10_000)
+        with pytest.raises(Retryable, match=r"its stream has \d+ rows of 20"):
+            send(box, server, monkeypatch)
+        assert server.rows() == []
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(rows)
+
+
 REFUSED: dict[str, tuple[Callable[[WriteStreams], object], str]] = {
     "no such column": (lambda server: server.columns.pop("n"), "unexpected field"),
     "another type": (lambda server: server.columns.update(shop="INT64"), "can't hold its rows"),
