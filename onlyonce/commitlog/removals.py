@@ -79,7 +79,8 @@ def count(connection: Connection, instance: str, removal: Removal, counts: Count
 
 
 def end(connection: Connection, instance: str, removal: Removal, version: int) -> None:
-    """The rows are gone from the table, by the commit that made a version of it."""
+    """The rows are gone from the table, by the commit that made a version of it. What was rejected of them goes too."""
+    do(connection, "rejected", "forget_before", instance=instance, number=removal.number)
     do(connection, "removals", "end", instance=instance, number=removal.number, version=version)
 
 

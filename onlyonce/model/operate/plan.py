@@ -222,6 +222,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
 
     if old.get("lookups", "none") != new.get("lookups", "none"):
         yield "lookups", "lookups"
+    if not same_code(old.get("reject", ""), new.get("reject", "")):
+        yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
 
 
 def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:
