@@ -45,3 +45,8 @@ def forget_ids(connection: Connection, instance: str, ids: list[tuple[int, int]]
     """Take erased records out, by their ids (high, low): a reason may tell a value."""
     highs, lows = [high for high, _ in ids], [low for _, low in ids]
     do(connection, "rejected", "forget_ids", instance=instance, highs=highs, lows=lows)
+
+
+def forget_before(connection: Connection, instance: str, removal: int) -> None:
+    """Take out the records that a removal of old ones (keep_events) has taken from `events`."""
+    do(connection, "rejected", "forget_before", instance=instance, number=removal)

@@ -235,7 +235,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith("source of"):
+    if part.startswith(("source of", "reject of")):
         before, after = _only(before, after), _only(after, before)
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

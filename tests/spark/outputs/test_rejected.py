@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-
 from pyspark.sql import functions as F
 
 import onlyonce
@@ -188,7 +187,7 @@ def test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets(
     assert told() == left | {"per_shop": Counter({(id, why.upper(), start): n for (id, why, start), n in left["per_shop"].items()})}
 
 
-NOW: dict[str, tuple[Callable[[Any], Any], str]] = {
+NOW: dict[str, tuple[Callable[..., Any], str]] = {
     "no column": (lambda rows: rows, "gave DataFrame, not a Column"),
     "no text": (lambda rows: rows["at"], "gave a column of the type timestamp, and a reason is a text"),
     "an unknown column": (lambda rows: rows["name"], "asks for the column 'name'"),
