@@ -115,15 +115,13 @@ class Opened:
         return self.instance[len(self.pipeline.name) :]
 
     def _delta(self, output: Output) -> pd.DataFrame:
-        from deltalake import DeltaTable
-
         from onlyonce import settings
-        from onlyonce.storage import table_features
+        from onlyonce.storage import opening, table_features
 
         path = settings.tables_dir() / (target(self.pipeline, output).split(":", 1)[1] + self._suffix)
         if not (path / "_delta_log").is_dir():
             raise self._not_yet(output, str(path))
-        table = DeltaTable(str(path))
+        table = opening.table(path)
         if on := table_features.unreadable(table):
             raise Refused(f"{path} has {', '.join(on)}, which only Spark reads", data=NO_ROWS, hint="read it by Spark")
         frame: pd.DataFrame = table.to_pandas()
