@@ -47,8 +47,8 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     """Where a pipeline's files come in, and the registry of an instance."""
     source = pipeline.source
     assert not isinstance(source, Kafka)
-    folder = settings.inbox(pipeline.name, source.inbox)
-    table = settings.data_dir(instance) / "files"
+    folder = settings.inbox(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
+    table = registry.folder(pipeline, instance) / "files"
     return Inbox(
         instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name)
     )
