@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
 from onlyonce.session import schemas
@@ -56,6 +57,7 @@ class Several:
             app_id = f"{self.instance}/turns"
             number = (delta.version(self.table, app_id) or 0) + 1
             rows = self._new()
+            passing("receive-before-turns")
             if not rows or registry.append(self.table, SCHEMA, rows, driver, number, app_id):
                 return added
         raise Superseded(
