@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onlyonce import settings
 from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.ranges import Custom, Growing
@@ -88,6 +90,20 @@ def views(pipeline: Pipeline) -> dict[str, Pipeline]:
     found = {name: _view(pipeline, name, one) for name, one in pipeline.inputs.items()}
     _check(pipeline)
     return found
+
+
+def folder(pipeline: Pipeline) -> Path | None:
+    """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come in."""
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        return None
+    return settings.inbox(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
+
+
+def folders(pipeline: Pipeline) -> list[Path]:
+    """The inboxes of a pipeline, whatever it reads."""
+    each = [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
+    return [found for view in each if (found := folder(view)) is not None]
 
 
 def _check(pipeline: Pipeline) -> None:
