@@ -17,6 +17,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _check(pipeline: Pipeline) -> None:
         )
     if pipeline.id_space is not None:
         check_one_of(where, "id_space", pipeline.id_space, (SHARED, BY_SOURCE))
+    if pipeline.mode == AT_LEAST_ONCE:
+        raise Refused(f"{where}: mode='at_least_once' is for one source", hint="leave mode out; without record_id no catalog is needed")
     if not pipeline.record_id and pipeline.id_space == SHARED:
         raise Refused(f"{where}: id_space='shared', but a record is its place, and no place is in two sources", hint="leave id_space out")
     places = list(_places(pipeline))
@@ -155,7 +158,7 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
     )  # fmt: skip
     salt = "" if pipeline.id_space == SHARED else name
     mapped = tuple((column, kind, made[column]) for column, kind in types.items()) if one.schema is not None else ()
-    object.__setattr__(view, "part", Part(name, salt, mapped))
+    object.__setattr__(view, "_part", Part(name, salt, mapped))
     return view
 
 

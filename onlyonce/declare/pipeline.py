@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from onlyonce.declare import ddl, inputs
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
-from onlyonce.declare.inputs import Input, OneOfSeveral
+from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
@@ -105,8 +105,6 @@ class Pipeline:
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     keep_events: timedelta | None = None
     keep_log: timedelta | None = None
-    part: ClassVar[inputs.Part | None] = None
-    """Of a pipeline that stands for one of several sources of another (`of_source`): which."""
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
@@ -160,6 +158,12 @@ class Pipeline:
     def inputs(self) -> dict[str, Input]:
         """Its several sources by name, in the order of the declaration; none where it has one source."""
         return inputs.of(self.sources)
+
+    @property
+    def part(self) -> Part | None:
+        """Of a pipeline that stands for one of several sources of another (`of_source`): which."""
+        found: Part | None = getattr(self, "_part", None)
+        return found
 
     def of_source(self, name: str | None) -> Pipeline:
         """Itself; of several sources the one of that name, as if it were the only one. Raises Refused for one that is not declared."""

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce import Delta, Files, Fixed, Input, Output, Pipeline, Postgres
+from onlyonce import Delta, Files, Fixed, Input, Kafka, Output, Pipeline, Postgres
 
 MINUTE = timedelta(minutes=1)
 IDLE = timedelta(minutes=10)
@@ -39,18 +39,20 @@ TILL = Input(
     idle_after=IDLE,
 )
 KIOSK = Input(source=Files(max_files_a_batch=1), idle_after=IDLE)
-DECLARED = {"web": WEB, "till": TILL, "kiosk": KIOSK}
+TOPIC = Kafka(topic=os.environ.get("TEST_TOPIC", "web"), servers=os.environ.get("TEST_SERVERS", "localhost:9092"), max_offsets_a_batch=10)
+DECLARED = {"web": WEB, "till": TILL, "kiosk": KIOSK, "topic": Input(source=TOPIC, idle_after=timedelta(seconds=1))}
 
 
 def pipeline(**changed: Any) -> Pipeline:
     """The shop with the sources that the test names."""
     names = os.environ.get("TEST_SOURCES", "web,till").split(",")
+    by_place = "TEST_BY_PLACE" in os.environ
     options: dict[str, Any] = {
         "name": "shop",
         "sources": {name: DECLARED[name] for name in names},
-        "id_space": os.environ.get("TEST_ID_SPACE", "by_source"),
+        "id_space": None if by_place else os.environ.get("TEST_ID_SPACE", "by_source"),
         "schema": "id string, at timestamp, cents bigint, place string",
-        "record_id": "id",
+        "record_id": () if by_place else "id",
         "event_time": "at",
         "outputs": (
             Output(name="per_minute", transform="tests.support.two_sources:per_minute", window=Fixed(MINUTE), sink=Delta()),
@@ -97,6 +99,7 @@ class Model:
 
     sources: list[str]
     shared: bool = False
+    by_place: bool = False
     tide: int | None = None
     tides: dict[str, int | None] = field(default_factory=dict)
     last: dict[str, datetime] = field(default_factory=dict)
@@ -125,7 +128,7 @@ class Model:
             self.last.setdefault(other, clock)
         for sale in sales:
             identity = ("" if self.shared else sale.source, sale.id)
-            if identity in self.known:
+            if identity in self.known and not self.by_place:
                 continue
             self.known.add(identity)
             end = sale.second // 60 * 60 + 60
