@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,7 +29,7 @@ from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, 
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 SCHEMA = (
     "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
@@ -223,7 +222,7 @@ class Ranges:
 
 
 def _entries(table: Path) -> pa.Table:
-    return pa.table(DeltaTable(str(table)).to_pyarrow_table()).sort_by(
+    return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )
 
