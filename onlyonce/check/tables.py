@@ -20,6 +20,7 @@ from onlyonce.sinks.mysql.mysql_columns import same
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
+from onlyonce.storage import opening
 
 Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
@@ -36,7 +37,7 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
     path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
     if not DeltaTable.is_deltatable(str(path)):
         return None
-    there = StructType.fromJson(json.loads(DeltaTable(str(path)).schema().to_json()))
+    there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)
 
 
