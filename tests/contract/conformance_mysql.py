@@ -106,7 +106,7 @@ class MySQLUpsert(MySQLAppend):
     """A row replaces the one of its keys."""
 
     write_mode = "upsert"
-    keys = ("key", "id")
+    keys = ("n",)  # the suite's longest text is no key here: an index takes 255 signs, and a longer one is refused
 
 
 class MySQLPlain(MySQLAppend):
