@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce import settings
@@ -17,7 +16,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
@@ -31,8 +30,8 @@ def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | Non
 
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
-    if not DeltaTable.is_deltatable(str(path)):
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if not log_entries.any_in(path):
         return None
     there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)

@@ -22,6 +22,7 @@ from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
 from onlyonce.model.batch import EXACTLY_ONCE
+from onlyonce.model.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.storage import checkpoint
@@ -69,19 +70,19 @@ class RunContext:
         return EXACTLY_ONCE if self.bounded else self.pipeline.mode
 
     @property
-    def folder(self) -> Path:
-        """The folder of the instance's own data."""
-        return settings.data_dir(self.instance)
+    def folder(self) -> Location:
+        """The place of the instance's own data."""
+        return settings.data_location(self.instance)
 
     @property
-    def events(self) -> Path:
+    def events(self) -> Location:
         """The table `events`."""
         return self.folder / "events"
 
     @property
     def blocks(self) -> Path:
         """The folder of what is on its way to its task."""
-        return self.folder / "blocks"
+        return settings.blocks_dir(self.instance)
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""

@@ -828,6 +828,22 @@ _ALL = (
         (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
         ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
+    Mutant(
+        "put-whatever-is-there", "what is to be put only if nothing is there is put in any case", "onlyonce/storage/stores/objects.py",
+        ((', mode="create", use_multipart=False)', ", use_multipart=False)"),),
+        ("tests/storage/test_stores.py::test_of_writers_at_once_that_put_if_absent_one_wins_and_its_content_stays[versitygw]",
+         "tests/storage/test_refused_at_the_start.py::test_a_claim_is_made_once_and_is_the_platforms_own"),
+    ),
+    Mutant(
+        "no-bucket-is-no-object", "a bucket that is gone is told as an object that is not there", "onlyonce/storage/stores/objects.py",
+        (('        if _code(error) in (None, "NoSuchKey"):\n', "        if True:\n"),),
+        ("tests/storage/test_stores.py::test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there",),
+    ),
+    Mutant(
+        "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
+        (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
+        ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
+    ),
 )  # fmt: skip
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}

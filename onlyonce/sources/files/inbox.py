@@ -25,7 +25,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
     name, source = pipeline.name, pipeline.source
     if isinstance(source, Kafka | Custom):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
-    folder, table = str(settings.inbox(name, source.inbox)), settings.data_dir(name) / "files"
+    folder, table = str(settings.inbox(name, source.inbox)), settings.data_location(name) / "files"
     there = (
         discovery.registered(table, ranges=discovery.in_ranges(pipeline))
         if delta.exists(table)

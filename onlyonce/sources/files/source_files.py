@@ -48,7 +48,7 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     source = pipeline.source
     assert not isinstance(source, Kafka)
     folder = settings.inbox(pipeline.name, source.inbox)
-    table = settings.data_dir(instance) / "files"
+    table = settings.data_location(instance) / "files"
     return Inbox(
         instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
+from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin, kafka_reader
@@ -58,7 +58,7 @@ class Topic:
     pipeline: Pipeline
     source: Kafka
     instance: str
-    table: Path
+    table: Location
     bounds: Bounds | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
@@ -140,7 +140,7 @@ class Topic:
 
 def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None) -> Topic:
     """The topic of a pipeline, by the registry of an instance."""
-    return Topic(pipeline, source, instance, settings.data_dir(instance) / "ranges", bounds)
+    return Topic(pipeline, source, instance, settings.data_location(instance) / "ranges", bounds)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Ranges:
         return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
 
 
-def _entries(table: Path) -> pa.Table:
+def _entries(table: Location) -> pa.Table:
     return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )
