@@ -52,3 +52,14 @@ def _touching(folder: Path) -> set[str]:
 def _touches(tree: ast.AST) -> bool:
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any((call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")) in TOUCHES for call in calls)
+
+
+def test_tables_are_opened_in_one_place() -> None:
+    """So that each has the options of its store."""
+    opens = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "onlyonce").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DeltaTable"
+    ]
+    assert opens == ["onlyonce/storage/opening.py"]
