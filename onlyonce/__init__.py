@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onlyonce.declare.pipeline import (
     BigQuery,
+    BigQueryStream,
     Custom,
     CustomSink,
     Delta,
@@ -20,6 +21,7 @@ from onlyonce.declare.pipeline import (
     Kafka,
     KafkaSink,
     Lookup,
+    MySQL,
     Output,
     Pipeline,
     Postgres,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",
@@ -46,6 +49,7 @@ __all__ = [
     "Kafka",
     "KafkaSink",
     "Lookup",
+    "MySQL",
     "OnlyonceError",
     "Output",
     "Pipeline",

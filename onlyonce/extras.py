@@ -20,6 +20,8 @@ BROUGHT_BY = {
     "google.cloud.pubsub_v1": "pubsub",
     "google.pubsub_v1": "pubsub",
     "google.cloud.bigquery": "bigquery",
+    "google.cloud.bigquery_storage_v1": "bigquery",
+    "pymysql": "mysql",
     "requests": "bigquery",
     "opentelemetry": "prometheus",
 }

@@ -728,9 +728,10 @@ COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
        o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key, o.insert_id,
-       o.committed_at, o.due_at, o.begun_at, o.answered_at
+       o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
+COMMENT ON COLUMN onlyonce.outbox.stream IS 'the write stream of BigQuery that its unit goes to (BigQueryStream), from before the first row was sent';
 COMMENT ON COLUMN onlyonce.outbox.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.outbox.instance IS 'the pipeline on its stream, or one bounded run of it, whose rows are sent only when it is named';
 COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';

@@ -17,9 +17,9 @@ from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
-from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
+from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
@@ -29,6 +29,7 @@ __all__ = [
     "MODES",
     "PREFIX",
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",
@@ -39,6 +40,7 @@ __all__ = [
     "Kafka",
     "KafkaSink",
     "Lookup",
+    "MySQL",
     "Output",
     "Pipeline",
     "Postgres",

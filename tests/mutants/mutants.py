@@ -11,6 +11,8 @@ BATCHES = "tests/contract/commitlog/test_batches.py::"
 SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
+MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
+STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
@@ -53,7 +55,7 @@ def changed(mutant: Mutant, text: str) -> str:
     return text
 
 
-_CLAIM = """ask(
+_CLAIM = """do(
         connection, "units", "claim",
         unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
         epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
@@ -112,6 +114,38 @@ _ALL = (
         "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "onlyonce/sinks/postgres/pinned.py",
         (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "stream-for-each-attempt", "an attempt begins a write stream of its own, and not that of the unit", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        name = self._streams.find(unit) or self._new(unit)\n", "        name = self._new(unit)\n"),),
+        (STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
+    ),
+    Mutant(
+        "stream-uncounted", "a write stream is committed without the server's count of its rows", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        if counted != number:", "        if False:"),),
+        (STREAMS + "test_a_stream_with_a_part_of_the_rows_is_not_committed",),
+    ),
+    Mutant(
+        "mysql-of-any-sign", "rows come into MySQL in the character set of its database", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("LONGTEXT CHARACTER SET utf8mb4 PATH", "LONGTEXT PATH"),),
+        (MYSQL + "test_texts_arrive_as_they_are[append]",),
+    ),
+    Mutant(
+        "mysql-zombie-lives-on", "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
+        "onlyonce/commitlog/lineages.py",
+        (("        mysql.end_older_sessions(connection, driver.number, driver.epoch)\n", ""),),
+        (MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
+    ),
+    Mutant(
+        "mysql-any-engine", "a table of an engine without transactions is taken", "onlyonce/sinks/mysql/mysql_table.py",
+        (('table.kind != "BASE TABLE" or table.engine != "InnoDB"', 'table.kind != "BASE TABLE"'),),
+        (MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
+    ),
+    Mutant(
+        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
+          "[c for c in columns if c not in work.keys]"),),
+        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
