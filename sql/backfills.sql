@@ -51,7 +51,8 @@ FROM (SELECT w.in_time, w.late
 
 -- end --
 UPDATE onlyonce_private.backfills
-SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late
+SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late,
+    rejected = :rejected
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- drop_panes --

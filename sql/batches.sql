@@ -43,18 +43,18 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 UPDATE onlyonce_private.batches
 SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
     remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
-    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again
+    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again, rejected = :rejected
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- count_windows --
 -- (record, window) pairs of each window in an output batch. They are there already when the answer to the COMMIT that
 -- ended the batch was lost, and it is ended again.
 INSERT INTO onlyonce_private.window_counts
-    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to)
-SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to
+    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, rejected)
+SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
 FROM json_to_recordset(CAST(:rows AS json)) AS counted (
     lineage text, batch_id bigint, output text, window_start timestamptz, window_end timestamptz, in_time bigint, late bigint,
-    late_from timestamptz, late_to timestamptz
+    late_from timestamptz, late_to timestamptz, rejected bigint
 )
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 

@@ -42,10 +42,14 @@ def _source_parts(pipeline: Pipeline) -> dict[str, str]:
     return {"inbox": source.inbox or DEFAULT, "max_files_a_batch": str(source.max_files_a_batch), **subscription}
 
 
-def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str]) -> dict[str, Any]:
-    """What decides the results of an output and of those made from it; `sources` has each one's function as text."""
+def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "") -> dict[str, Any]:
+    """What decides the results of an output and of those made from it; `sources` has each one's function as text, `rejects` the one of the
+    output itself that rejects rows."""
     root = pipeline.output(query)
-    return {"outputs": {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}}
+    parts = {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}
+    if root.reject:
+        parts[query]["reject"] = f"{root.reject}\n{rejects}"
+    return {"outputs": parts}
 
 
 def _column(part: str) -> tuple[str, str]:

@@ -83,6 +83,7 @@ class Outcome:
     tide_after: datetime | None = None
     delta_version: int | None = None
     written_again: int | None = None
+    rejected: int | None = None
 
 
 def check_replay(there: Plan, meant: Plan) -> None:
@@ -163,12 +164,13 @@ def check_receive(unique: str, outcome: Outcome) -> None:
 
 
 def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
-    """Conservation of an output: kept = in time + late, in (record, window) pairs. Raises InvariantBroken."""
-    if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0):
+    """Conservation of an output: kept = in time + late + rejected, in (record, window) pairs. Raises InvariantBroken."""
+    if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0) + (outcome.rejected or 0):
         return
+    rejected = "" if outcome.rejected is None else f", {outcome.rejected} rejected"
     raise InvariantBroken(
         f"batch {unique}: {kept_pairs} (record, window) pairs were kept by receive, but {outcome.in_time} are in time "
-        f"and {outcome.late} late",
+        f"and {outcome.late} late{rejected}",
         data="the batch is not marked as committed",
         hint="compare onlyonce.batches of receive with the rows of the table `events` for those batches",
     )

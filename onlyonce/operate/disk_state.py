@@ -21,7 +21,7 @@ from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.spark.options import JARS
-from onlyonce.storage import checkpoint
+from onlyonce.storage import checkpoint, opening
 
 Row = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class Tables:
         if not (path / "_delta_log").is_dir() or str(path) in self.unreadable:
             return None
         try:
-            return DeltaTable(str(path))
+            return opening.table(path)
         except DeltaError as error:
             self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
             return None

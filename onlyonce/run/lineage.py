@@ -25,6 +25,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.run import kept_start, withdraw
 from onlyonce.sources.files import listing
+from onlyonce.storage import opening
 
 
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
@@ -72,7 +73,7 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
     path = settings.data_dir(instance) / "events"
-    there = DeltaTable(str(path)).transaction_version(f"{lineage}/events") if path.exists() else None
+    there = opening.table(path).transaction_version(f"{lineage}/events") if path.exists() else None
     begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
@@ -135,7 +136,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
     app_id = f"{driver.lineage}/events"
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         if withdraw.holds(path, app_id, row.batch_id):
-            _finish(database, driver, row, DeltaTable(str(path)), path)
+            _finish(database, driver, row, opening.table(path), path)
         else:
             withdraw.take(path, app_id, row.batch_id)
 
@@ -167,7 +168,7 @@ def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Cal
 
 def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
     """How many records a batch of the registry must have."""
-    files = DeltaTable(str(registry)).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +22,7 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, own_tables
+from onlyonce.storage import delta, log_entries, opening, own_tables
 
 
 def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
@@ -55,7 +54,7 @@ def last_batch(table: Path) -> int | None:
 def after(table: Path, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
     later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
-    return pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=columns, filters=later))
+    return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
 
 
 def batch(spark: SparkSession, table: Path, batch_no: int) -> DataFrame:

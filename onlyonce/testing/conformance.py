@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,6 +29,7 @@ from onlyonce.session.failures import translate
 from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Listed
+from onlyonce.storage import opening
 
 Rows = Counter[tuple[str, int, str | None]]
 """(id, hash of the content, why it is invalid)."""
@@ -117,7 +117,7 @@ def _batches(spark: SparkSession, pipeline: Pipeline, scratch: Path, now: dateti
 
 
 def _weight(scratch: Path, pipeline: Pipeline) -> int:
-    entries = DeltaTable(str(scratch / pipeline.name / "files")).to_pyarrow_table().to_pylist()
+    entries = opening.table(scratch / pipeline.name / "files").to_pyarrow_table().to_pylist()
     kind = pipeline.source
     if not isinstance(kind, Growing | Custom):
         return len(entries)

@@ -26,16 +26,20 @@ class OutputModel:
     def step(self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str]) -> Outcome:
         """What it writes and calls late when these records come between two frontiers, and its table has these rows."""
         late: Late = Counter()
+        rejected: Late = Counter()
         came: list[tuple[Record, Bounds]] = []
         for record in records:
             for bounds in self._windows(record):
+                pair = record.key, record.time, None if self._session else bounds
                 if self._is_late(before, record, bounds):
-                    late[record.key, record.time, None if self._session else bounds] += 1
+                    late[pair] += 1
+                elif record.key in self.declared.rejects:
+                    rejected[pair] += 1
                 else:
                     came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
-        return Outcome(self._writes(came, closed), late, closed)
+        return Outcome(self._writes(came, closed), late, closed, rejected)
 
     def _joined(self, record: Record, table: dict[str, str]) -> Record:
         return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record
@@ -133,7 +137,7 @@ def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Ou
     whole = made[declared.name]
     others = {key for other in story.outputs if other.result_of == declared.name for key in other.keys}
     return Outcome(
-        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed
+        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed, whole.rejected
     )
 
 

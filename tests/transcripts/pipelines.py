@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Delta, Files, Lookup, Output, Pipeline
@@ -29,6 +29,11 @@ def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
     """The same in two results: the records of the key x are odd."""
     odd = F.col("key") == "x"
     return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
+
+
+def unwanted(records: DataFrame) -> Column:
+    """Why a record is rejected: its key is x."""
+    return F.when(F.col("key") == "x", "x is not wanted")
 
 
 def with_colour(records: DataFrame, colours: DataFrame) -> DataFrame:
@@ -76,6 +81,7 @@ def _output(declared: Declared, told: Story) -> Output:
         lateness=declared.lateness,
         panes=declared.panes,
         sink=Delta(write="upsert", keys=keys) if early else Delta(),
+        reject="tests.transcripts.pipelines:unwanted" if declared.rejects else "",
         lookups=Lookup(name="colours", table=Delta(path="colours"), keys="key") if declared.looks_up else (),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +50,7 @@ class Declared:
     looks_up: bool = False
     result_of: str | None = None
     keys: frozenset[str] = frozenset()
+    rejects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Outcome:
     writes: Written
     late: Late
     closed: Micros | None = None
+    rejected: Late = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "rejects")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
@@ -139,6 +141,7 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         span(told.get("lateness", "0 seconds")),
         "early" if panes == "early" else "on_time",
         "looks up" in told,
+        rejects=frozenset(_parts(told.get("rejects", "nothing"))),
     )
 
 
@@ -183,19 +186,26 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:
-    _only(told, "writes", "late", "closed until")
+    _only(told, "writes", "late", "rejected", "closed until")
     writes: Written = Counter()
     if told.get("writes", "nothing") != "nothing":
         for bounds, counts in told["writes"].items():
             for part in counts.split(","):
                 key, count = part.split()
                 writes[key, times.bounds(bounds), int(count)] += 1
-    late: Late = Counter()
-    for part in _parts(told.get("late", "nothing")):
-        record, _, bounds = part.partition(" for ")
-        late[*times.record(record), times.bounds(bounds or "no window")] += 1
     closed = told.get("closed until")
-    return Outcome(writes, late, None if closed is None else times.time(closed))
+    return Outcome(
+        writes, _pairs(told.get("late", "nothing"), times), None if closed is None else times.time(closed), _pairs(told.get("rejected", "nothing"), times)
+    )
+
+
+def _pairs(told: str, times: _Times) -> Late:
+    """'a at 10:00:59 for 10:00 to 10:01, …'."""
+    found: Late = Counter()
+    for part in _parts(told):
+        record, _, bounds = part.partition(" for ")
+        found[*times.record(record), times.bounds(bounds or "no window")] += 1
+    return found
 
 
 class _Times:

@@ -29,7 +29,7 @@ from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, log_entries, rewriting
+from onlyonce.storage import delta, log_entries, opening, rewriting
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
@@ -72,7 +72,7 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
-    table = DeltaTable(str(of.path))
+    table = opening.table(of.path)
     groups = list(_groups(table, of))
     before, done, shortened = len(table.file_uris()), 0, 0
     if not dry_run:
@@ -81,14 +81,14 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
             passing("compact-after-note")
         done = sum(_rewrite(of, instance, group) for group in groups)
         if done:
-            DeltaTable(str(of.path)).create_checkpoint()
+            opening.table(of.path).create_checkpoint()
         passing("compact-after-checkpoint")
         shortened = rewriting.shorten_log(of.path, of.upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
     return {
         "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
         "new files": len(groups) if dry_run else done, "files before": before,
-        "files after": len(DeltaTable(str(of.path)).file_uris()), "log files": shortened,
+        "files after": len(opening.table(of.path).file_uris()), "log files": shortened,
     }  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
 
 
 def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
-    number = DeltaTable(str(of.path)).version()
+    number = opening.table(of.path).version()
     app_id = f"{instance}/receive/0/compaction"
     change = control_rows.folded if group[0].partition.get("oo_kind") == "control" else _sorted_by(of.order)
     return rewriting.rewrite(of.path, group, app_id, number, change)

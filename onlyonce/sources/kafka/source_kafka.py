@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,7 +27,7 @@ from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin
 from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, new_ranges
 from onlyonce.sources.kafka.ranges import Ranges as Ranges
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 SCHEMA = (
     "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
@@ -142,7 +141,7 @@ def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | 
 
 
 def _entries(table: Path) -> pa.Table:
-    return pa.table(DeltaTable(str(table)).to_pyarrow_table()).sort_by(
+    return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )
 

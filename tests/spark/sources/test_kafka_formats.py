@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -146,13 +147,19 @@ def test_what_a_batch_did_not_find_it_does_not_find_again(
         rows(again)
 
 
-@pytest.mark.parametrize("form", ["avro", pytest.param("protobuf", marks=pytest.mark.slow), pytest.param("json", marks=pytest.mark.slow)])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("form", "killed"),
+    [("avro", False), *(pytest.param(form, killed, marks=SLOW) for form, killed in (("protobuf", False), ("json", False), ("avro", True), ("protobuf", True), ("json", True)))],
+)  # fmt: skip
 def test_results_are_those_of_a_batch_whatever_failed(
-    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: Registry, form: str,
+    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: Registry, form: str, killed: bool,
 ) -> None:  # fmt: skip
-    """Sales by two schemas with re-deliveries and damaged messages, over two partitions; failures at steps at random, and a registry that is away:
+    """Sales by two schemas with re-deliveries and damaged messages, over two partitions; failures or kills at steps at random, and a registry that is away:
     each message has one fate, and the outputs are the batch over the sales."""
-    chance = random.Random(form)
+    chance = random.Random(f"{form} {killed}")
     platform = new_platform(PIPELINES)
     shop = Shop(broker, broker.topic("shop", partitions=2))
     shop.name(platform, monkeypatch, SHOP_OFFSETS="90", SHOP_FORMAT=form, SHOP_REGISTRY=registry.url)
@@ -165,6 +172,10 @@ def test_results_are_those_of_a_batch_whatever_failed(
         platform.run("shop")
     registry.always = None
     for at, point in enumerate(chance.sample(POINTS, 2)):
+        if killed:
+            code, output = platform.run_killed(point, "shop")
+            assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+            continue
         with failing(monkeypatch, tmp_path / str(at), point):
             platform.run("shop")
     producer.send(second)
