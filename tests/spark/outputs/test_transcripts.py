@@ -49,9 +49,10 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from onlyonce.receive import receive
+    from onlyonce.receive import idling, receive
 
-    monkeypatch.setattr(receive, "datetime", Clock)
+    for module in (receive, idling):
+        monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
 
@@ -126,7 +127,7 @@ def put(platform: Platform, told: Story, step: Step, number: int) -> None:
         {"number": number * 100 + n, "key": record.key, "at": at(record.time).isoformat()}
         for n, record in enumerate(step.records)
     ]
-    platform.put(told.name, f"{number:03}.jsonl", records)
+    platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
 
 
 def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
@@ -138,7 +139,8 @@ def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
             again = {(key, bounds) for key, bounds, _ in outcome.writes}
             writes = Counter({one: n for one, n in writes.items() if one[:2] not in again})
         writes += outcome.writes
-    late, rejected = (sum((getattr(outcome, fate) for outcome in outcomes), Counter()) for fate in ("late", "rejected"))
+    late = sum((outcome.late for outcome in outcomes), Counter())
+    rejected = sum((outcome.rejected for outcome in outcomes), Counter())
     return Outcome(writes, late, outcomes[-1].closed, rejected)
 
 
