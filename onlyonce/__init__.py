@@ -8,6 +8,7 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
     BigQueryStream,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
 
 __all__ = [
+    "Avro",
     "BigQuery",
     "BigQueryStream",
     "Custom",
@@ -46,6 +48,7 @@ __all__ = [
     "Growing",
     "Input",
     "InvariantBroken",
+    "JsonSchema",
     "Kafka",
     "KafkaSink",
     "Lookup",
@@ -54,6 +57,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Postgres",
+    "Protobuf",
     "PubSub",
     "Refused",
     "Retryable",

@@ -48,7 +48,7 @@ def _read(source: Source) -> dict[str, str]:
 def _source_parts(source: Source) -> dict[str, str]:
     if isinstance(source, Kafka):
         # No inbox: kept as text all the same, since two versions are compared part by part.
-        beside = ", ".join(f"{name} of the {'key' if name == source.key else 'header'}" for name in source.beside)
+        beside = ", ".join(f"{name} of {source.origin(name)}" for name in source.beside)
         return {
             "inbox": NONE, "max_files_a_batch": NONE, "topic": source.topic, "beside": beside or NONE,
             "isolation": source.isolation,

@@ -664,6 +664,22 @@ _ALL = (
         ("tests/unit/check/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
     ),
     Mutant(
+        "any-404-is-no-schema", "whatever answers with a 404 makes a schema id unknown, and its records invalid", "onlyonce/sources/formats/schema_registry.py",
+        (("""        if getattr(error, "error_code", None) in NO_SUCH_SCHEMA and """, "        if "),),
+        ("tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",),
+    ),
+    Mutant(
+        "one-message-spoils-the-others", "where messages of one schema can't be decoded together all of them are invalid", "onlyonce/sources/formats/decoding.py",
+        (("        if len(rows) == 1:\n", "        if len(rows):\n"),),
+        ("tests/unit/sources/test_message_formats.py::test_a_message_is_read_as_if_it_were_alone",),
+    ),
+    Mutant(
+        "schema-looked-for-anew", "a replay asks the registry again for a schema that its batch did not find", "onlyonce/sources/kafka/kafka_schemas.py",
+        (("for number in ids if _fact(part, number) in facts}", "for number in ids if None in facts}"),),
+        ("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
+        spark=True,
+    ),
+    Mutant(
         "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
         (("    if name not in written and ", "    if not written and "),),
         ("tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
