@@ -59,30 +59,41 @@ def check() -> None:
     """
     for pipeline in load().values():
         for output in with_function(pipeline.outputs):
-            check_written(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+            for name in output.functions:
+                check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
-    """The outputs that have a function of their own: a result of another one's has none."""
+    """The outputs that have functions of their own: a result of another one's has none."""
     return [output for output in outputs if not output.is_result]
 
 
 def transform(output: Output) -> Callable[..., Any]:
-    """The function that an output names. Imports its module, so Spark too. Raises Refused."""
-    found: Callable[..., Any] = named(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+    """The function that an output names; of a join its left side's. Imports its module, so Spark too. Raises Refused."""
+    return function(output, output.functions[0])
+
+
+def function(output: Output, name: str) -> Callable[..., Any]:
+    """One of the functions that an output names. Raises Refused."""
+    found: Callable[..., Any] = named(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
     return found
 
 
-def _subject(output: Output) -> str:
-    return f"{declared_at(output)}output {output.name}: the transform {output.transform!r}"
+def functions(output: Output) -> list[Callable[..., Any]]:
+    """All that an output names: its function, or the two sides of its join. Raises Refused."""
+    if output.join:
+        return [function(output, name) for name in output.functions]
+    return [transform(output)]
 
 
-def source_file(output: Output) -> str | None:
-    """The file that an output's function is written in, where it has one."""
-    try:
-        return inspect.getsourcefile(transform(output))
-    except TypeError:
-        return None
+def _subject(output: Output, name: str) -> str:
+    what = "side" if output.join else "transform"
+    return f"{declared_at(output)}output {output.name}: the {what} {name!r}"
+
+
+def source_files(output: Output) -> list[str]:
+    """The files that an output's functions are written in, where they have one."""
+    return [file for function in functions(output) if (file := _source_file(function))]
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
@@ -96,8 +107,8 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
     else:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]
-        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in with_function(outputs)]]
-        parts += [(o.name, o.lookups) for o in outputs if o.lookups]
+        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(f) for o in with_function(outputs) for f in functions(o)]]
+        parts += [(o.name, o.lookups) for o in outputs if o.lookups] + [(o.name, o.join) for o in outputs if o.join]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -106,7 +117,8 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     if query == "receive":
         return receive_parts(pipeline)
     root = pipeline.output(query)
-    sources = {o.name: "" if o.is_result else _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
+    outputs = [root, *pipeline.made_from(root)]
+    sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
     return output_parts(pipeline, query, sources)
 
 
@@ -178,6 +190,13 @@ def _mend(error: Exception, path: Path) -> str:
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     return "correct the file"
+
+
+def _source_file(function: Callable[..., Any]) -> str | None:
+    try:
+        return inspect.getsourcefile(function)
+    except TypeError:
+        return None
 
 
 def _source(function: Callable[..., Any]) -> str:

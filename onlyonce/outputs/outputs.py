@@ -216,7 +216,7 @@ def _end(
         for step in steps:
             step.writer.end(conn, batch)
         batches.count_windows(conn, batch, root.name, counts)
-        window_log.written(conn, context, [step.output for step in steps], batch, versions.upto, windows)
+        window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
         batches.end(conn, query.driver, batch, outcome)
 
     passing("output-before-end")
@@ -229,7 +229,7 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(
-        f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",
+        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
         data="nothing was written",
         hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
         "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",

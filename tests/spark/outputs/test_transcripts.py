@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 from onlyonce import settings
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
+from onlyonce.model.windows import reach
 from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
@@ -146,13 +147,15 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     table = platform.table(f"{told.name}/{declared.name}" + ("@1" if told.bounded else ""))
     writes: Written = Counter()
     for row in table.to_dict("records"):
-        writes[row["key"], bounds(row), int(row["records"])] += 1
+        key = "+".join(filter(None, (row["mine"], row["other"]))) if declared.join else row["key"]
+        writes[key, bounds(row), int(row.get("records", 1))] += 1
     late: Late = Counter()
     for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
             late[row["key"], micros_of(row["event_time"]), bounds(row)] += 1
     closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)
-    return Outcome(writes, late, closed)
+    # The watermark of a join is behind what is closed by its reach.
+    return Outcome(writes, late, None if closed is None else closed - reach(declared.window))
 
 
 def watermark(instance: str, output: str) -> int | None:
