@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,6 +62,8 @@ def check() -> None:
         for output in with_function(pipeline.outputs):
             for name in output.functions:
                 check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
+            if output.reject:
+                check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
@@ -80,10 +83,14 @@ def function(output: Output, name: str) -> Callable[..., Any]:
 
 
 def functions(output: Output) -> list[Callable[..., Any]]:
-    """All that an output names: its function, or the two sides of its join. Raises Refused."""
-    if output.join:
-        return [function(output, name) for name in output.functions]
-    return [transform(output)]
+    """Those that make its rows: its function, or the two sides of its join. Raises Refused."""
+    return [function(output, name) for name in output.functions] if output.join else [transform(output)]
+
+
+def reject(output: Output) -> Callable[..., Any]:
+    """The function that says which rows an output rejects; the output has one. Imports its module, so Spark too. Raises Refused."""
+    found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+    return found
 
 
 def _subject(output: Output, name: str) -> str:
@@ -91,14 +98,26 @@ def _subject(output: Output, name: str) -> str:
     return f"{declared_at(output)}output {output.name}: the {what} {name!r}"
 
 
+def _subject_of_reject(output: Output) -> str:
+    return f"{declared_at(output)}output {output.name}: the function that rejects, {output.reject!r}"
+
+
 def source_files(output: Output) -> list[str]:
     """The files that an output's functions are written in, where they have one."""
-    return [file for function in functions(output) if (file := _source_file(function))]
+    found = []
+    for function in [*functions(output), *([reject(output)] if output.reject else [])]:
+        with suppress(TypeError):
+            found.append(inspect.getsourcefile(function))
+    return [file for file in found if file]
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
-    if query == "receive":
+    if query == "receive" and pipeline.sources:
+        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.id_space]
+        for name, one in sorted(pipeline.inputs.items()):
+            parts += [name, one, one.source.layout(), one.source.max_record_bytes]
+    elif query == "receive":
         parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
         parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
         # Said only where it is another than the default, so that a pipeline from before it existed keeps its fingerprint.
@@ -108,7 +127,9 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]
         parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(f) for o in with_function(outputs) for f in functions(o)]]
-        parts += [(o.name, o.lookups) for o in outputs if o.lookups] + [(o.name, o.join) for o in outputs if o.join]
+        parts += [(o.name, o.lookups) for o in outputs if o.lookups]
+        parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
+        parts += [(o.name, o.join) for o in outputs if o.join]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -119,7 +140,7 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     root = pipeline.output(query)
     outputs = [root, *pipeline.made_from(root)]
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
-    return output_parts(pipeline, query, sources)
+    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "")
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:
@@ -190,13 +211,6 @@ def _mend(error: Exception, path: Path) -> str:
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
     return "correct the file"
-
-
-def _source_file(function: Callable[..., Any]) -> str | None:
-    try:
-        return inspect.getsourcefile(function)
-    except TypeError:
-        return None
 
 
 def _source(function: Callable[..., Any]) -> str:

@@ -43,6 +43,8 @@ class Output:
     lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
     join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they find each other. A row's
                   window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
+                  a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
     """
 
     name: str
@@ -57,6 +59,7 @@ class Output:
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
     lookups: Several[Lookup] = field(default=NONE, repr=False)
+    reject: str = field(default="", repr=False)
     join: Join | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class Output:
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
             )
         _check_lookups(self)
+        _check_reject(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
@@ -130,7 +134,7 @@ HOUR = Fixed(timedelta(hours=1))
 def _check_join(output: Output) -> None:
     """Raise Refused for what a join can't have."""
     where = f"output {output.name}: a join"
-    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups)):
+    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject)):
         if given:
             raise Refused(
                 f"{where} and {option}", hint="the rows of a join are those of its two sides: leave it out, or declare two outputs"
@@ -162,6 +166,18 @@ def _check_lookups(output: Output) -> None:
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
         )
+
+
+def _check_reject(output: Output) -> None:
+    if not output.reject:
+        return
+    if output.from_output:
+        raise Refused(
+            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be rejected",
+            hint=f"declare reject at {output.from_output}, or filter in the function of {output.name}",
+        )
+    if not re.fullmatch(r"[\w.]+:\w+", output.reject):
+        raise Refused(f"output {output.name}: reject {output.reject!r} is not of the form 'module:function'")
 
 
 def what_to_do(output: Output) -> str:

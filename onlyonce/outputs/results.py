@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
@@ -21,12 +20,12 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
-from onlyonce.model import function_errors, origin
+from onlyonce.model import origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
-from onlyonce.outputs import joining, several_results
-from onlyonce.session import lines
+from onlyonce.outputs import joining, rejecting, several_results
+from onlyonce.outputs.calling import calling
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -34,10 +33,6 @@ from onlyonce.sinks.sinks import SinkWriter, writer_for
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
 WINDOW = ["window_start", "window_end"]
-CODE_ERRORS = (
-    AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
-)  # fmt: skip
-"""What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
         names.append("oo_window")
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
-    result = _of_function(output, rows.select(*[quoted(name) for name in names]), lookups)
+    result = _of_function(output, rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names]), lookups)
     wanted = several_results.names(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
@@ -98,11 +93,8 @@ def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 
 def _called(output: Output, name: str, function: Callable[..., Any], rows: DataFrame, **given: DataFrame) -> DataFrame:
-    try:
-        with lines.known():
-            result: DataFrame = function(rows, **given)
-    except CODE_ERRORS as error:
-        raise function_errors.of_code(f"output {output.name}: {name}", error, rows.columns, origin.of_function(function)) from error
+    with calling(f"output {output.name}: {name}", function, rows.columns):
+        result: DataFrame = function(rows, **given)
     return result
 
 
