@@ -76,6 +76,7 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
         "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
         "lookups": "; ".join(map(_lookup, output.lookups)) or NONE,
+        **({"join": described(output.join)} if output.join else {}),
     }  # fmt: skip
 
 

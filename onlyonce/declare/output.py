@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Literal
 
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.join import Join
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
-from onlyonce.declare.sinks import Sink
+from onlyonce.declare.sinks import FileSink, Sink
 from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Session, Window
+from onlyonce.model.windows import Fixed, Joined, Session, Window
 
 
 @declaration
@@ -40,6 +41,8 @@ class Output:
                   what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
     lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they find each other. A row's
+                  window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
     reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
                   a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
     """
@@ -57,6 +60,7 @@ class Output:
     # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
     lookups: Several[Lookup] = field(default=NONE, repr=False)
     reject: str = field(default="", repr=False)
+    join: Join | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -75,9 +79,12 @@ class Output:
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",
                 hint="leave on_backfill out: a backfill replaces rows that have their window",
             )
+        if self.join:
+            _check_join(self)
+            object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        if not self.transform and not self.from_output:
+        if not self.transform and not self.from_output and not self.join:
             raise Refused(
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
@@ -105,12 +112,45 @@ class Output:
     @property
     def is_result(self) -> bool:
         """Whether its rows are a result of another output's function, which gives several."""
-        return not self.transform
+        return not self.functions
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What it names as 'module:function': its transform, or the two sides of its join."""
+        if self.join:
+            return (self.join.left, self.join.right)
+        return (self.transform,) if self.transform else ()
 
     @property
     def made_by(self) -> str:
         """What gives its rows, for people."""
-        return self.transform or f"the function of {self.from_output}"
+        return " and ".join(self.functions) or f"the function of {self.from_output}"
+
+
+HOUR = Fixed(timedelta(hours=1))
+"""The windows of joined rows, if none are declared."""
+
+
+def _check_join(output: Output) -> None:
+    """Raise Refused for what a join can't have."""
+    where = f"output {output.name}: a join"
+    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject)):
+        if given:
+            raise Refused(
+                f"{where} and {option}", hint="the rows of a join are those of its two sides: leave it out, or declare two outputs"
+            )
+    if not isinstance(output.window or HOUR, Fixed):
+        raise Refused(
+            f"{where} has rows by fixed windows, not {type(output.window).__name__}",
+            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
+        )
+    if output.panes == "early":
+        raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
+    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+        raise Refused(
+            f"{where} appends its rows as they come, which {type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            hint="append them to a table, Delta() or Postgres(table=…), or send them",
+        )
 
 
 def _check_lookups(output: Output) -> None:

@@ -221,7 +221,7 @@ def _end(
         batches.count_windows(conn, batch, root.name, met.windows)
         if root.reject:
             rejections.note(conn, batch.plan.lineage, batch.plan.batch_id, met.rejected)
-        window_log.written(conn, context, [step.output for step in steps], batch, versions.upto, windows)
+        window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
         batches.end(conn, query.driver, batch, outcome)
 
     passing("output-before-end")
@@ -234,7 +234,7 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(
-        f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",
+        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
         data="nothing was written",
         hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
         "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",

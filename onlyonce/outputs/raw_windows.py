@@ -24,9 +24,9 @@ from onlyonce.receive import past_rows
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows are written by the batches that read them, so that a window is written in parts. (A bounded run
-    has one batch, and says nothing of state.)"""
-    return stateless and root.panes == "on_time" and not isinstance(root.sink, FileSink)
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join too. (A
+    bounded run has one batch, and says nothing of state.)"""
+    return root.join is not None or (stateless and root.panes == "on_time" and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:

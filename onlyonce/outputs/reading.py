@@ -28,7 +28,8 @@ def stream(
             rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
         return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
 
-    return watermark.chosen(root.window, by)
+    # A join gives rows up at any time, not only at ends of windows.
+    return by(windowing.closed_until)[1] if root.join else watermark.chosen(root.window, by)
 
 
 def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:

@@ -710,6 +710,24 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "join-behind-its-windows", "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a partner stay in the state",
+        "onlyonce/outputs/windowing.py",
+        (("_interval(reach(output.window) + micros(output.lateness))", "_interval(micros(output.lateness))"),),
+        ("tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",),
+        spark=True,
+    ),
+    Mutant(
+        "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
+        (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
+    ),
+    Mutant(
+        "neighbours-left-late", "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves as they are",
+        "onlyonce/model/outputs/backfill.py",
+        (("    known = [start for start, _ in late]\n", "    known: list[Micros] = []\n"),),
+        ("tests/unit/declare/test_declared_joins.py::test_a_span_is_computed_again_with_its_neighbours_and_with_theirs_where_late_records_wait",),
+    ),
+    Mutant(
         "watermark-inside-a-window", "Spark plans a batch without rows whenever an output has read on", "onlyonce/outputs/watermark.py",
         (("    rows, result = by(windowing.last_closed)\n", "    rows, result = by(windowing.closed_until)\n"),),
         ("tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",),

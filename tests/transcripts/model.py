@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 from onlyonce.model.frontier import Frontier, closed_until, is_late
-from onlyonce.model.windows import Micros, Session, micros
+from onlyonce.model.windows import Joined, Micros, Session, micros
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())
@@ -22,6 +22,7 @@ class OutputModel:
 
     declared: Declared
     held: list[tuple[Record, Bounds]] = field(default_factory=list)
+    met: set[int] = field(default_factory=set)
 
     def step(self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str]) -> Outcome:
         """What it writes and calls late when these records come between two frontiers, and its table has these rows."""
@@ -39,7 +40,26 @@ class OutputModel:
                     came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
-        return Outcome(self._writes(came, closed), late, closed, rejected)
+        writes = self._joins(len(came), closed) if self.declared.join else self._writes(came, closed)
+        return Outcome(writes, late, closed, rejected)
+
+    def _joins(self, came: int, closed: Micros | None) -> Written:
+        """The pairs that are new, and what has found no partner when its bound has passed. A key in capitals is of the left side."""
+        found: Written = Counter()
+        window = self.declared.window
+        assert isinstance(window, Joined)
+        for at, (mine, bounds) in enumerate(self.held):
+            for other_at, (other, _) in enumerate(self.held):
+                pair = mine.key.isupper() and other.key == mine.key.lower() and abs(mine.time - other.time) <= micros(window.within)
+                if pair:
+                    found[f"{mine.key}+{other.key}", bounds, 1] += max(at, other_at) >= len(self.held) - came
+                    self.met |= {at, other_at}
+        for at, (one, bounds) in enumerate(self.held):
+            if at not in self.met and closed is not None and one.time <= closed:
+                self.met.add(at)
+                side = "left" if one.key.isupper() else "right"
+                found[one.key, bounds, 1] += self.declared.join in (side, "full")
+        return +found
 
     def _joined(self, record: Record, table: dict[str, str]) -> Record:
         return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record

@@ -127,6 +127,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "sessions that go over the change can't be told apart: a new output reads `events` from the start",
     ),
+    "join": (
+        Need.NAME,
+        "its state has rows of the old join, and its table rows that a new one would write again: a new output reads `events` from the start",
+    ),
     "window or none": (
         Need.NAME,
         "with windows and without is another result: a new output reads `events` from the start",
@@ -255,15 +259,18 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     """Each option that differs, with its kind of change."""
     windows = {old["window"], new["window"]}
     none, session = "none" in windows, any(window.startswith("Session") for window in windows)
+    joins = "join" in old or "join" in new
+    if old.get("join") != new.get("join"):
+        yield "join", "join"
     if not same_code(old["source"], new["source"]):
-        yield "source", _of_transform(root=root, stateless=stateless, none=none, session=session)
+        yield "source", "join" if joins else _of_transform(root=root, stateless=stateless, none=none, session=session)
     if old["from_output"] != new["from_output"]:
         yield "from_output", "from_output"
     for part in ("window", "lateness", "panes"):
         if old[part] != new[part]:
             wanted = "window or none" if part == "window" and none else "session" if session else part
             early = part == "window" and "early" in (old["panes"], new["panes"])
-            yield part, "window or none" if early else wanted
+            yield part, "join" if joins else "window or none" if early else wanted
     if old["target"] != new["target"]:
         yield "target", "target, no window" if none and root else "target"
     else:

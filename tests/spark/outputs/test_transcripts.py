@@ -20,7 +20,7 @@ import onlyonce
 from onlyonce import settings
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
-from onlyonce.model.windows import Session
+from onlyonce.model.windows import Session, reach
 from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
@@ -150,7 +150,8 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     table = platform.table(f"{told.name}/{declared.name}" + ("@1" if told.bounded else ""))
     writes: Written = Counter()
     for row in table.to_dict("records"):
-        writes[row["key"], bounds(row), int(row["records"])] += 1
+        key = "+".join(filter(None, (row["mine"], row["other"]))) if declared.join else row["key"]
+        writes[key, bounds(row), int(row.get("records", 1))] += 1
     late: Late = Counter()
     for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
@@ -159,7 +160,8 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     for row in onlyonce.open(told.name).rejected(declared.name).to_dict("records") if declared.rejects else []:
         rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
     closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)
-    return Outcome(writes, late, closed, rejected)
+    # The watermark of a join is behind what is closed by its reach.
+    return Outcome(writes, late, None if closed is None else closed - reach(declared.window), rejected)
 
 
 def watermark(instance: str, output: str) -> int | None:
