@@ -580,7 +580,7 @@ _ALL = (
     ),
     Mutant(
         "owner-not-asked", "a sink's own database lets two platforms write under one name", "onlyonce/commitlog/authorities.py",
-        ((".platform != ours:\n", ".platform is None:\n"),),
+        ((".platform) != str(ours):\n", ".platform) == \"\":\n"),),
         (AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",),
     ),
     Mutant(
