@@ -665,7 +665,7 @@ _ALL = (
     ),
     Mutant(
         "any-404-is-no-schema", "whatever answers with a 404 makes a schema id unknown, and its records invalid", "onlyonce/sources/formats/schema_registry.py",
-        (("""        if getattr(error, "error_code", None) in NO_SUCH_SCHEMA and """, "        if "),),
+        (("""        if getattr(error, "error_code", None) == NO_SUCH_SCHEMA and """, "        if "),),
         ("tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",),
     ),
     Mutant(

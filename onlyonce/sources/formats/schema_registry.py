@@ -19,8 +19,8 @@ from onlyonce.sources.kafka import kafka_admin
 
 ANSWER_SECONDS = 20
 TRIES = 3
-NO_SUCH_SCHEMA = (40403, 40401, 40402)
-"""The registry's own codes: no such schema, subject or version."""
+NO_SUCH_SCHEMA = 40403
+"""The registry's own code."""
 LAG_SECONDS = 1.0
 """A follower of a registry may be so far behind its leader, who has given out the id."""
 NOTHING_DONE = "nothing of the batch was read; no record became invalid"
@@ -55,10 +55,19 @@ def _find(url: str, options: tuple[tuple[str, str], ...], kind: str, number: int
     client = _client(url, options)
     try:
         found = client.get_schema(number, fmt=form)
-        return Schema(found.schema_type or "AVRO", found.schema_str or "", tuple(_references(client, found, form).items()))
     except Exception as error:  # the client lets those of its HTTP library through
-        if getattr(error, "error_code", None) in NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404:
+        if getattr(error, "error_code", None) == NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404:
             return None
+        raise _told(url, error) from error
+    try:
+        return Schema(found.schema_type or "AVRO", found.schema_str or "", tuple(_references(client, found, form).items()))
+    except Exception as error:
+        if getattr(error, "http_status_code", None) == 404:
+            raise Refused(
+                f"the schema registry at {shown(url)} has schema {number}, and not all that it imports: {error}",
+                data=NOTHING_DONE,
+                hint="put the subjects and versions back that it imports, then run the same command again",
+            ) from error
         raise _told(url, error) from error
 
 

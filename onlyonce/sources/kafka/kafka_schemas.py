@@ -136,11 +136,12 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
         here |= dict(zip(read.columns.schema.names, read.columns.columns, strict=True))
         here[source.schema_ids[part]] = read.ids
     if "value" in found:
-        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins.
-        value = batch.column(VALUE)
+        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins. Framed JSON is a text.
+        value, too_large = batch.column(VALUE), pc.not_equal(line, "")
+        is_text = found["value"].ids.is_valid() if source.format == "json" else pa.repeat(pa.scalar(False), len(batch))
         text = _text(value) if source.format == "json" else pa.nulls(len(batch), pa.string())
-        kept = pc.and_(pc.is_valid(reason), pc.is_null(batch.column("oo_refused")))
-        line = pc.if_else(kept, _hex(value, kept), pc.if_else(pc.is_valid(batch.column("oo_refused")), line, text))
+        packed = pc.and_(reason.is_valid(), pc.invert(pc.or_(is_text, too_large)))
+        line = pc.if_else(too_large, line, pc.if_else(packed, _hex(value, packed), text))
     here |= {name: batch.column(f"{BESIDE}{name}") for name in source.headers}
     if isinstance(source.key, str):
         here[source.key] = batch.column(f"{BESIDE}{source.key}")
@@ -157,5 +158,7 @@ def _text(values: pa.Array) -> pa.Array:
 
 
 def _hex(values: pa.Array, which: pa.Array) -> pa.Array:
-    texts = [value.hex().upper() if here and value is not None else None for value, here in zip(values.to_pylist(), which.to_pylist(), strict=True)] if pc.any(which).as_py() else [None] * len(values)
-    return pa.array(texts, pa.string())
+    if not which.true_count:
+        return pa.nulls(len(values), pa.string())
+    texts = iter([value.hex().upper() if value is not None else "" for value in values.filter(which).to_pylist()])
+    return pa.array([next(texts) if one else None for one in which.to_pylist()], pa.string())

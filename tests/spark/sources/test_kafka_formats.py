@@ -193,6 +193,8 @@ def test_results_are_those_of_a_batch_whatever_failed(
     assert found == producer.reasons
     raw = set(invalid[invalid.oo_reason.str.contains("does not begin with")].oo_raw)
     assert raw <= {b"no frame".hex().upper()}
+    if form == "json":
+        assert {'{"id":"a","cents":-1}'} >= set(invalid[invalid.oo_reason.str.contains("by schema")].oo_raw), "JSON stays readable"
     if form == "avro":
         assert set(kept[kept.oo_unknown.notna()].oo_unknown) == {"clerk"}
         assert len(set(kept.key_schema_id)) == 1

@@ -79,4 +79,8 @@ def test_who_asks_is_known_by_what_the_environment_holds(registry: Registry, mon
     found = asking.find(of, number)
 
     assert found == asking.Schema("PROTOBUF", "c2FsZQ==", (("deep.proto", "ZGVlcA=="), ("middle.proto", "bWlkZGxl")))
+    registry.subjects["middle"] = []
+    asking._client.cache_clear()
+    with pytest.raises(Refused, match=f"has schema {number}, and not all that it imports"):
+        asking.find(of, number)
     assert any("format=serialized" in path for path in registry.asked)
