@@ -805,6 +805,16 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "pane-forgets-what-waits", "a trigger counts the records of one batch alone", "onlyonce/model/triggers.py",
+        (("held = Held(known.records + met.get(window, 0), known.since)", "held = Held(met.get(window, 0), known.since)"),),
+        ("tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",),
+    ),
+    Mutant(
+        "pane-of-its-batch", "a pane of an open window has what has come with its batch, and not all of the window", "onlyonce/outputs/raw_windows.py",
+        (('.filter("oo_kind = \'kept\'").filter(near)', '.filter("oo_kind = \'kept\'").filter(near).filter(F.lit(False))'),),
+        ("tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",), spark=True,
+    ),
+    Mutant(
         "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/rejecting.py",
         (('~F.col("late") & F.col(REASON).isNotNull()', 'F.col(REASON).isNotNull()'),),
         (REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",), spark=True,

@@ -68,7 +68,7 @@ def pipeline(told: Story) -> Pipeline:
 def _output(declared: Declared, told: Story) -> Output:
     if declared.result_of:
         return Output(name=declared.name, from_output=declared.result_of, sink=Delta())
-    early = declared.panes == "early"
+    early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)
     function = "good_and_odd" if several else "by_window" if declared.window else "totals" if early else "rows"
