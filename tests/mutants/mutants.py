@@ -378,7 +378,7 @@ _ALL = (
     ),
     Mutant(
         "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
-        "onlyonce/outputs/outputs.py",
+        "onlyonce/outputs/window_log.py",
         (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
         ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
         spark=True,
@@ -646,7 +646,7 @@ _ALL = (
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "onlyonce/outputs/outputs.py",
-        (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
+        (("        if batch.committed:\n            results.hold(held, frame).count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
     ),
