@@ -6,7 +6,7 @@ DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, o
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
     onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups, onlyonce.rejected CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -53,7 +53,7 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch,
        b.unknown_fields, b.in_time, b.late, b.rejected, b.written_again, b.units_removed,
        b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
        b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
-       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.begun_at, b.committed_at,
+       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.source_to->>'source' AS source, b.begun_at, b.committed_at,
        -- Deprecated: the names of 0.1, for one version.
        b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -94,6 +94,7 @@ COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
+COMMENT ON COLUMN onlyonce.batches.source IS 'receive: of several sources, whose batch it is';
 COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each lookup that its functions see, fixed when it begins; a replay sees the same';
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
@@ -209,9 +210,11 @@ SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0
        (SELECT count(DISTINCT hash) FROM unnest(s.declarations || since.declarations) hash) AS declarations,
        (SELECT coalesce(bool_and(coalesce(c.conserved, false)), true) FROM onlyonce.conservation c
         WHERE c.lineage = l.lineage AND c.batch > coalesce(s.upto, -1) AND c.batch <= last.batch_id) AS conserved,
-       (SELECT b.tide_after FROM onlyonce_private.batches b
-        WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
-        ORDER BY b.delta_version DESC LIMIT 1) AS max_event_time,
+       greatest((SELECT b.tide_after FROM onlyonce_private.batches b
+                 WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+                 ORDER BY b.delta_version DESC LIMIT 1),
+                (SELECT c.tide FROM onlyonce_private.closes c
+                 WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) AS max_event_time,
        last.read_upto, last.batch_id AS last_batch, last.committed_at AS last_committed_at, coalesce(s.upto, -1) AS folded_upto
 FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (lineage)
@@ -469,6 +472,40 @@ COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
 
+CREATE VIEW onlyonce.sources AS
+WITH told AS (
+    SELECT p.pipeline, i.instance, newest.*
+    FROM (SELECT DISTINCT instance FROM onlyonce_private.lineages WHERE query = 'receive' AND state <> 'closed') i
+    JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT one.tides, one.tide FROM onlyonce_private.lineages l
+        CROSS JOIN LATERAL (
+            (SELECT b.source_tides_after AS tides, b.tide_after AS tide, b.delta_version FROM onlyonce_private.batches b
+             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
+            UNION ALL
+            (SELECT c.source_tides_after, c.tide, c.delta_version FROM onlyonce_private.closes c
+             WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) one
+        WHERE l.instance = i.instance AND l.query = 'receive' ORDER BY one.delta_version DESC LIMIT 1) newest),
+each AS (
+    SELECT told.pipeline, told.instance, one.key AS source, (one.value->>'tide')::bigint AS tide, (one.value->>'seen')::bigint AS seen,
+           (one.value->>'idle')::boolean AS idle, told.tide AS reached
+    FROM told CROSS JOIN LATERAL jsonb_each(told.tides) one)
+SELECT pipeline, instance, source, to_timestamp(tide / 1000000) + (tide % 1000000) * interval '1 microsecond' AS max_event_time,
+       to_timestamp(seen / 1000000) + (seen % 1000000) * interval '1 microsecond' AS last_arrival, idle,
+       NOT idle AND (tide IS NULL OR tide = min(tide) FILTER (WHERE NOT idle) OVER (PARTITION BY instance))
+           AND (tide IS NULL OR NOT bool_or(tide IS NULL AND NOT idle) OVER (PARTITION BY instance)) AS holds_watermark,
+       reached AS pipeline_max_event_time
+FROM each;
+COMMENT ON VIEW onlyonce.sources IS 'Each source of the pipelines that have several: how far it has come in event time, and which of them holds the watermark back.';
+COMMENT ON COLUMN onlyonce.sources.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.sources.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.sources.source IS 'the source''s name';
+COMMENT ON COLUMN onlyonce.sources.max_event_time IS 'the largest event time that was kept of it; NULL: none yet';
+COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the system time of its last batch; before the first one, since when the watermark waits for it';
+COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or close: then it holds nothing back';
+COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
+COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
+
 CREATE VIEW onlyonce.lag AS
 WITH stage AS (
     SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
@@ -493,11 +530,16 @@ known AS (
         WHERE stage.query <> 'receive' AND l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed'
           AND b.delta_version > stage.read_upto) r
     CROSS JOIN LATERAL (
-        SELECT max(x.tide_after) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-            SELECT b.tide_after FROM onlyonce_private.batches b
-            WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
-              AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
-            ORDER BY b.delta_version DESC LIMIT 1) x
+        SELECT max(x.tide) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+            (SELECT b.tide_after AS tide FROM onlyonce_private.batches b
+             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
+               AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
+             ORDER BY b.delta_version DESC LIMIT 1)
+            UNION ALL
+            (SELECT c.tide FROM onlyonce_private.closes c
+             WHERE c.lineage = l.lineage AND c.state = 'committed'
+               AND c.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
+             ORDER BY c.delta_version DESC LIMIT 1)) x
         WHERE l.instance = stage.instance AND l.query = 'receive') t),
 aged AS (
     SELECT pipeline, instance, query, lineage, begun, last_batch, last_committed_at, tide,
@@ -509,27 +551,38 @@ aged AS (
     SELECT p.pipeline, o.instance, o.output || '/deliver', o.instance || '/' || o.output || '/deliver', 0, NULL, NULL, NULL,
            min(o.committed_at), NULL, count(*)
     FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
-    WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output)
-SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
-       late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
+    WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output
+    UNION ALL
+    SELECT s.pipeline, s.instance, 'receive/' || s.source, s.instance || '/receive/' || s.source, coalesce(begun.batches, 0), NULL,
+           NULL, s.max_event_time, begun.since, coalesce(begun.batches, 0), begun.lines
+    FROM onlyonce.sources s
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS batches, min(b.system_time) AS since, sum((b.source_to->>'lines')::bigint) AS lines
+        FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+        WHERE l.instance = s.instance AND l.query = 'receive' AND b.state = 'begun' AND b.source_to->>'source' = s.source) begun ON true)
+SELECT aged.pipeline, aged.instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
+       late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY aged.instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness,
+       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness, s.idle, s.holds_watermark,
        tide -- Deprecated: the name of 0.1, for one version.
-FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
-COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
+FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late
+LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
+COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
-COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered';
-COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver';
+COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered; receive/source: one of several sources';
+COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver, of a source instance/receive/source';
 COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
 COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest of all stages of the pipeline';
 COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
 COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept; of a delivery the rows that are not sent';
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
-COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed';
+COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; not told of a source';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed: its watermark is this less its allowed lateness';
+COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed lateness';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
+COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
+COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
 
 CREATE VIEW onlyonce.declarations AS
 SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,

@@ -47,9 +47,9 @@ ORDER BY l.instance, c.lineage, c.batch
 -- lag --
 -- How far each stage is behind.
 SELECT instance, stage, lineage, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
-       last_batch, last_committed_at, max_event_time
+       last_batch, last_committed_at, max_event_time, idle, holds_watermark
 FROM onlyonce.lag WHERE CAST(:instance AS text) IS NULL OR instance = :instance
-ORDER BY instance, stage = 'receive' DESC, stage
+ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
 
 -- catalog --
 -- What the record catalog holds, by bucket of system time.

@@ -153,9 +153,9 @@ ORDER BY 1, query = 'receive' DESC, 2
 -- How far each stage is behind, in seconds, the slowest first.
 SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
        batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, max_event_time,
-       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage,
+       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, idle, holds_watermark, lineage,
        (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
-FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage
+FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
 
 -- run_outputs --
 -- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch

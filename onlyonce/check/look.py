@@ -55,7 +55,10 @@ def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> bool:
 
 def _asked(pipeline: Pipeline, spark: SparkSession) -> dict[str, StructType]:
     from onlyonce.check import function  # with it come the sinks and their drivers
+    from onlyonce.sources.parse import mapping
 
+    for name in pipeline.sources:
+        mapping.check(spark, pipeline.of_source(name))
     found: dict[str, StructType] = {}
     for root in pipeline.roots():
         try:

@@ -101,7 +101,11 @@ def source_files(output: Output) -> list[str]:
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
-    if query == "receive":
+    if query == "receive" and pipeline.sources:
+        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.id_space]
+        for name, one in sorted(pipeline.inputs.items()):
+            parts += [name, one, one.source.layout(), one.source.max_record_bytes]
+    elif query == "receive":
         parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
         parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
         # Said only where it is another than the default, so that a pipeline from before it existed keeps its fingerprint.

@@ -8,6 +8,8 @@ from typing import Any
 
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Turn, after_batch
+from onlyonce.model.windows import Micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
@@ -51,6 +53,12 @@ class Batch:
     gc_floor: int
     state: str
     replayed: bool
+    turn: Turn | None = None
+    """Of a receive batch of one of several sources."""
+
+    def reached(self, largest: Micros | None) -> Frontier:
+        """The frontier once it is committed, with its largest kept event time."""
+        return after_batch(self.frontier, self.turn, largest)
 
     @property
     def at_least_once(self) -> bool:
@@ -84,6 +92,8 @@ class Outcome:
     delta_version: int | None = None
     written_again: int | None = None
     rejected: int | None = None
+    source_tides_after: str | None = None
+    """How far each of several sources has come, as JSON."""
 
 
 def check_replay(there: Plan, meant: Plan) -> None:

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.finding import Finding, other_version
@@ -122,9 +123,9 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     """Hidden files that killed processes left half written, of our own names only."""
     found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
     if pipeline and instance == pipeline.name:
-        inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
-        for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
-            found += _left_in(inbox, left, deep=False)
+        for inbox in inputs.folders(pipeline):
+            for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+                found += _left_in(inbox, left, deep=False)
         if archive := settings.archive():
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages, removals
+from onlyonce.commitlog import authorities, batches, lineages, removals, turns
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
@@ -162,7 +162,9 @@ def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Cal
     if "offsets" in source_to:
         most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
         return lambda fated: min(fated, most)
-    read = _records(folder / "files", int(source_to["batch_no"]), facts)
+    of_source = turns.SOURCE in source_to
+    registry = folder / "sources" / source_to[turns.SOURCE] if of_source else folder
+    read = _records(registry / "files", int(source_to["source_batch_no" if of_source else "batch_no"]), facts)
     return lambda _: read
 
 

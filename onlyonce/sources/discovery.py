@@ -19,7 +19,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
 from onlyonce.declare.starts import EARLIEST, before_start
 from onlyonce.model.errors import Refused
-from onlyonce.sources import custom
+from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
@@ -168,7 +168,7 @@ def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> li
 
 def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     name = inbox.pipeline.name
-    table = inbox.table.parent.parent / name / inbox.table.name
+    table = registry.folder(inbox.pipeline, name) / inbox.table.name
     fields = [
         field
         for field in InputFile.__dataclass_fields__

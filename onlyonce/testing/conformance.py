@@ -50,6 +50,8 @@ class Verdict:
 
 def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
     """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's."""
+    if pipeline.sources:
+        raise Refused(f"{pipeline.name} has several sources, and a conformance check reads one", hint="declare the one that you mean in a pipeline of its own")
     now = datetime.now(UTC)
     problems: list[str] = []
     whole: Rows = Counter()

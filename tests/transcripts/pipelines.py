@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Lookup, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Input, Lookup, Output, Pipeline
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 
@@ -55,7 +57,7 @@ def pipeline(told: Story) -> Pipeline:
     """The declaration that a transcript is about."""
     return Pipeline(
         name=told.name,
-        source=Files(max_files_a_batch=1),
+        **_read(told),
         schema="number long, key string, at timestamp",
         record_id=("key", "number"),
         event_time="at",
@@ -63,6 +65,13 @@ def pipeline(told: Story) -> Pipeline:
         max_ahead=told.max_ahead,
         outputs=tuple(_output(declared, told) for declared in told.outputs),
     )
+
+
+def _read(told: Story) -> dict[str, Any]:
+    files = Files(max_files_a_batch=1)
+    if not told.sources:
+        return {"source": files}
+    return {"sources": {name: Input(source=files, idle_after=told.source_idle) for name in told.sources}, "id_space": "by_source"}
 
 
 def _output(declared: Declared, told: Story) -> Output:

@@ -75,6 +75,7 @@ class Step:
     invalid: Counter[tuple[str, Micros]]
     expected: dict[str, Outcome]
     table: dict[str, str] | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Story:
     bounded: bool
     each_step_runs: bool
     must_say: str | None
+    sources: tuple[str, ...] = ()
+    source_idle: timedelta | None = None
 
 
 def all_in(folder: Path) -> list[Story]:
@@ -108,7 +111,7 @@ def read(path: Path) -> Story:
 
 
 def _story(name: str, told: dict[str, Any]) -> Story:
-    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say")
+    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say", "sources", "a source is idle after")
     outputs = tuple(_declared(key, value) for key, value in told["outputs"].items())
     reader = _Times(told.get("day", "2026-01-01"))
     steps: list[Step] = []
@@ -125,6 +128,7 @@ def _story(name: str, told: dict[str, Any]) -> Story:
     return Story(
         name, told["title"], outputs, tuple(steps), None if idle is None else span(idle), span(told.get("max ahead", "1 day")),
         run == "bounded", run == "each step", told.get("must say"),
+        tuple(_parts(told.get("sources", "nothing"))), span(told["a source is idle after"]) if "sources" in told else None,
     )  # fmt: skip
 
 
@@ -178,7 +182,7 @@ def span(told: str) -> timedelta:
 
 
 def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]) -> Step:
-    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", *outputs)
+    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", "of", *outputs)
     kinds = [word for word in ("batch", "input ended", "silent until") if word in told]
     if len(kinds) != 1:
         raise ValueError("a step is one of: batch, input ended, silent until")
@@ -190,7 +194,7 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
     kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
     expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
     table = dict(part.split() for part in _parts(told["table"])) if "table" in told else None
-    return Step(kind, records, clock, invalid, expected, table)
+    return Step(kind, records, clock, invalid, expected, table, told.get("of"))
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:

@@ -35,7 +35,7 @@ from onlyonce.storage.rewriting import File
 EVENTS = ("oo_event_time", "oo_system_time")
 """What files of `events` are ordered by."""
 REGISTRY = ("batch_no",)
-REGISTRIES = ("files", "ranges")
+REGISTRIES = ("files", "ranges", "turns")
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found. Each look and each commit lists
 the whole log, so its length is a part of what a batch costs: some 8 ms for the entries of a day, one a minute."""
@@ -69,6 +69,10 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     taken_in = run(database, lambda conn: _registry_upto(conn, instance))
     for name in REGISTRIES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
+    # Those of several sources are read by the numbers of batches, and not commit by commit.
+    for path in sorted(home.glob("sources/*/*")):
+        if path.name in REGISTRIES and delta.exists(path):
+            yield Table(path, REGISTRY, delta.latest(path) - 1)
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:

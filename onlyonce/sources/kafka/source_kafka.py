@@ -6,7 +6,7 @@ batch's ranges as a bounded read. The connector's own stream can't tell that a t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
@@ -97,6 +96,15 @@ class Topic:
         found = registry.after(self.table, batch_no, ["first", "until"]).to_pylist()
         return sum(one["until"] - one["first"] for one in found)
 
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """One source has no others."""
+        return ()
+
+    def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
+        """(number, messages, system time) of each batch behind that one, in order."""
+        entries = registry.after(self.table, batch_no, ["batch_no", "first", "until", "seen_at"])
+        return registry.batches(entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages")
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
         return registry.stream(spark, self.table, start)
@@ -140,7 +148,7 @@ class Topic:
 
 def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None) -> Topic:
     """The topic of a pipeline, by the registry of an instance."""
-    return Topic(pipeline, source, instance, settings.data_dir(instance) / "ranges", bounds)
+    return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds)
 
 
 @dataclass(frozen=True)

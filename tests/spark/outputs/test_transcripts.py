@@ -50,10 +50,10 @@ class Clock(datetime):
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
     from onlyonce.outputs import outputs
-    from onlyonce.receive import receive
+    from onlyonce.receive import idling, receive
 
-    monkeypatch.setattr(receive, "datetime", Clock)
-    monkeypatch.setattr(outputs, "datetime", Clock)
+    for module in (receive, idling, outputs):
+        monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
 
@@ -128,7 +128,7 @@ def put(platform: Platform, told: Story, step: Step, number: int) -> None:
         {"number": number * 100 + n, "key": record.key, "at": at(record.time).isoformat()}
         for n, record in enumerate(step.records)
     ]
-    platform.put(told.name, f"{number:03}.jsonl", records)
+    platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
 
 
 def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
