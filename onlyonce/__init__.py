@@ -31,12 +31,15 @@ from onlyonce.declare.pipeline import (
     Webhook,
 )
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.model.triggers import AfterRecords, AfterTime
 from onlyonce.model.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
 
 __all__ = [
+    "AfterRecords",
+    "AfterTime",
     "Avro",
     "BigQuery",
     "BigQueryStream",

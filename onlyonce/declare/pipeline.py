@@ -258,7 +258,7 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
     if root.join:
         raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
-    if root.panes == "early" or made.panes == "early":
+    if root.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
     if made.is_result:
         _check_result(root, made, where)

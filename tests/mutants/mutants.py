@@ -412,7 +412,7 @@ _ALL = (
     ),
     Mutant(
         "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
-        "onlyonce/outputs/outputs.py",
+        "onlyonce/outputs/window_log.py",
         (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
         ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
         spark=True,
@@ -696,7 +696,7 @@ _ALL = (
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "onlyonce/outputs/outputs.py",
-        (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
+        (("        if batch.committed:\n            results.hold(held, frame).count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
     ),
@@ -871,6 +871,16 @@ _ALL = (
         ),
         (LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
+    ),
+    Mutant(
+        "pane-forgets-what-waits", "a trigger counts the records of one batch alone", "onlyonce/model/triggers.py",
+        (("held = Held(known.records + met.get(window, 0), known.since)", "held = Held(met.get(window, 0), known.since)"),),
+        ("tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",),
+    ),
+    Mutant(
+        "pane-of-its-batch", "a pane of an open window has what has come with its batch, and not all of the window", "onlyonce/outputs/raw_windows.py",
+        (('.filter("oo_kind = \'kept\'").filter(near)', '.filter("oo_kind = \'kept\'").filter(near).filter(F.lit(False))'),),
+        ("tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",), spark=True,
     ),
     Mutant(
         "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/rejecting.py",
