@@ -49,10 +49,9 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from onlyonce.receive import idling, receive
+    from onlyonce.receive import receive
 
-    for module in (receive, idling):
-        monkeypatch.setattr(module, "datetime", Clock)
+    monkeypatch.setattr(receive, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
 
