@@ -138,7 +138,8 @@ def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
             again = {(key, bounds) for key, bounds, _ in outcome.writes}
             writes = Counter({one: n for one, n in writes.items() if one[:2] not in again})
         writes += outcome.writes
-    late, rejected = (sum((getattr(outcome, fate) for outcome in outcomes), Counter()) for fate in ("late", "rejected"))
+    late = sum((outcome.late for outcome in outcomes), Counter())
+    rejected = sum((outcome.rejected for outcome in outcomes), Counter())
     return Outcome(writes, late, outcomes[-1].closed, rejected)
 
 
