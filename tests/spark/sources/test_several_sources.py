@@ -65,7 +65,8 @@ def check(platform: Platform, model: Model) -> None:
 
 
 def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) -> None:
-    """The web is an hour ahead of the till; what the till sends then is in time all the same, and the windows close when it has come as far."""
+    """The web is an hour ahead of the till; what the till sends then is in time all the same, and the windows close when it has come as far. A bounded
+    run has all of it."""
     model, ids = Model(["web", "till"]), itertools.count()
     steps = [
         {"web": [[Sale("web", f"w{next(ids)}", second, 1) for second in (0, 3600)]], "till": [[Sale("till", "t0", 10, 2)]]},
@@ -79,6 +80,9 @@ def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) 
     assert len(model.late) == 1
     shop.run("shop", "--close")
     check(shop, model)
+    shop.run("shop", "--bounded")
+    whole = multiset(shop.table("shop/per_minute@1"), "window_start", "place", "cents", "sales")
+    assert whole == model.windows(model.in_time + model.late)
 
 
 POINTS = [
