@@ -157,7 +157,7 @@ def _check_join(output: Output) -> None:
             f"{where} has rows by fixed windows, not {type(output.window).__name__}",
             hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
         )
-    if output.panes == "early":
+    if output.is_early:
         raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
     if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
         raise Refused(

@@ -24,6 +24,7 @@ DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
+TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
 AUTHORITIES = "tests/contract/commitlog/test_authorities.py::"
@@ -267,7 +268,7 @@ _ALL = (
     Mutant(
         "frontier-anew", "a replay is stamped with the frontier of now, not with the one that its batch began with",
         "onlyonce/commitlog/batches.py",
-        (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
+        (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor,", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor,"),),
         (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
     ),
     Mutant(
@@ -907,6 +908,22 @@ _ALL = (
         (("if isinstance(error, Superseded) or not isinstance(error, Exception):", "if True:"),),
         ("tests/spark/run/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",),
         spark=True,
+    ),
+    Mutant(
+        "furthest-source", "a pipeline of several sources is as far as the furthest of them", "onlyonce/model/sources/tides.py",
+        (("return self.furthest() if not awake else min(known) if", "return self.furthest() if not awake else max(known) if"),),
+        (TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",
+         "tests/unit/model/sources/test_model_tides.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle"),
+    ),
+    Mutant(
+        "tides-of-nobody", "a replay of a batch of one of several sources does not see how far they had come", "onlyonce/commitlog/batches.py",
+        (("seen, Tides.read(row.source_tides))", "seen, Tides({}).declared([row.source_to[turns.SOURCE]], seen))"),),
+        (TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
+    ),
+    Mutant(
+        "ids-of-any-source", "two sources with ids of their own have one space of ids", "onlyonce/sources/parse/plain_records.py",
+        (("        if self.salt:\n", "        if False:\n"),),
+        ("tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",),
     ),
     Mutant(
         "swept-before-its-commit", "files of an attempt go though its transaction is not in the table", "onlyonce/storage/attempt_files.py",

@@ -50,9 +50,9 @@ class Clock(datetime):
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
     from onlyonce.outputs import outputs
-    from onlyonce.receive import idling, receive
+    from onlyonce.receive import receive
 
-    for module in (receive, idling, outputs):
+    for module in (receive, outputs):
         monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
