@@ -149,7 +149,7 @@ def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | 
     return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds)
 
 
-def _entries(table: Path) -> pa.Table:
+def _entries(table: Location) -> pa.Table:
     return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )
