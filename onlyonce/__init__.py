@@ -8,6 +8,7 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
     BigQueryStream,
@@ -18,6 +19,7 @@ from onlyonce.declare.pipeline import (
     FileSink,
     Growing,
     Input,
+    Join,
     Kafka,
     KafkaSink,
     Lookup,
@@ -29,12 +31,16 @@ from onlyonce.declare.pipeline import (
     Webhook,
 )
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.model.triggers import AfterRecords, AfterTime
 from onlyonce.model.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
 
 __all__ = [
+    "AfterRecords",
+    "AfterTime",
+    "Avro",
     "BigQuery",
     "BigQueryStream",
     "Custom",
@@ -46,6 +52,8 @@ __all__ = [
     "Growing",
     "Input",
     "InvariantBroken",
+    "Join",
+    "JsonSchema",
     "Kafka",
     "KafkaSink",
     "Lookup",
@@ -54,6 +62,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "Postgres",
+    "Protobuf",
     "PubSub",
     "Refused",
     "Retryable",

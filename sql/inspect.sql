@@ -330,7 +330,7 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.panes AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
-       n.declaration_hash, n.lookups, n.committed_at
+       n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
 COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
@@ -346,6 +346,8 @@ COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
 COMMENT ON COLUMN onlyonce.panes.declaration_hash IS 'the declaration that it was written under';
 COMMENT ON COLUMN onlyonce.panes.lookups IS 'the version of each lookup that the batch or backfill saw which wrote it last';
 COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
+COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came since, and that no pane has (AfterRecords, AfterTime)';
+COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,

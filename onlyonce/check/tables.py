@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce import settings
@@ -20,7 +19,7 @@ from onlyonce.sinks.mysql.mysql_columns import same
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
@@ -34,8 +33,8 @@ def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | Non
 
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
-    if not DeltaTable.is_deltatable(str(path)):
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if not log_entries.any_in(path):
         return None
     there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)

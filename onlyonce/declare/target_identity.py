@@ -25,9 +25,9 @@ from onlyonce import environment, settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Url
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
 
-ROOTS = {"delta": settings.tables_dir, "files": settings.files_dir}
 PORTS = {"mysql": 3306, "mariadb": 3306}
 NAME_BYTES = 63
 """PostgreSQL cuts a longer name without a word."""
@@ -53,7 +53,11 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
     if "://" in place.where:
         scheme, rest = place.where.partition("?")[0].split("://", 1)
         return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"
-    folder, home = (ROOTS[place.kind]() / f"{place.where.rstrip('/')}{suffix}").resolve(), settings.home().resolve()
+    declared = f"{place.where.rstrip('/')}{suffix}"
+    at = settings.table_location(declared) if place.kind == "delta" else settings.files_dir() / declared
+    if isinstance(at, Url):
+        return f"{at.root}/{normpath(at.key)}"
+    folder, home = at.resolve(), settings.home().resolve()
     return f"folder:{folder.relative_to(home) if folder.is_relative_to(home) else folder}"
 
 

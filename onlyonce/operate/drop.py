@@ -33,6 +33,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.location import on_disk
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
 
@@ -41,7 +42,7 @@ GONE = ".dropped-"
 """What a folder is named while it is removed: nobody takes half of it for the whole."""
 
 
-ROOTS = {"data": lambda: settings.home() / "data", "delta": settings.tables_dir, "files": settings.files_dir}
+ROOTS = {"data": lambda: on_disk(settings.data_root()) / "data", "delta": settings.tables_dir, "files": settings.files_dir}
 """Where the folders of places are."""
 
 

@@ -52,7 +52,7 @@ def _database(variable: str | None) -> str:
 
 def _is_there(place: Place) -> bool:
     if place.kind == "delta":
-        return delta.exists(settings.tables_dir() / place.where)
+        return delta.exists(settings.table_location(place.where))
     if place.kind == "files":
         return True  # each window has files of its own, which the log names
 

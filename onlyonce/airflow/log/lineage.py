@@ -48,7 +48,8 @@ def _source(pipeline: Pipeline) -> list[Place]:
 def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
     kind, _, place = target(pipeline, output).partition(":")
     if isinstance(output.sink, Delta):
-        return [("file", str(settings.tables_dir() / place))]
+        at = settings.table_location(place)
+        return [("file", str(at)) if isinstance(at, Path) else (at.root, at.key)]
     if isinstance(output.sink, Postgres):
         return [_table(*place.split(":", 1))]
     if isinstance(output.sink, MySQL):
