@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any
@@ -42,6 +43,7 @@ class RunContext:
     trigger           of its queries, as Spark is told
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
+    looked_at         when the driver last began to look for new input
     merging           held by a MERGE of rows that are read in the run's own session: its transaction is a setting of the session
     """
 
@@ -57,6 +59,7 @@ class RunContext:
     receiving: Condition = field(default_factory=Condition)
     merging: Lock = field(default_factory=Lock)
     seen: Seen = NOTHING
+    looked_at: datetime | None = None
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property

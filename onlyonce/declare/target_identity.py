@@ -6,6 +6,7 @@
 | a folder outside the home                     | folder:/mnt/lake/a                                   |
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
 | Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
+| MySQL                                         | mysql:<database>:<table>, in small letters: many servers know no others |
 
 At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
 by its address.
@@ -27,6 +28,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.location import Url
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
 
+PORTS = {"mysql": 3306, "mariadb": 3306}
 NAME_BYTES = 63
 """PostgreSQL cuts a longer name without a word."""
 
@@ -46,6 +48,8 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
             part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
         )
         return f"postgres:{database(place.variable)}:{schema}.{name}"
+    if place.kind == "mysql":
+        return f"mysql:{database(place.variable)}:{place.where}{suffix}".lower()
     if "://" in place.where:
         scheme, rest = place.where.partition("?")[0].split("://", 1)
         return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"
@@ -63,7 +67,7 @@ def by_address(variable: str | None) -> str:
     if not url:
         return variable or "platform"
     parts = urlsplit(url)
-    return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"
+    return f"{parts.hostname or parts.query}:{parts.port or PORTS.get(parts.scheme.partition('+')[0], 5432)}{parts.path}"
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:

@@ -15,6 +15,7 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.commitlog.sinks import targets
 from onlyonce.context.run_context import RunContext
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import target_identity
 from onlyonce.declare.pipeline import Output, target
@@ -54,9 +55,11 @@ def _is_there(place: Place) -> bool:
         return delta.exists(settings.table_location(place.where))
     if place.kind == "files":
         return True  # each window has files of its own, which the log names
-    schema, table = place.where.split(".", 1)
 
     def look(connection: Connection) -> bool:
+        if place.kind == "mysql":
+            return bool(mysql.tables(connection, place.where))
+        schema, table = place.where.split(".", 1)
         cursor = connection.connection.cursor()
         cursor.execute("SELECT to_regclass(format('%%I.%%I', %s, %s)) IS NOT NULL", (schema, table))
         [(there,)] = cursor.fetchall()
