@@ -30,7 +30,6 @@ from onlyonce.model.batch import (
     to_time,
 )
 from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.tides import Tides, Turn
 from onlyonce.model.units import Counts
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
@@ -216,15 +215,7 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
 
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
-    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=_turn_of(row))
-
-
-def _turn_of(row: Any) -> Turn | None:
-    if row.source_tides is None:
-        return None
-    seen = to_micros(row.system_time)
-    assert seen is not None
-    return Turn(row.source_to[turns.SOURCE], seen, Tides.read(row.source_tides))
+    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=turns.of_row(row))
 
 
 def _insert(
@@ -240,11 +231,7 @@ def _insert(
     else:
         floor = catalog.floor(connection, instance)
     stamped = frontier(connection, instance) if known is None else known
-    turn = None
-    if sources and known is None and turns.SOURCE in plan.source_to:
-        seen = to_micros(plan.system_time)
-        assert seen is not None
-        turn = Turn(plan.source_to[turns.SOURCE], seen, turns.known(connection, instance).declared(sources, seen))
+    turn = turns.begun(connection, instance, plan, sources) if sources and known is None else None
     values = asdict(plan) | {"source_tides": json.dumps(turn.before.told()) if turn else None}
     for name in ("source_from", "source_to", "settings", "facts", "lookups"):
         values[name] = json.dumps(values[name])

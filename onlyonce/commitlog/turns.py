@@ -5,10 +5,15 @@ Who calls it: `batches`, `onlyonce.receive.idling`. No errors of its own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
 from sqlalchemy import Connection
 
 from onlyonce.database.connect import ask
-from onlyonce.model.sources.tides import Tides
+from onlyonce.model.batch import Plan, to_micros
+from onlyonce.model.sources.tides import Tides, Turn
 
 SOURCE = "source"
 """In the end of a receive batch: whose it is, of several sources."""
@@ -18,3 +23,24 @@ def known(connection: Connection, instance: str) -> Tides:
     """After the last batch or close that tells it; of none before the first."""
     rows = ask(connection, "batches", "source_tides", instance=instance)
     return Tides.read(rows[0].source_tides_after if rows else None)
+
+
+def begun(connection: Connection, instance: str, plan: Plan, sources: Collection[str]) -> Turn | None:
+    """Of a batch that begins now, with the sources that are declared; None where nothing was registered yet."""
+    if SOURCE not in plan.source_to:
+        return None
+    seen = _micros(plan.system_time)
+    return Turn(plan.source_to[SOURCE], seen, known(connection, instance).declared(sources, seen))
+
+
+def of_row(row: Any) -> Turn | None:
+    """As the batch's row has fixed it; None for a batch of a pipeline with one source."""
+    if row.source_tides is None:
+        return None
+    return Turn(row.source_to[SOURCE], _micros(row.system_time), Tides.read(row.source_tides))
+
+
+def _micros(time: datetime) -> int:
+    found = to_micros(time)
+    assert found is not None
+    return found

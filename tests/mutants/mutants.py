@@ -916,8 +916,8 @@ _ALL = (
          "tests/unit/model/sources/test_model_tides.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle"),
     ),
     Mutant(
-        "tides-of-nobody", "a replay of a batch of one of several sources does not see how far they had come", "onlyonce/commitlog/batches.py",
-        (("seen, Tides.read(row.source_tides))", "seen, Tides({}).declared([row.source_to[turns.SOURCE]], seen))"),),
+        "tides-of-nobody", "a replay of a batch of one of several sources does not see how far they had come", "onlyonce/commitlog/turns.py",
+        (("_micros(row.system_time), Tides.read(row.source_tides))", "_micros(row.system_time), Tides({}).declared([row.source_to[SOURCE]], 0))"),),
         (TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
     ),
     Mutant(
