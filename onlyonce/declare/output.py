@@ -14,6 +14,7 @@ from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import FileSink, Sink
 from onlyonce.model.errors import Refused
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Session, Window
 
 
@@ -30,7 +31,8 @@ class Output:
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
-                  have one pane for each batch, with the rows that it changed)
+                  have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
+                  rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
                   function returns under this output's name
     stable_input  stage the rows before they are written: for functions that are not deterministic
@@ -52,7 +54,7 @@ class Output:
     sink: Sink
     window: Window | None = None
     lateness: timedelta = timedelta(0)
-    panes: Literal["on_time", "early"] = "on_time"
+    panes: Literal["on_time", "early"] | AfterRecords | AfterTime = "on_time"
     from_output: str | None = None
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
@@ -97,17 +99,28 @@ class Output:
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
-        if self.panes not in ("on_time", "early"):
-            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
+        if self.trigger is None and self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'early', AfterRecords(…) or AfterTime(…)")
+        _check_trigger(self)
         if self.panes == "early" and self.sink.write not in ("upsert", "files"):
             raise Refused(
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
                 hint="give the sink write='upsert' and keys",
             )
-        if self.panes == "early" and isinstance(self.window, Session):
+        if self.is_early and isinstance(self.window, Session):
             raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
         if self.window is None and self.lateness:
             raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """What makes panes of its open windows, where that is not each batch."""
+        return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it writes windows before they close, and writes them again."""
+        return self.panes != "on_time"
 
     @property
     def is_result(self) -> bool:
@@ -144,7 +157,7 @@ def _check_join(output: Output) -> None:
             f"{where} has rows by fixed windows, not {type(output.window).__name__}",
             hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
         )
-    if output.panes == "early":
+    if output.is_early:
         raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
     if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
         raise Refused(
@@ -165,6 +178,21 @@ def _check_lookups(output: Output) -> None:
         raise Refused(
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
+        )
+
+
+def _check_trigger(output: Output) -> None:
+    if output.trigger is None:
+        return
+    if output.window is None:
+        raise Refused(
+            f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
+            hint="give it a window; panes='early' writes totals with each batch",
+        )
+    if output.sink.write != "upsert":
+        raise Refused(
+            f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
+            hint="give the sink write='upsert' and keys",
         )
 
 

@@ -15,6 +15,7 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import panes
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import raw_windows, rejecting, results, windowing
@@ -41,6 +42,12 @@ class Met:
     def count(self, fate: str) -> int:
         """How many there are, in all windows."""
         return sum(row[fate] for row in self.windows)
+
+
+def received(context: RunContext, query: Query, versions: Versions) -> list[Any]:
+    """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many batches as it takes."""
+    after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
+    return run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
 
 
 def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
@@ -79,7 +86,7 @@ def written(
     its rows without a partner come a batch later."""
     root = chain[0]
     as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
-    whole = root.panes == "on_time" and not as_they_come
+    whole = not root.is_early and not as_they_come
     if as_they_come:
         panes.add_rows(conn, batch, windows)
     else:

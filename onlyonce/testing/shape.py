@@ -25,6 +25,8 @@ def as_they_come(
             data="only this test has read the rows",
             hint="test its two sides as functions, and the join itself by a run of the pipeline",
         )
+    if root.trigger:  # its function gets whole windows, and no stream
+        return False
     try:
         result = results.of_pipeline(pipeline, root, windowing.in_stream(_stream(spark, pipeline), root), lookups)
         _check(spark, result, "Update" if root.panes == "early" else "Append")

@@ -96,7 +96,7 @@ def _output(declared: Declared, told: Story) -> Output:
         sides = {"left": f"{ME}:capitals", "right": f"{ME}:small"}
         join = Join(**sides, on="key", within=declared.window.within, kind=declared.join)
         return Output(name=declared.name, join=join, window=declared.window, lateness=declared.lateness, sink=Delta())
-    early = declared.panes == "early"
+    early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)
     function = "good_and_odd" if several else "by_window" if declared.window else "totals" if early else "rows"

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import yaml
 
 from onlyonce.model.batch import to_micros
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Window
 
 FOLDER = Path(__file__).parent
@@ -46,7 +47,7 @@ class Declared:
     name: str
     window: Window | None
     lateness: timedelta
-    panes: Literal["on_time", "early"]
+    panes: Literal["on_time", "early"] | Trigger
     looks_up: bool = False
     result_of: str | None = None
     join: Literal["inner", "left", "right", "full"] | None = None
@@ -140,13 +141,11 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         )
     if "join" in told:
         return _joined(name, told)
-    panes = told.get("panes", "on time")
-    _one_of(panes, "on time", "early")
     return Declared(
         name,
         window(told["window"]),
         span(told.get("lateness", "0 seconds")),
-        "early" if panes == "early" else "on_time",
+        _panes(told.get("panes", "on time")),
         "looks up" in told,
         rejects=frozenset(_parts(told.get("rejects", "nothing"))),
     )
@@ -159,6 +158,15 @@ def _joined(name: str, told: dict[str, str]) -> Declared:
     assert isinstance(plain, Fixed)
     late = span(told.get("lateness", "0 seconds"))
     return Declared(name, Joined.of(plain, span(within)), late, "on_time", join=kind)  # type: ignore[arg-type]
+
+
+def _panes(told: str) -> Literal["on_time", "early"] | Trigger:
+    """'on time', 'early', 'after 3 records', 'after 5 minutes'."""
+    if told.startswith("after "):
+        number, _, unit = told.removeprefix("after ").partition(" ")
+        return AfterRecords(int(number)) if unit == "records" else AfterTime(span(f"{number} {unit}"))
+    _one_of(told, "on time", "early")
+    return "early" if told == "early" else "on_time"
 
 
 def window(told: str) -> Window | None:

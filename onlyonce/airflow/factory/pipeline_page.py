@@ -89,7 +89,8 @@ def _sources(pipeline: Pipeline) -> str:
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
-        return f"Kafka, the topic `{source.topic}`, {source.max_offsets_a_batch} offsets a batch"
+        layout = "" if source.value is None else f", {type(source.value).__name__} by a schema registry"
+        return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name

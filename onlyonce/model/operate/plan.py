@@ -123,6 +123,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
     ),
     "panes": (Need.LINEAGE, "what is final is another matter in early panes; a new life writes what is open anew"),
+    "trigger": (Need.NOTHING, "from the next batch on"),
     "session": (
         Need.NAME,
         "sessions that go over the change can't be told apart: a new output reads `events` from the start",
@@ -268,8 +269,11 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "from_output", "from_output"
     for part in ("window", "lateness", "panes"):
         if old[part] != new[part]:
+            if part == "panes" and all(one.startswith("After") for one in (old[part], new[part])):
+                yield part, "trigger"
+                continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
-            early = part == "window" and "early" in (old["panes"], new["panes"])
+            early = part == "window" and {old["panes"], new["panes"]} != {"on_time"}
             yield part, "join" if joins else "window or none" if early else wanted
     if old["target"] != new["target"]:
         yield "target", "target, no window" if none and root else "target"
