@@ -89,6 +89,8 @@ def _near(output: Output) -> Column:
     bound = F.expr(f"interval {micros(output.join.within)} microseconds")
     mine, other = _of("left", TIME), _of("right", TIME)
     keys = [_of("left", key) == _of("right", key) for key in output.join.on]
+    # Spark's join of two streams finds a null equal to a null, unless it is told not to (full outer joins, 4.2).
+    keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]
     return reduce(Column.__and__, [*keys, mine >= other - bound, mine <= other + bound])
 
 

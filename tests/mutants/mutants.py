@@ -718,6 +718,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "null-is-a-key", "rows of two streams whose keys are null are joined with each other", "onlyonce/outputs/joining.py",
+        (('    keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]\n', ""),),
+        ("tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[2]",),
+        spark=True,
+    ),
+    Mutant(
         "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
         (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),

@@ -219,10 +219,10 @@ def _lock(connection: Connection, instance: str) -> None:
 
 
 def _refuse_overlap(connection: Connection, lineage: str, request: Request, span: Span) -> None:
-    start, stop = span.times
+    low, high = span.times
     others = ask(
         connection, "backfills", "under_way",
-        instance=request.instance, output=request.output, lineage=lineage, window_from=start, window_to=stop,
+        instance=request.instance, output=request.output, lineage=lineage, window_from=low, window_to=high,
     )  # fmt: skip
     if not others:
         return
@@ -235,7 +235,9 @@ def _refuse_overlap(connection: Connection, lineage: str, request: Request, span
         )
     command = f"onlyonce run {request.instance}"
     if other.asked_by == "person":
-        times = f"--from {other.window_from:%Y-%m-%dT%H:%M:%SZ} --to {other.window_to:%Y-%m-%dT%H:%M:%SZ}"
+        # What was asked for, which is in its name: sessions and joins are widened.
+        start, stop = other.lineage.rpartition("/")[0].rpartition("@")[2].split("--")
+        times = f"--from {start} --to {stop}"
         times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
         command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
     raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")

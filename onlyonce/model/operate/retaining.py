@@ -17,7 +17,7 @@ from typing import Any
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.compacting import Reader, until
-from onlyonce.model.windows import Micros, Session, Window, first_start, micros, reach
+from onlyonce.model.windows import Joined, Micros, Session, Window, first_start, longest, micros, reach
 
 DAY = micros(timedelta(days=1))
 NOTHING = -1
@@ -57,7 +57,7 @@ def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] 
     if closed is None:
         return 0
     first = closed - micros(window.gap) if isinstance(window, Session) else window.assign(closed)[0][0]
-    return min([first - reach(window), *(start - reach_back(window) for start in late)])
+    return min([first - reach(window), *(start - first_moment(0, window) for start in late)])
 
 
 def reach_back(window: Window | None) -> Micros:
@@ -92,8 +92,9 @@ def decide(
 
 
 def first_moment(kept_from: Micros, window: Window | None) -> Micros:
-    """The first start of a window whose records are all there."""
-    return kept_from + reach_back(window)
+    """The first start of a window whose records are all there, and those of the windows that are computed again with it: of a join its neighbours."""
+    neighbours = longest(window) + reach(window) if isinstance(window, Joined) else 0
+    return kept_from + reach_back(window) + neighbours
 
 
 def refuse_span(output: str, start: Micros, first: Micros | None) -> None:

@@ -132,8 +132,9 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
     """What is computed again for a span: of a join its neighbours too, where its records have rows."""
     if not isinstance(root.window, Joined):
         return span
-    late = run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
-    return model.with_neighbours(root.window, span, late)
+    back = retaining.first_moment(0, root.window)
+    run(context.database, lambda conn: removals.refuse_span(conn, context.instance, root.name, span.start, back))
+    return model.with_neighbours(root.window, span, _late_windows(context, root))
 
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:

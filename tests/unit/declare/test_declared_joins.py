@@ -53,6 +53,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a transform": (lambda: output(transform="m:f"), "a join and transform"),
     "from another": (lambda: output(from_output="other"), "a join and from_output"),
     "lookups": (lambda: output(lookups=Lookup(name="l", table=Delta(path="l"), keys="k")), "a join and lookups"),
+    "rejections": (lambda: output(reject="m:f"), "a join and reject"),
     "sessions": (lambda: output(window=Session(MINUTE)), "not Session"),
     "sliding windows": (lambda: output(window=Sliding(2 * MINUTE, MINUTE)), "not Sliding"),
     "an upsert": (lambda: output(sink=Delta(write="upsert", keys="order_id")), "appends its rows as they come"),
