@@ -22,6 +22,7 @@ from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.session import schemas
@@ -158,6 +159,10 @@ class Ranges:
     def empty(self) -> bool:
         """Whether there is nothing to read: such a batch only stores where the source began."""
         return not any(one.offsets or one.refusal for one in self.ranges)
+
+    def size(self) -> int:
+        """About how many bytes they have, by the number of offsets."""
+        return partitions.A_RECORD * sum(one.offsets for one in self.ranges)
 
     def summary(self) -> dict[str, Any]:
         """What the batch row says of them."""
