@@ -66,6 +66,17 @@ class Opened:
             self.pipeline.output(output)
         return self._fates(lambda left_out: left_out.late(self.pipeline, self.instance, ALL, output))
 
+    def rejected(self, output: str | None = None) -> pd.DataFrame:
+        """The records that the function of an output has rejected, with the reason, once for each output and window; of one output or all."""
+        from onlyonce import settings
+        from onlyonce.database.connect import Database
+        from onlyonce.records import rejected
+
+        if output is not None:
+            self.pipeline.output(output)
+        database = Database(_there(settings.database_url), "onlyonce-rejected")
+        return _frame(rejected.rows(database, self.pipeline, self.instance, ALL, output)[1])
+
     def invalid(self) -> pd.DataFrame:
         """The records that are none, with the reason and the line as it came."""
         return self._fates(lambda left_out: left_out.invalid(self.pipeline, self.instance, ALL))
@@ -104,15 +115,13 @@ class Opened:
         return self.instance[len(self.pipeline.name) :]
 
     def _delta(self, output: Output) -> pd.DataFrame:
-        from deltalake import DeltaTable
-
         from onlyonce import settings
-        from onlyonce.storage import table_features
+        from onlyonce.storage import opening, table_features
 
         path = settings.tables_dir() / (target(self.pipeline, output).split(":", 1)[1] + self._suffix)
         if not (path / "_delta_log").is_dir():
             raise self._not_yet(output, str(path))
-        table = DeltaTable(str(path))
+        table = opening.table(path)
         if on := table_features.unreadable(table):
             raise Refused(f"{path} has {', '.join(on)}, which only Spark reads", data=NO_ROWS, hint="read it by Spark")
         frame: pd.DataFrame = table.to_pandas()

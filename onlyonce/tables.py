@@ -27,7 +27,7 @@ _WIDTH_IN_A_PIPE = 240
 _LONGEST_CELL = 300
 _LONGEST_WORD = 10
 # Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
-_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rows"))
+_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rejected", "rows"))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -51,7 +51,8 @@ FROM (SELECT w.in_time, w.late
 
 -- end --
 UPDATE onlyonce_private.backfills
-SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late
+SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late,
+    rejected = :rejected
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- drop_panes --
@@ -94,7 +95,7 @@ WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream' AND l.s
 -- What the batches and closes with versions of `events` up to one have told of event time. A batch without a catalog tells it
 -- one commit after its rows, in a control row of its own: a stream that has read the rows only has closed nothing by it yet.
 -- Nothing of it moves back, so the last ones of each life tell it: of the last two batches one has a catalog, or is before it.
-SELECT max(batch.tide_after) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
+SELECT max(greatest(batch.tide_after, close.tide)) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
        max(close.silent_clock) AS silent_clock
 FROM onlyonce_private.lineages l
 LEFT JOIN LATERAL (
@@ -104,7 +105,7 @@ LEFT JOIN LATERAL (
           WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
           ORDER BY b.delta_version DESC LIMIT 2) near) batch ON true
 LEFT JOIN LATERAL (
-    SELECT c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
+    SELECT c.tide, c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
     WHERE c.lineage = l.lineage AND c.state = 'committed' AND c.delta_version <= :version
     ORDER BY c.delta_version DESC LIMIT 1) close ON true
 WHERE l.instance = :instance AND l.query = 'receive'

@@ -1,7 +1,7 @@
 -- frontier --
 -- What the committed batches and closes of an instance's receive lineages have told of event time. Nothing of it moves back, so
 -- the last ones of each life tell it, beside a log of any length.
-SELECT max(batch.tide_after) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
+SELECT max(greatest(batch.tide_after, close.tide)) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
        max(close.silent_clock) AS silent_clock
 FROM onlyonce_private.lineages l
 LEFT JOIN LATERAL (
@@ -9,25 +9,25 @@ LEFT JOIN LATERAL (
     WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
     ORDER BY b.delta_version DESC LIMIT 1) batch ON true
 LEFT JOIN LATERAL (
-    SELECT c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
+    SELECT c.tide, c.ended, c.silent_tide, c.silent_clock FROM onlyonce_private.closes c
     WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1) close ON true
 WHERE l.instance = :instance AND l.query = 'receive'
 
 -- find --
 -- The batch row that an earlier attempt left, if any.
 SELECT lineage, batch_id, epoch, state, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
-       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, tide_after, delta_version
+       silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, tide_after, delta_version, source_tides
 FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- begin --
 -- Fixes what a replay must repeat.
 INSERT INTO onlyonce_private.batches
     (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
-     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups)
+     silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, source_tides)
 VALUES
     (:lineage, :batch_id, :epoch, :run_id, CAST(:source_from AS jsonb), CAST(:source_to AS jsonb), :offsets_hash,
      :partitions, :tide, :ended, :silent_tide, :silent_clock, :system_time, :bucket, :gc_floor,
-     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb), CAST(:lookups AS jsonb))
+     CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb), CAST(:lookups AS jsonb), CAST(:source_tides AS jsonb))
 
 -- forget_begun --
 -- A batch of which no unit has committed may begin anew under a changed declaration.
@@ -43,18 +43,19 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 UPDATE onlyonce_private.batches
 SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
     remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
-    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again
+    tide_after = :tide_after, delta_version = :delta_version, conserved = :conserved, written_again = :written_again, rejected = :rejected,
+    source_tides_after = CAST(:source_tides_after AS jsonb)
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- count_windows --
 -- (record, window) pairs of each window in an output batch. They are there already when the answer to the COMMIT that
 -- ended the batch was lost, and it is ended again.
 INSERT INTO onlyonce_private.window_counts
-    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to)
-SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to
+    (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, rejected)
+SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
 FROM json_to_recordset(CAST(:rows AS json)) AS counted (
     lineage text, batch_id bigint, output text, window_start timestamptz, window_end timestamptz, in_time bigint, late bigint,
-    late_from timestamptz, late_to timestamptz
+    late_from timestamptz, late_to timestamptz, rejected bigint
 )
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
@@ -137,8 +138,20 @@ WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :af
 -- begin_close --
 -- Fixes what the control row says.
 INSERT INTO onlyonce_private.closes
-    (lineage, close_no, epoch, kind, run_id, tide, ended, silent_tide, silent_clock)
-VALUES (:lineage, :close_no, :epoch, :kind, :run_id, :tide, :ended, :silent_tide, :silent_clock)
+    (lineage, close_no, epoch, kind, run_id, tide, ended, silent_tide, silent_clock, source_tides_after)
+VALUES (:lineage, :close_no, :epoch, :kind, :run_id, :tide, :ended, :silent_tide, :silent_clock, CAST(:source_tides_after AS jsonb))
+
+-- source_tides --
+-- How far each of several sources has come: by the last batch or close that tells it, of which of the two is further in `events`.
+SELECT told.source_tides_after
+FROM onlyonce_private.lineages l
+CROSS JOIN LATERAL (
+    (SELECT b.source_tides_after, b.delta_version FROM onlyonce_private.batches b
+     WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
+    UNION ALL
+    (SELECT c.source_tides_after, c.delta_version FROM onlyonce_private.closes c
+     WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) told
+WHERE l.instance = :instance AND l.query = 'receive' ORDER BY told.delta_version DESC LIMIT 1
 
 -- open_close --
 -- The close that began and did not commit, if any.

@@ -204,8 +204,8 @@ stop AS (
     WHERE state <> 'committed' OR adds_up IS NOT TRUE OR committed_at >= clock_timestamp() - make_interval(hours => :hours)),
 good AS (SELECT next.* FROM next, stop WHERE stop.batch_id IS NULL OR next.batch_id < stop.batch_id)
 INSERT INTO onlyonce_private.sums AS known
-    (lineage, upto, batches, read, kept, invalid, remnant, duplicate, in_time, late, unknown_fields, written_again, declarations)
-SELECT :lineage, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(in_time), sum(late),
+    (lineage, upto, batches, read, kept, invalid, remnant, duplicate, in_time, late, rejected, unknown_fields, written_again, declarations)
+SELECT :lineage, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(in_time), sum(late), sum(rejected),
        sum(unknown_fields), sum(written_again), array_agg(DISTINCT declaration_hash)
 FROM good HAVING count(*) > 0
 ON CONFLICT (lineage) DO UPDATE
@@ -217,6 +217,7 @@ SET upto = excluded.upto, batches = known.batches + excluded.batches,
     duplicate = coalesce(known.duplicate + excluded.duplicate, known.duplicate, excluded.duplicate),
     in_time = coalesce(known.in_time + excluded.in_time, known.in_time, excluded.in_time),
     late = coalesce(known.late + excluded.late, known.late, excluded.late),
+    rejected = coalesce(known.rejected + excluded.rejected, known.rejected, excluded.rejected),
     unknown_fields = coalesce(known.unknown_fields + excluded.unknown_fields, known.unknown_fields, excluded.unknown_fields),
     written_again = coalesce(known.written_again + excluded.written_again, known.written_again, excluded.written_again),
     declarations = ARRAY(SELECT DISTINCT hash FROM unnest(known.declarations || excluded.declarations) hash)

@@ -5,8 +5,8 @@ COMMENT ON SCHEMA onlyonce IS 'onlyonce: what was read, what became of it, what 
 DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, onlyonce.windows, onlyonce.late,
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
-    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters CASCADE;
+    onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups, onlyonce.rejected CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -50,10 +50,10 @@ SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch,
                                    WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS lookups_spared,
        coalesce(b.false_positives, (SELECT sum(u.false_positives)::bigint FROM onlyonce_private.units u
                                     WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS false_positives,
-       b.unknown_fields, b.in_time, b.late, b.written_again, b.units_removed,
+       b.unknown_fields, b.in_time, b.late, b.rejected, b.written_again, b.units_removed,
        b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
        b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
-       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.begun_at, b.committed_at,
+       b.declaration_hash, b.delta_version, b.facts, b.lookups, b.source_to->>'source' AS source, b.begun_at, b.committed_at,
        -- Deprecated: the names of 0.1, for one version.
        b.batch_id, b.source_from, b.source_to, b.read AS "in", b.tide, b.ended, b.silent_tide, b.silent_clock, b.tide_after
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -81,6 +81,7 @@ COMMENT ON COLUMN onlyonce.batches.units_removed IS 'how many of its units were 
 COMMENT ON COLUMN onlyonce.batches.unknown_fields IS 'receive: kept records with fields that the declaration does not know';
 COMMENT ON COLUMN onlyonce.batches.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.batches.late IS 'output: (record, window) pairs that met a closed window';
+COMMENT ON COLUMN onlyonce.batches.rejected IS 'output: (record, window) pairs that its function rejected (reject); NULL: it has none';
 COMMENT ON COLUMN onlyonce.batches.max_event_time IS 'the largest event time kept before this batch, from which windows are judged';
 COMMENT ON COLUMN onlyonce.batches.ended_event_time IS 'the max event time when the input was last declared ended: all windows up to there are closed';
 COMMENT ON COLUMN onlyonce.batches.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
@@ -93,6 +94,7 @@ COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows
 COMMENT ON COLUMN onlyonce.batches.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.batches.delta_version IS 'receive: the version of events that holds it';
 COMMENT ON COLUMN onlyonce.batches.facts IS 'what was true when it began. Receive: the files that could not be read, with the reason. An output: whether it keeps no state';
+COMMENT ON COLUMN onlyonce.batches.source IS 'receive: of several sources, whose batch it is';
 COMMENT ON COLUMN onlyonce.batches.lookups IS 'output: the version of each lookup that its functions see, fixed when it begins; a replay sees the same';
 COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
@@ -150,6 +152,7 @@ COMMENT ON COLUMN onlyonce.commits.uncertain IS 'how many of its rows a webhook 
 CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
        b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
+       NULL::bigint AS rejected,
        b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
            AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once' OR b.batch_id <= coalesce(s.upto, -1)
                 OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved,
@@ -164,18 +167,20 @@ LEFT JOIN LATERAL (
     WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) u ON true
 WHERE l.query = 'receive'
 UNION ALL
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late,
-       b.state = 'committed' AND (b.batch_id <= coalesce(s.upto, -1) OR (b.in_time, b.late) = (w.in_time, w.late)), l.query, NULL
+SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late, b.rejected,
+       b.state = 'committed' AND (b.batch_id <= coalesce(s.upto, -1)
+                                  OR (b.in_time, b.late, coalesce(b.rejected, 0)) = (w.in_time, w.late, w.rejected)), l.query, NULL
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (lineage)
 LEFT JOIN LATERAL (
-    SELECT coalesce(sum(x.in_time), 0)::bigint AS in_time, coalesce(sum(x.late), 0)::bigint AS late
+    SELECT coalesce(sum(x.in_time), 0)::bigint AS in_time, coalesce(sum(x.late), 0)::bigint AS late,
+           coalesce(sum(x.rejected), 0)::bigint AS rejected
     FROM onlyonce_private.window_counts x
     WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) w ON true
 WHERE l.query <> 'receive';
 COMMENT ON VIEW onlyonce.conservation IS
-    'Every record has one fate: receive, records_in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late.';
+    'Every record has one fate: receive, records_in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late + rejected.';
 COMMENT ON COLUMN onlyonce.conservation.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.conservation.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.conservation.query IS 'receive, or the output';
@@ -188,6 +193,7 @@ COMMENT ON COLUMN onlyonce.conservation.remnant IS 'receive: remnant';
 COMMENT ON COLUMN onlyonce.conservation.duplicate IS 'receive: duplicate';
 COMMENT ON COLUMN onlyonce.conservation.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
+COMMENT ON COLUMN onlyonce.conservation.rejected IS 'output: pairs that its function rejected; NULL: it has none (reject)';
 COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
 
 CREATE VIEW onlyonce.totals AS
@@ -198,14 +204,17 @@ SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0
        coalesce(s.remnant + since.remnant, s.remnant, since.remnant) AS remnant,
        coalesce(s.duplicate + since.duplicate, s.duplicate, since.duplicate) AS duplicate,
        coalesce(s.in_time + since.in_time, s.in_time, since.in_time) AS in_time, coalesce(s.late + since.late, s.late, since.late) AS late,
+       coalesce(s.rejected + since.rejected, s.rejected, since.rejected) AS rejected,
        coalesce(s.unknown_fields + since.unknown_fields, s.unknown_fields, since.unknown_fields) AS unknown_fields,
        coalesce(s.written_again + since.written_again, s.written_again, since.written_again) AS written_again,
        (SELECT count(DISTINCT hash) FROM unnest(s.declarations || since.declarations) hash) AS declarations,
        (SELECT coalesce(bool_and(coalesce(c.conserved, false)), true) FROM onlyonce.conservation c
         WHERE c.lineage = l.lineage AND c.batch > coalesce(s.upto, -1) AND c.batch <= last.batch_id) AS conserved,
-       (SELECT b.tide_after FROM onlyonce_private.batches b
-        WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
-        ORDER BY b.delta_version DESC LIMIT 1) AS max_event_time,
+       greatest((SELECT b.tide_after FROM onlyonce_private.batches b
+                 WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+                 ORDER BY b.delta_version DESC LIMIT 1),
+                (SELECT c.tide FROM onlyonce_private.closes c
+                 WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) AS max_event_time,
        last.read_upto, last.batch_id AS last_batch, last.committed_at AS last_committed_at, coalesce(s.upto, -1) AS folded_upto
 FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (lineage)
@@ -217,7 +226,7 @@ LEFT JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS batches, sum(b.read)::bigint AS read, sum(b.kept)::bigint AS kept, sum(b.invalid)::bigint AS invalid,
            sum(b.remnant)::bigint AS remnant, sum(b.duplicate)::bigint AS duplicate, sum(b.in_time)::bigint AS in_time,
-           sum(b.late)::bigint AS late, sum(b.unknown_fields)::bigint AS unknown_fields, sum(b.written_again)::bigint AS written_again,
+           sum(b.late)::bigint AS late, sum(b.rejected)::bigint AS rejected, sum(b.unknown_fields)::bigint AS unknown_fields, sum(b.written_again)::bigint AS written_again,
            array_agg(DISTINCT b.declaration_hash) AS declarations
     FROM onlyonce_private.batches b
     -- To say where it ends is to say that it is a small range: so an index is taken for it.
@@ -238,6 +247,7 @@ COMMENT ON COLUMN onlyonce.totals.remnant IS 'receive: remnant';
 COMMENT ON COLUMN onlyonce.totals.duplicate IS 'receive: duplicate';
 COMMENT ON COLUMN onlyonce.totals.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.totals.late IS 'output: pairs that were late';
+COMMENT ON COLUMN onlyonce.totals.rejected IS 'output: pairs that its function rejected; NULL: it has none (reject)';
 COMMENT ON COLUMN onlyonce.totals.unknown_fields IS 'receive: records with fields that are not declared';
 COMMENT ON COLUMN onlyonce.totals.written_again IS 'output, at least once: rows that were perhaps written twice';
 COMMENT ON COLUMN onlyonce.totals.declarations IS 'under how many declarations it has run';
@@ -256,16 +266,16 @@ SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time,
                  AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
                      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
-       w.late_from, w.late_to
+       w.late_from, w.late_to, w.rejected
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
 JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_windows IS
     'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
 
 CREATE OR REPLACE VIEW onlyonce_private.met_in_all AS
-SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.folded FROM onlyonce_private.met_windows m
+SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.folded, m.rejected FROM onlyonce_private.met_windows m
 UNION ALL
-SELECT l.instance, c.output, c.window_start, c.window_end, c.in_time, 0, true
+SELECT l.instance, c.output, c.window_start, c.window_end, c.in_time, 0, true, c.rejected
 FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage);
 COMMENT ON VIEW onlyonce_private.met_in_all IS
     'The same of the batches in the log, and of those that are cut from it (keep_log): none of these met a late record.';
@@ -275,25 +285,25 @@ COMMENT ON VIEW onlyonce_private.met_in_all IS
 CREATE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
-            WHEN met.in_time = 0 THEN 'only late' ELSE 'open' END AS state,
-       n.rows, met.in_time, met.late, met.late_not_folded, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
+            WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END AS state,
+       n.rows, met.in_time, met.late, met.late_not_folded, met.rejected, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.panes x
     WHERE (x.instance, x.output, x.window_start, x.window_end) = (n.instance, n.output, n.window_start, n.window_end)) newest ON true
 LEFT JOIN LATERAL (
-    SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
+    SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late, sum(m.rejected)::bigint AS rejected,
            coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
     FROM onlyonce_private.met_in_all m
     WHERE (m.instance, m.output, m.window_start, m.window_end) = (n.instance, n.output, n.window_start, n.window_end)
     HAVING count(*) > 0) met ON true
 UNION ALL
 SELECT p.pipeline, met.instance, met.output, met.window_start, met.window_end, 0,
-       CASE WHEN met.in_time = 0 THEN 'only late' ELSE 'open' END,
-       NULL, met.in_time, met.late, met.late_not_folded, NULL, NULL, NULL, NULL
+       CASE WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END,
+       NULL, met.in_time, met.late, met.late_not_folded, met.rejected, NULL, NULL, NULL, NULL
 FROM (
     SELECT m.instance, m.output, m.window_start, m.window_end, sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
-           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
+           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded, sum(m.rejected)::bigint AS rejected
     FROM onlyonce_private.met_in_all m
     WHERE m.window_start IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM onlyonce_private.panes n
@@ -307,11 +317,12 @@ COMMENT ON COLUMN onlyonce.windows.output IS 'the output';
 COMMENT ON COLUMN onlyonce.windows.window_start IS 'its start, inclusive';
 COMMENT ON COLUMN onlyonce.windows.window_end IS 'its end, exclusive';
 COMMENT ON COLUMN onlyonce.windows.generation IS '0: written by the stream; then one for each backfill';
-COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: what a reader sees, final until a backfill. replaced: an older generation. only late: all its rows came late, no result yet';
+COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the stream. closed: what a reader sees, final until a backfill. replaced: an older generation. only late: all its rows came late, no result yet. only rejected: its function rejected all its rows';
 COMMENT ON COLUMN onlyonce.windows.rows IS 'result rows';
 COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; for an output made from another see that one';
 COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';
 COMMENT ON COLUMN onlyonce.windows.late_not_folded IS 'of these, how many no backfill has folded in yet';
+COMMENT ON COLUMN onlyonce.windows.rejected IS 'records that the stream met and its function rejected; 0 where it has none';
 COMMENT ON COLUMN onlyonce.windows.lineage IS 'the lineage that wrote it';
 COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
@@ -356,6 +367,28 @@ COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
 
+CREATE VIEW onlyonce.rejected AS
+SELECT p.pipeline, r.instance, r.output, r.reason, r.window_start, r.window_end, r.event_time,
+       lpad(to_hex(r.oo_high), 16, '0') || lpad(to_hex(r.oo_low), 16, '0') AS record_id, r.received_as, r.received_in, r.lineage, r.batch_id AS batch,
+       r.rows, 'data/' || r.instance || '/events' AS location
+FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instance);
+COMMENT ON VIEW onlyonce.rejected IS
+    'Records that the function of an output rejected (reject), once for each window: what its batches have met, of recomputed windows what the last backfill met. `onlyonce rejected` shows the values.';
+COMMENT ON COLUMN onlyonce.rejected.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.rejected.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.rejected.output IS 'the output whose function rejected it';
+COMMENT ON COLUMN onlyonce.rejected.reason IS 'what the function said';
+COMMENT ON COLUMN onlyonce.rejected.window_start IS 'the window; of sessions the one that the record alone would have; NULL without windows';
+COMMENT ON COLUMN onlyonce.rejected.window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.rejected.event_time IS 'of the record';
+COMMENT ON COLUMN onlyonce.rejected.record_id IS 'its id in hexadecimal: onlyonce trace PIPELINE RECORD_ID';
+COMMENT ON COLUMN onlyonce.rejected.received_as IS 'the lineage of receive that kept the record';
+COMMENT ON COLUMN onlyonce.rejected.received_in IS 'and its batch there';
+COMMENT ON COLUMN onlyonce.rejected.lineage IS 'the lineage of the output or backfill that rejected it';
+COMMENT ON COLUMN onlyonce.rejected.batch IS 'its batch';
+COMMENT ON COLUMN onlyonce.rejected.rows IS 'how often the record is there: more than once only in at_least_once mode';
+COMMENT ON COLUMN onlyonce.rejected.location IS 'the Delta table with the values, under the platform''s home';
+
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
        'data/' || instance || '/events' AS location,
@@ -389,7 +422,7 @@ COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, u
 
 CREATE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
+       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at,
        f.asked_by -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
@@ -405,6 +438,7 @@ COMMENT ON COLUMN onlyonce.backfills.windows IS 'windows with rows now';
 COMMENT ON COLUMN onlyonce.backfills.rows IS 'result rows written to the output itself';
 COMMENT ON COLUMN onlyonce.backfills.in_time IS '(record, window) pairs that the stream had too';
 COMMENT ON COLUMN onlyonce.backfills.late IS '(record, window) pairs that were late, folded in';
+COMMENT ON COLUMN onlyonce.backfills.rejected IS '(record, window) pairs, late ones too, that it rejected; NULL: its output has no function for that';
 COMMENT ON COLUMN onlyonce.backfills.events_version IS 'the version of events that was read: what the output''s stream had read';
 COMMENT ON COLUMN onlyonce.backfills.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.backfills.lookups IS 'then: each window saw the versions that it had seen; now: the newest; NULL: its output has no lookups';
@@ -436,6 +470,40 @@ COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
 
+CREATE VIEW onlyonce.sources AS
+WITH told AS (
+    SELECT p.pipeline, i.instance, newest.*
+    FROM (SELECT DISTINCT instance FROM onlyonce_private.lineages WHERE query = 'receive' AND state <> 'closed') i
+    JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT one.tides, one.tide FROM onlyonce_private.lineages l
+        CROSS JOIN LATERAL (
+            (SELECT b.source_tides_after AS tides, b.tide_after AS tide, b.delta_version FROM onlyonce_private.batches b
+             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
+            UNION ALL
+            (SELECT c.source_tides_after, c.tide, c.delta_version FROM onlyonce_private.closes c
+             WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) one
+        WHERE l.instance = i.instance AND l.query = 'receive' ORDER BY one.delta_version DESC LIMIT 1) newest),
+each AS (
+    SELECT told.pipeline, told.instance, one.key AS source, (one.value->>'tide')::bigint AS tide, (one.value->>'seen')::bigint AS seen,
+           (one.value->>'idle')::boolean AS idle, told.tide AS reached
+    FROM told CROSS JOIN LATERAL jsonb_each(told.tides) one)
+SELECT pipeline, instance, source, to_timestamp(tide / 1000000) + (tide % 1000000) * interval '1 microsecond' AS max_event_time,
+       to_timestamp(seen / 1000000) + (seen % 1000000) * interval '1 microsecond' AS last_arrival, idle,
+       NOT idle AND (tide IS NULL OR tide = min(tide) FILTER (WHERE NOT idle) OVER (PARTITION BY instance))
+           AND (tide IS NULL OR NOT bool_or(tide IS NULL AND NOT idle) OVER (PARTITION BY instance)) AS holds_watermark,
+       reached AS pipeline_max_event_time
+FROM each;
+COMMENT ON VIEW onlyonce.sources IS 'Each source of the pipelines that have several: how far it has come in event time, and which of them holds the watermark back.';
+COMMENT ON COLUMN onlyonce.sources.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.sources.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.sources.source IS 'the source''s name';
+COMMENT ON COLUMN onlyonce.sources.max_event_time IS 'the largest event time that was kept of it; NULL: none yet';
+COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the system time of its last batch; before the first one, since when the watermark waits for it';
+COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or close: then it holds nothing back';
+COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
+COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
+
 CREATE VIEW onlyonce.lag AS
 WITH stage AS (
     SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
@@ -460,11 +528,16 @@ known AS (
         WHERE stage.query <> 'receive' AND l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed'
           AND b.delta_version > stage.read_upto) r
     CROSS JOIN LATERAL (
-        SELECT max(x.tide_after) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-            SELECT b.tide_after FROM onlyonce_private.batches b
-            WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
-              AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
-            ORDER BY b.delta_version DESC LIMIT 1) x
+        SELECT max(x.tide) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
+            (SELECT b.tide_after AS tide FROM onlyonce_private.batches b
+             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
+               AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
+             ORDER BY b.delta_version DESC LIMIT 1)
+            UNION ALL
+            (SELECT c.tide FROM onlyonce_private.closes c
+             WHERE c.lineage = l.lineage AND c.state = 'committed'
+               AND c.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
+             ORDER BY c.delta_version DESC LIMIT 1)) x
         WHERE l.instance = stage.instance AND l.query = 'receive') t),
 aged AS (
     SELECT pipeline, instance, query, lineage, begun, last_batch, last_committed_at, tide,
@@ -476,27 +549,38 @@ aged AS (
     SELECT p.pipeline, o.instance, o.output || '/deliver', o.instance || '/' || o.output || '/deliver', 0, NULL, NULL, NULL,
            min(o.committed_at), NULL, count(*)
     FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
-    WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output)
-SELECT pipeline, instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
-       late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY instance) AS slowest,
+    WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output
+    UNION ALL
+    SELECT s.pipeline, s.instance, 'receive/' || s.source, s.instance || '/receive/' || s.source, coalesce(begun.batches, 0), NULL,
+           NULL, s.max_event_time, begun.since, coalesce(begun.batches, 0), begun.lines
+    FROM onlyonce.sources s
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS batches, min(b.system_time) AS since, sum((b.source_to->>'lines')::bigint) AS lines
+        FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+        WHERE l.instance = s.instance AND l.query = 'receive' AND b.state = 'begun' AND b.source_to->>'source' = s.source) begun ON true)
+SELECT aged.pipeline, aged.instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
+       late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY aged.instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness,
+       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness, s.idle, s.holds_watermark,
        tide -- Deprecated: the name of 0.1, for one version.
-FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late;
-COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
+FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late
+LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
+COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
-COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered';
-COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver';
+COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered; receive/source: one of several sources';
+COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver, of a source instance/receive/source';
 COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
 COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest of all stages of the pipeline';
 COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
 COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept; of a delivery the rows that are not sent';
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
-COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed';
+COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; not told of a source';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed: its watermark is this less its allowed lateness';
+COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed lateness';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
+COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
+COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
 
 CREATE VIEW onlyonce.declarations AS
 SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,

@@ -50,11 +50,12 @@ going AS (
                       WHERE f.lineage = :lineage AND f.batch_id = o.batch_id AND f.pane IS NOT NULL AND f.finalized_at IS NULL)),
 counted AS (
     DELETE FROM onlyonce_private.window_counts w USING going g WHERE w.lineage = :lineage AND w.batch_id = g.batch_id
-    RETURNING w.output, w.window_start, w.window_end, w.in_time),
+    RETURNING w.output, w.window_start, w.window_end, w.in_time, w.rejected),
 added AS (
-    INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time)
-    SELECT :lineage, output, window_start, window_end, sum(in_time) FROM counted GROUP BY output, window_start, window_end
-    ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE SET in_time = known.in_time + excluded.in_time),
+    INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time, rejected)
+    SELECT :lineage, output, window_start, window_end, sum(in_time), sum(rejected) FROM counted GROUP BY output, window_start, window_end
+    ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE
+    SET in_time = known.in_time + excluded.in_time, rejected = known.rejected + excluded.rejected),
 gone AS (
     DELETE FROM onlyonce_private.batches b USING going g WHERE b.lineage = :lineage AND b.batch_id = g.batch_id RETURNING b.batch_id)
 SELECT (SELECT max(batch_id) FROM old) AS upto, (SELECT count(*) FROM gone) AS batches

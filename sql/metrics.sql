@@ -15,7 +15,7 @@ WHERE l.state <> 'closed' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 -- What became of all records of the committed batches.
 SELECT instance AS pipeline, query AS stage, sum(batches)::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
-       sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(written_again)::bigint AS written_again
+       sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(rejected)::bigint AS rejected, sum(written_again)::bigint AS written_again
 FROM onlyonce.totals WHERE batches > 0 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- not_conserved --

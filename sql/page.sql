@@ -8,14 +8,14 @@ totals AS (
            max(t.last_committed_at) AS last_committed_at, max(t.max_event_time) AS max_event_time,
            coalesce(sum(t.records_in), 0)::bigint AS "in", coalesce(sum(t.kept), 0)::bigint AS kept,
            coalesce(sum(t.duplicate), 0)::bigint AS duplicate, coalesce(sum(t.invalid), 0)::bigint AS invalid,
-           coalesce(sum(t.remnant), 0)::bigint AS remnant, coalesce(sum(t.late), 0)::bigint AS late,
+           coalesce(sum(t.remnant), 0)::bigint AS remnant, coalesce(sum(t.late), 0)::bigint AS late, sum(t.rejected)::bigint AS rejected,
            sum((SELECT count(*) FROM onlyonce.batches b
                 WHERE b.lineage = t.lineage AND b.batch > t.folded_upto AND b.batch <= t.last_batch AND b.state = 'committed' AND t.query = 'receive'
                   AND b.records_in IS DISTINCT FROM b.kept + b.invalid + b.remnant + b.duplicate))::bigint AS unbalanced
     FROM onlyonce.totals t WHERE CAST(:instance AS text) IS NULL OR t.instance = :instance GROUP BY t.instance)
 SELECT receive.instance, receive.pipeline, receive.lineage, receive.life, receive.epoch, receive.last_batch,
        CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, coalesce(totals.batches, 0) AS batches, coalesce(totals.begun, 0) AS begun, totals.last_committed_at,
-       totals.max_event_time, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.unbalanced
+       totals.max_event_time, totals."in", totals.kept, totals.duplicate, totals.invalid, totals.remnant, totals.late, totals.rejected, totals.unbalanced
 FROM receive LEFT JOIN totals USING (instance)
 LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY totals.last_committed_at DESC NULLS LAST, receive.instance
@@ -26,7 +26,7 @@ SELECT l.instance, l.query AS stage, b.* FROM (
     SELECT DISTINCT ON (instance, query) instance, query, lineage FROM onlyonce.lineages
     WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
 CROSS JOIN LATERAL (
-    SELECT x.lineage, x.batch, x.records_in AS "in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late,
+    SELECT x.lineage, x.batch, x.records_in AS "in", x.kept, x.duplicate, x.invalid, x.remnant, x.in_time, x.late, x.rejected,
            x.lookups_spared, x.false_positives, x.committed_at, extract(epoch FROM x.committed_at - x.begun_at)::float AS took,
            extract(epoch FROM x.committed_at - x.system_time)::float AS lag
     FROM onlyonce.batches x WHERE x.lineage = l.lineage AND x.state = 'committed'
@@ -47,9 +47,9 @@ ORDER BY l.instance, c.lineage, c.batch
 -- lag --
 -- How far each stage is behind.
 SELECT instance, stage, lineage, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
-       last_batch, last_committed_at, max_event_time
+       last_batch, last_committed_at, max_event_time, idle, holds_watermark
 FROM onlyonce.lag WHERE CAST(:instance AS text) IS NULL OR instance = :instance
-ORDER BY instance, stage = 'receive' DESC, stage
+ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
 
 -- catalog --
 -- What the record catalog holds, by bucket of system time.
@@ -63,7 +63,7 @@ FROM onlyonce.lineages WHERE instance = :instance ORDER BY query = 'receive' DES
 
 -- batches --
 -- The batches of one life of one query below a batch, newest first.
-SELECT lineage, batch, state, epoch, mode, records_in AS "in", kept, duplicate, invalid, remnant, in_time, late, max_event_time_after,
+SELECT lineage, batch, state, epoch, mode, records_in AS "in", kept, duplicate, invalid, remnant, in_time, late, rejected, max_event_time_after,
        run_id, begun_at, committed_at
 FROM onlyonce.batches WHERE lineage = :lineage AND batch < :before ORDER BY batch DESC LIMIT :n
 
@@ -85,7 +85,7 @@ unwritten AS (
     WHERE instance = :instance AND output = :output AND batch IS NULL
       AND window_start >= (SELECT CASE WHEN count(*) = :n THEN min(window_start) ELSE '-infinity' END FROM chosen)
       AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation))
-SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_folded, lineage, batch, committed_at
+SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_folded, rejected, lineage, batch, committed_at
 FROM (TABLE written UNION ALL TABLE unwritten) either
 ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
 
@@ -157,13 +157,13 @@ ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 -- batch --
 -- One batch, or one backfill.
 SELECT pipeline, instance, query AS stage, lineage, batch, state, epoch, run_id, mode, records_in AS "in", kept, duplicate, invalid,
-       remnant, in_time, late, max_event_time_after, begun_at, committed_at,
+       remnant, in_time, late, rejected, max_event_time_after, begun_at, committed_at,
        (SELECT string_agg(seen.lookup || ' at version ' || seen.version, ', ' ORDER BY seen.lookup) FROM onlyonce.lookups seen
         WHERE seen.lineage = :lineage AND seen.batch = :batch) AS lookups
 FROM onlyonce.batches WHERE lineage = :lineage AND batch = :batch
 UNION ALL
 SELECT pipeline, instance, output, lineage, batch, state, epoch, run_id, 'backfill', NULL, NULL, NULL, NULL,
-       NULL, in_time, late, NULL, begun_at, committed_at,
+       NULL, in_time, late, rejected, NULL, begun_at, committed_at,
        CASE lookups WHEN 'then' THEN 'as each window had seen them' WHEN 'now' THEN 'the newest' END
 FROM onlyonce.backfills WHERE lineage = :lineage AND batch = :batch
 

@@ -1,6 +1,6 @@
 -- run_fates --
 -- What became of the records that a run read.
-SELECT query, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept, sum(late)::bigint AS late,
+SELECT query, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept, sum(late)::bigint AS late, sum(rejected)::bigint AS rejected,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
        sum(unknown_fields)::bigint AS unknown_fields, sum(written_again)::bigint AS written_again
 FROM onlyonce.batches WHERE run_id = :run_id AND state = 'committed'
@@ -22,11 +22,11 @@ WITH receive AS (
 sums AS (
     SELECT instance, max(last_committed_at) AS last_commit, max(max_event_time) AS max_event_time, sum(begun)::bigint AS begun,
            sum(batches) FILTER (WHERE query = 'receive')::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
-           coalesce(sum(late), 0)::bigint AS late, bool_and(conserved) FILTER (WHERE batches > 0) AS conserved
+           coalesce(sum(late), 0)::bigint AS late, sum(rejected)::bigint AS rejected, bool_and(conserved) FILTER (WHERE batches > 0) AS conserved
     FROM onlyonce.totals GROUP BY instance)
 SELECT receive.instance AS pipeline,
        CASE WHEN receive.state = 'live' THEN coalesce(long.state, 'live') ELSE receive.state END AS state, receive.epoch, receive.last_batch, sums.batches, sums.begun,
-       sums."in", sums.kept, sums.late, sums.max_event_time, sums.conserved, sums.last_commit
+       sums."in", sums.kept, sums.late, sums.rejected, sums.max_event_time, sums.conserved, sums.last_commit
 FROM receive LEFT JOIN sums USING (instance)
 LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.state IN ('running', 'stopping', 'lost')
 ORDER BY receive.instance
@@ -43,7 +43,7 @@ ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 -- batches_of --
 -- The last batches of a pipeline or bounded run: the last of each life, and of these the last.
 SELECT b.lineage, b.batch, b.state, b.epoch, b.records_in AS "in", b.kept, b.duplicate, b.invalid, b.remnant, b.in_time, b.late,
-       b.committed_at
+       b.rejected, b.committed_at
 FROM onlyonce.lineages l
 CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.lineage = l.lineage ORDER BY x.batch DESC LIMIT :n) b
 WHERE l.instance = :instance ORDER BY b.begun_at DESC, b.lineage DESC, b.batch DESC LIMIT :n
@@ -87,13 +87,13 @@ ORDER BY begun_at
 -- What became of the records of the committed batches, by pipeline (or bounded run) and stage.
 SELECT instance AS pipeline, query AS stage, sum(batches)::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
        sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
-       sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, bool_and(conserved) AS conserved
+       sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(rejected)::bigint AS rejected, bool_and(conserved) AS conserved
 FROM onlyonce.totals WHERE batches > 0
 GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query
 
 -- not_conserved --
 -- Committed batches whose records do not add up. Those that are folded into the sums did.
-SELECT l.instance, l.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late,
+SELECT l.instance, l.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late, c.rejected,
        (SELECT b.run_id FROM onlyonce.batches b WHERE (b.lineage, b.batch) = (c.lineage, c.batch)) AS run_id
 FROM onlyonce.totals l
 CROSS JOIN LATERAL (
@@ -124,7 +124,7 @@ received AS (
     SELECT instance, sum(kept)::bigint AS kept FROM onlyonce.totals WHERE query = 'receive' GROUP BY instance)
 SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, t.read_upto,
        life.from_kept,
-       coalesce(t.in_time + t.late, 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
+       coalesce(t.in_time + t.late + coalesce(t.rejected, 0), 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
        CASE WHEN t.read_upto IS NULL THEN 0 ELSE coalesce(received.kept, 0) - behind.records END AS kept_read
 FROM life JOIN onlyonce.totals t USING (lineage) LEFT JOIN received ON received.instance = life.instance
 CROSS JOIN LATERAL (
@@ -140,7 +140,7 @@ WHERE instance = :instance AND removal_no = :number
 
 -- run_backfills --
 -- What a run has recomputed.
-SELECT output, window_from, window_to, state, windows, rows, in_time, late, events_version AS version
+SELECT output, window_from, window_to, state, windows, rows, in_time, late, rejected, events_version AS version
 FROM onlyonce.backfills WHERE run_id = :run_id ORDER BY begun_at, output
 
 -- progress --
@@ -153,9 +153,9 @@ ORDER BY 1, query = 'receive' DESC, 2
 -- How far each stage is behind, in seconds, the slowest first.
 SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
        batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, max_event_time,
-       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, lineage,
+       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, idle, holds_watermark, lineage,
        (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
-FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, stage
+FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
 
 -- run_outputs --
 -- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch

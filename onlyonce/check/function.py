@@ -16,7 +16,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
-from onlyonce.outputs import outputs, results, several_results, windowing
+from onlyonce.outputs import outputs, rejecting, results, several_results, windowing
 from onlyonce.receive import events
 
 NOTHING = "nothing was read or written"
@@ -27,6 +27,7 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     kept = spark.createDataFrame([], events.schema(pipeline))
     lookups = pipeline.lookups(root)
     seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
+    rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
     _check_streams(spark, pipeline, root, seen)

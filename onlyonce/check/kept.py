@@ -29,7 +29,7 @@ Schemas = dict[str, dict[str, Any]]
 
 def key(pipeline: Pipeline) -> str:
     """A hash of all that decides what a check finds. Imports the functions. Raises Refused for one that is not there."""
-    parts = [repr(pipeline), repr([output.lookups for output in pipeline.outputs]), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
+    parts = [repr(pipeline), repr([(output.lookups, output.reject) for output in pipeline.outputs]), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
     found = hashlib.sha256("\n".join(parts).encode())
     for file in _modules(pipeline):
         found.update(file.read_bytes())
@@ -67,7 +67,7 @@ def _file(pipeline: Pipeline) -> Path:
 
 def _modules(pipeline: Pipeline) -> list[Path]:
     """The files of the functions' modules, and of all modules that were imported from beside them."""
-    own = {Path(file) for output in loading.with_function(pipeline.outputs) if (file := loading.source_file(output))}
+    own = {Path(file) for output in loading.with_function(pipeline.outputs) for file in loading.source_files(output)}
     folders = {file.parent for file in own if file.parent.name not in ("site-packages", "dist-packages")}
     beside = {
         Path(file)

@@ -32,6 +32,8 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
     for output in loading.with_function(pipeline.outputs):
         parameters.check(output, loading.transform(output))
+        if output.reject:
+            parameters.check_reject(output, loading.reject(output))
     known = kept.schemas(pipeline, kept.key(pipeline))
     return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
 
@@ -53,7 +55,10 @@ def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> bool:
 
 def _asked(pipeline: Pipeline, spark: SparkSession) -> dict[str, StructType]:
     from onlyonce.check import function  # with it come the sinks and their drivers
+    from onlyonce.sources.parse import mapping
 
+    for name in pipeline.sources:
+        mapping.check(spark, pipeline.of_source(name))
     found: dict[str, StructType] = {}
     for root in pipeline.roots():
         try:

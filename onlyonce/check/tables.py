@@ -17,6 +17,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
 from onlyonce.sinks.postgres.postgres_table import SinkTable
+from onlyonce.storage import opening
 
 Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
@@ -33,7 +34,7 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
     path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
     if not DeltaTable.is_deltatable(str(path)):
         return None
-    there = StructType.fromJson(json.loads(DeltaTable(str(path)).schema().to_json()))
+    there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)
 
 

@@ -1,4 +1,4 @@
-"""The commands that only read: sql, status, commits, batches, the rows of late, invalid and remnant records, and one record's trace."""
+"""The commands that only read: sql, status, commits, batches, the rows of late, rejected, invalid and remnant records, and one record's trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PANEL = "Look"
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (status, lag, sql, commits, batches, files, trace, late, invalid, remnant):
+    for command in (status, lag, sql, commits, batches, files, trace, late, rejected, invalid, remnant):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -99,6 +99,25 @@ def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = N
     from onlyonce.records import left_out
 
     _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+
+
+def rejected(
+    pipeline: InstanceName,
+    output: Annotated[str | None, typer.Option(help="Of this output only.")] = None,
+    limit: Limit = 20,
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """The records that the function of an output has rejected, with the reason, one row for each output and window."""
+    from onlyonce import settings
+    from onlyonce.database.connect import Database
+    from onlyonce.records import rejected as found
+
+    known = declared(pipeline, pipelines)
+    if output is not None:
+        known.output(output)
+    database = Database(there(settings.database_url), "onlyonce-rejected")
+    _give_some(found.rows(database, known, pipeline, limit, output), limit, as_json)
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

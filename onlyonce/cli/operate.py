@@ -79,6 +79,7 @@ def inbox(
     pipeline: PipelineName,
     moved: Annotated[bool, typer.Option("--moved", help="The files that were read are here now.")] = False,
     another: Annotated[bool, typer.Option("--another", help="It is another folder, and all in it is new.")] = False,
+    source: Annotated[str | None, typer.Option("--source", help="Of several sources: whose inbox.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show where the inbox of a pipeline was and where it is now. If a run found it at another place: say whether its files were moved there, or are new."""
@@ -87,7 +88,7 @@ def inbox(
 
     from onlyonce.sources.files import inbox as inboxes
 
-    give(inboxes.look(declared(pipeline), "moved" if moved else "another" if another else None), as_json)
+    give(inboxes.look(declared(pipeline).of_source(source), "moved" if moved else "another" if another else None), as_json)
 
 
 @asking("drop")

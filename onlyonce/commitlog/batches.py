@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog import authorities, turns, units
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database.connect import ask, do, do_rows
 from onlyonce.model.batch import (
@@ -30,6 +30,7 @@ from onlyonce.model.batch import (
     to_time,
 )
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Tides, Turn
 from onlyonce.model.units import Counts
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
@@ -47,10 +48,11 @@ def begin(
     plan: Plan,
     known: Frontier | None,
     landed: Callable[[], bool] = lambda: False,
+    sources: Collection[str] = (),
 ) -> Batch:
     """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
 
-    `known` is the frontier to stamp; None takes the committed one. `landed` is asked only of a batch
+    `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several. `landed` is asked only of a batch
     without units: whether it has written anything. Raises Superseded, or Refused when the replay
     reads other data, or the declaration or an input file has changed under what is committed, in whatever
     database; DatabaseAway where one that may hold a unit can't be asked.
@@ -58,7 +60,7 @@ def begin(
     check_epoch(connection, driver.lineage, driver.epoch)
     there = logged(connection, plan.lineage, plan.batch_id)
     if there is None:
-        return _insert(connection, driver, instance, plan, known)
+        return _insert(connection, driver, instance, plan, known, sources)
     check_replay(there.plan, plan)
     check_lookups(there.plan, plan)
     if there.committed:
@@ -71,7 +73,7 @@ def begin(
     anew = check_declaration(there.plan, plan, committed_units)
     if check_files(there.plan, plan, committed_units) or anew:
         do(connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
-        return _insert(connection, driver, instance, plan, known)
+        return _insert(connection, driver, instance, plan, known, sources)
     do(
         connection, "batches", "taken_over",
         lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
@@ -105,9 +107,8 @@ def end_receive(
     there = units.of_batch(connection, plan.lineage, plan.batch_id)
     units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
     total = {name: sum(getattr(u, name) for u in there) for name in FATES}
-    tides = [u.largest for u in there if u.largest] + [t for t in [to_time(batch.frontier.tide)] if t]
-    tide = max(tides) if tides and not bounded else None
-    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
+    largest = to_micros(max((u.largest for u in there if u.largest), default=None))
+    _end_received(connection, driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
     return total
 
 
@@ -123,9 +124,17 @@ def end_counted(
 ) -> dict[str, int]:
     """The same for a receive batch without units, by what was counted in its commit to `events`."""
     total = {name: getattr(counts, name) for name in FATES}
-    tide = None if bounded else to_time(batch.frontier.after_batch(to_micros(counts.largest)).tide)
-    _end_received(connection, driver, batch, Outcome(read=read, delta_version=delta_version, tide_after=tide, **total))
+    largest = to_micros(counts.largest)
+    _end_received(connection, driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
     return total
+
+
+def _outcome(
+    batch: Batch, read: int, delta_version: int, largest: int | None, total: dict[str, int], *, bounded: bool
+) -> Outcome:
+    tide = None if bounded else to_time(batch.reached(largest).tide)
+    after = json.dumps(batch.turn.after(largest).told()) if batch.turn else None
+    return Outcome(read=read, delta_version=delta_version, tide_after=tide, source_tides_after=after, **total)
 
 
 def _end_received(connection: Connection, driver: Driver, batch: Batch, outcome: Outcome) -> None:
@@ -207,23 +216,40 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
 
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
-    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True)
+    plan, turn = Plan(**fixed), None
+    if row.source_tides is not None:
+        seen = to_micros(row.system_time)
+        assert seen is not None
+        turn = Turn(row.source_to[turns.SOURCE], seen, Tides.read(row.source_tides))
+    return Batch(plan, frontier_of(row), row.gc_floor, row.state, replayed=True, turn=turn)
 
 
-def _insert(connection: Connection, driver: Driver, instance: str, plan: Plan, known: Frontier | None) -> Batch:
+def _insert(
+    connection: Connection,
+    driver: Driver,
+    instance: str,
+    plan: Plan,
+    known: Frontier | None,
+    sources: Collection[str],
+) -> Batch:
     if plan.mode == EXACTLY_ONCE:
         floor = catalog.ensure_bucket(connection, instance, plan.bucket)
     else:
         floor = catalog.floor(connection, instance)
     stamped = frontier(connection, instance) if known is None else known
-    values = asdict(plan)
+    turn = None
+    if sources and known is None and turns.SOURCE in plan.source_to:
+        seen = to_micros(plan.system_time)
+        assert seen is not None
+        turn = Turn(plan.source_to[turns.SOURCE], seen, turns.known(connection, instance).declared(sources, seen))
+    values = asdict(plan) | {"source_tides": json.dumps(turn.before.told()) if turn else None}
     for name in ("source_from", "source_to", "settings", "facts", "lookups"):
         values[name] = json.dumps(values[name])
     do(
         connection, "batches", "begin",
         epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
     )  # fmt: skip
-    return Batch(plan, stamped, floor, "begun", replayed=False)
+    return Batch(plan, stamped, floor, "begun", replayed=False, turn=turn)
 
 
 def frontier_of(row: Any) -> Frontier:

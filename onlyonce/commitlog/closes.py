@@ -5,16 +5,22 @@ Who calls it: `onlyonce.receive.receive`. Errors: Superseded for a driver that w
 
 from __future__ import annotations
 
+import json
+
 from sqlalchemy import Connection
 
 from onlyonce.commitlog.batches import frontier_of, frontier_times
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database.connect import ask, do
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Tides
 
 
-def begin(connection: Connection, driver: Driver, kind: str, after: Frontier) -> tuple[int, str, Frontier]:
-    """Fix what a control row says; one that an earlier attempt left is finished first. Gives its number too."""
+def begin(
+    connection: Connection, driver: Driver, kind: str, after: Frontier, tides: Tides | None = None
+) -> tuple[int, str, Frontier]:
+    """Fix what a control row says, and how far each of several sources has come; one that an earlier attempt left is finished first. Gives its
+    number too."""
     check_epoch(connection, driver.lineage, driver.epoch)
     left = ask(connection, "batches", "open_close", lineage=driver.lineage)
     if left:
@@ -23,7 +29,8 @@ def begin(connection: Connection, driver: Driver, kind: str, after: Frontier) ->
     number = ask(connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
     do(
         connection, "batches", "begin_close",
-        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id, **frontier_times(after),
+        lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
+        source_tides_after=json.dumps(tides.told()) if tides else None, **frontier_times(after),
     )  # fmt: skip
     return number, kind, after
 

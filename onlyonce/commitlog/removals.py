@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import lineages
+from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import ask, do, do_rows
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Retryable
@@ -79,7 +80,8 @@ def count(connection: Connection, instance: str, removal: Removal, counts: Count
 
 
 def end(connection: Connection, instance: str, removal: Removal, version: int) -> None:
-    """The rows are gone from the table, by the commit that made a version of it."""
+    """The rows are gone from the table, by the commit that made a version of it. What was rejected of them goes too."""
+    rejections.forget_before(connection, instance, removal.number)
     do(connection, "removals", "end", instance=instance, number=removal.number, version=version)
 
 

@@ -22,6 +22,7 @@ OTHER_NAMES = {
     "json": "variant", "float64": "double", "float32": "float", "int64": "long", "int32": "int", "uuid": "string", "object": "struct",
 }  # fmt: skip
 """What other systems call them."""
+SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
@@ -33,6 +34,17 @@ def check(whose: str, parts: list[str]) -> None:
         if not kind:
             raise Refused(f"{whose}: column {name} has no type", hint=f"write it as '{name} string', for example")
         _check(f"{whose}: column {name}", kind)
+
+
+def types(schema: str) -> dict[str, str]:
+    """The type of each column, as Spark writes it, in order."""
+    return dict(_typed(part) for part in split(schema))
+
+
+def _typed(part: str) -> tuple[str, str]:
+    name, _, kind = part.strip().partition(" ")
+    plain = " ".join(kind.lower().split())
+    return name.strip("`"), SAME_TYPE.get(plain, plain)
 
 
 def named(part: str) -> tuple[str, str]:

@@ -6,31 +6,46 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, split_ddl, target
+from onlyonce.declare import ddl
+from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, target
+from onlyonce.declare.sources import Source
 from onlyonce.model.batch import BY_POSITION
 from onlyonce.model.operate.plan import PLACE
 
 DEFAULT = "the default"
 NONE = "none"
-SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 
 
 def receive_parts(pipeline: Pipeline) -> dict[str, Any]:
     """What decides the fate of a record, in text."""
     return {
-        "columns": dict(_column(part) for part in split_ddl(pipeline.schema)),
+        "columns": ddl.types(pipeline.schema),
         "record_id": ", ".join(pipeline.record_id) or PLACE,
         "event_time": pipeline.event_time,
         "max_ahead": str(pipeline.max_ahead),
-        "format": pipeline.source.layout(),
-        "max_record_bytes": str(pipeline.source.max_record_bytes),
         "mode": BY_POSITION if pipeline.by_position else pipeline.mode,
-        **_source_parts(pipeline),
+        **(_sources(pipeline) if pipeline.sources else _read(pipeline.source)),
     }
 
 
-def _source_parts(pipeline: Pipeline) -> dict[str, str]:
-    source = pipeline.source
+def _sources(pipeline: Pipeline) -> dict[str, Any]:
+    """Of several sources; `inputs` has for each what `_read` has for one."""
+    inputs = {
+        name: {
+            **_read(one.source), "kind": type(one.source).__name__, "schema": one.schema or DEFAULT,
+            "columns": ", ".join(f"{column}: {made}" for column, made in sorted(one.columns.items())) or NONE,
+            "idle_after": str(one.idle_after),
+        }
+        for name, one in pipeline.inputs.items()
+    }  # fmt: skip
+    return {"inputs": inputs, "id_space": pipeline.id_space or PLACE}
+
+
+def _read(source: Source) -> dict[str, str]:
+    return {"format": source.layout(), "max_record_bytes": str(source.max_record_bytes), **_source_parts(source)}
+
+
+def _source_parts(source: Source) -> dict[str, str]:
     if isinstance(source, Kafka):
         # No inbox: kept as text all the same, since two versions are compared part by part.
         beside = ", ".join(f"{name} of the {'key' if name == source.key else 'header'}" for name in source.beside)
@@ -42,16 +57,14 @@ def _source_parts(pipeline: Pipeline) -> dict[str, str]:
     return {"inbox": source.inbox or DEFAULT, "max_files_a_batch": str(source.max_files_a_batch), **subscription}
 
 
-def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str]) -> dict[str, Any]:
-    """What decides the results of an output and of those made from it; `sources` has each one's function as text."""
+def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "") -> dict[str, Any]:
+    """What decides the results of an output and of those made from it; `sources` has each one's function as text, `rejects` the one of the
+    output itself that rejects rows."""
     root = pipeline.output(query)
-    return {"outputs": {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}}
-
-
-def _column(part: str) -> tuple[str, str]:
-    name, _, kind = part.strip().partition(" ")
-    plain = " ".join(kind.lower().split())
-    return name.strip("`"), SAME_TYPE.get(plain, plain)
+    parts = {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}
+    if root.reject:
+        parts[query]["reject"] = f"{root.reject}\n{rejects}"
+    return {"outputs": parts}
 
 
 def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +61,8 @@ def check() -> None:
     for pipeline in load().values():
         for output in with_function(pipeline.outputs):
             check_written(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+            if output.reject:
+                check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
@@ -73,21 +76,36 @@ def transform(output: Output) -> Callable[..., Any]:
     return found
 
 
+def reject(output: Output) -> Callable[..., Any]:
+    """The function that says which rows an output rejects; the output has one. Imports its module, so Spark too. Raises Refused."""
+    found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+    return found
+
+
 def _subject(output: Output) -> str:
     return f"{declared_at(output)}output {output.name}: the transform {output.transform!r}"
 
 
-def source_file(output: Output) -> str | None:
-    """The file that an output's function is written in, where it has one."""
-    try:
-        return inspect.getsourcefile(transform(output))
-    except TypeError:
-        return None
+def _subject_of_reject(output: Output) -> str:
+    return f"{declared_at(output)}output {output.name}: the function that rejects, {output.reject!r}"
+
+
+def source_files(output: Output) -> list[str]:
+    """The files that an output's functions are written in, where they have one."""
+    found = []
+    for function in [transform(output), *([reject(output)] if output.reject else [])]:
+        with suppress(TypeError):
+            found.append(inspect.getsourcefile(function))
+    return [file for file in found if file]
 
 
 def fingerprint(pipeline: Pipeline, query: str) -> str:
     """A short hash of what decides a query's results: its declaration and the source of its functions."""
-    if query == "receive":
+    if query == "receive" and pipeline.sources:
+        parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.id_space]
+        for name, one in sorted(pipeline.inputs.items()):
+            parts += [name, one, one.source.layout(), one.source.max_record_bytes]
+    elif query == "receive":
         parts = [pipeline.schema, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, pipeline.source]
         parts += [layout for layout in [pipeline.source.layout()] if layout != "json"]
         # Said only where it is another than the default, so that a pipeline from before it existed keeps its fingerprint.
@@ -98,6 +116,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         outputs = [root, *pipeline.made_from(root)]
         parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in with_function(outputs)]]
         parts += [(o.name, o.lookups) for o in outputs if o.lookups]
+        parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -107,7 +126,7 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
         return receive_parts(pipeline)
     root = pipeline.output(query)
     sources = {o.name: "" if o.is_result else _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
-    return output_parts(pipeline, query, sources)
+    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "")
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:

@@ -40,6 +40,8 @@ class Output:
                   what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
     lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
+                  a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
     """
 
     name: str
@@ -54,6 +56,7 @@ class Output:
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
     lookups: Several[Lookup] = field(default=NONE, repr=False)
+    reject: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -80,6 +83,7 @@ class Output:
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
             )
         _check_lookups(self)
+        _check_reject(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.lateness % timedelta(milliseconds=1):
@@ -122,6 +126,18 @@ def _check_lookups(output: Output) -> None:
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
         )
+
+
+def _check_reject(output: Output) -> None:
+    if not output.reject:
+        return
+    if output.from_output:
+        raise Refused(
+            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be rejected",
+            hint=f"declare reject at {output.from_output}, or filter in the function of {output.name}",
+        )
+    if not re.fullmatch(r"[\w.]+:\w+", output.reject):
+        raise Refused(f"output {output.name}: reject {output.reject!r} is not of the form 'module:function'")
 
 
 def what_to_do(output: Output) -> str:

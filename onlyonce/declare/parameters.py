@@ -45,3 +45,19 @@ def check(output: Output, function: Callable[..., Any]) -> None:
                 data=NOTHING,
                 hint=f"{has}. Declare it: lookups=[Lookup(name={parameter.name!r}, table=Delta(path=…), keys=…)]",
             )
+
+
+def check_reject(output: Output, function: Callable[..., Any]) -> None:
+    """Raise Refused for a function for rejections that takes more than the rows."""
+    try:
+        more = list(inspect.signature(function).parameters.values())[1:]
+    except (TypeError, ValueError):  # built in C: it has no signature that could be read
+        return
+    where = f"{at}: " if (at := origin.of_function(function)) else ""
+    for parameter in more:
+        if parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise Refused(
+                f"{where}output {output.name}: {output.reject} takes {parameter.name!r}, which nothing is given to: it gets the rows alone",
+                data=NOTHING,
+                hint="what a lookup decides is a result of its own: return a dict of DataFrames from the transform",
+            )

@@ -1,4 +1,4 @@
-"""What a user declares: a pipeline, its source, its outputs and their sinks. Pure data, checked when it is made.
+"""What a user declares: a pipeline, its sources, its outputs and their sinks. Pure data, checked when it is made.
 
 A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its options mean.
 An unknown option, or a value that can't work, raises Refused, which says what to do.
@@ -6,11 +6,14 @@ An unknown option, or a value that can't work, raises Refused, which says what t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
-from onlyonce.declare import ddl
+from onlyonce.declare import ddl, inputs
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
+from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
@@ -32,6 +35,7 @@ __all__ = [
     "FileSink",
     "Files",
     "Growing",
+    "Input",
     "Kafka",
     "KafkaSink",
     "Lookup",
@@ -51,6 +55,7 @@ __all__ = [
 PREFIX = "oo_"
 """The prefix of the platform's own columns. A declared column can't begin with it."""
 MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+ONE_OF_SEVERAL: Any = OneOfSeveral()
 
 
 @declaration
@@ -59,6 +64,9 @@ class Pipeline:
 
     name           unique; a word in lower case
     source         where records come from
+    sources        in its place several, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…, columns=…, idle_after=…)}. They are
+                   taken in one batch after the other; the watermark is the least of those that are not idle (docs/how-to/several-sources.md)
+    id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is two
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
     record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is its
                    place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
@@ -84,11 +92,13 @@ class Pipeline:
     """
 
     name: str
-    source: Source
     schema: str
     record_id: Several[str]
     event_time: str
     outputs: Several[Output]
+    source: Source = ONE_OF_SEVERAL
+    sources: Mapping[str, Input | Source] = field(default_factory=dict)
+    id_space: Literal["shared", "by_source"] | None = None
     idle_after: timedelta | None = None
     max_ahead: timedelta = timedelta(days=1)
     partitions: int | None = None
@@ -137,8 +147,37 @@ class Pipeline:
                 f"pipeline {self.name}: column {twice[0]!r} is declared twice",
                 hint="rename one of them; Spark takes capitals and small letters for the same",
             )
-        self.source.check(self.name, self.record_id, split_ddl(self.schema))
+        if isinstance(self.source, OneOfSeveral) != bool(self.sources):
+            raise Refused(f"pipeline {self.name}: one of source and sources says where its records come from", hint="source=Files(…), or sources={'web': …, 'shop': …}")
+        if self.sources:
+            object.__setattr__(self, "_views", inputs.views(self))
+        else:
+            self.source.check(self.name, self.record_id, split_ddl(self.schema))
         _check_outputs(self)
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """Its several sources by name, in the order of the declaration; none where it has one source."""
+        return inputs.of(self.sources)
+
+    @property
+    def part(self) -> Part | None:
+        """Of a pipeline that stands for one of several sources of another (`of_source`): which."""
+        found: Part | None = getattr(self, "_part", None)
+        return found
+
+    def of_source(self, name: str | None) -> Pipeline:
+        """Itself; of several sources the one of that name, as if it were the only one. Raises Refused for one that is not declared."""
+        if name is None:
+            return self
+        views: dict[str, Pipeline] = getattr(self, "_views", {})
+        if name not in views:
+            raise Refused(
+                f"pipeline {self.name}: input of the source {name!r} is to be read, and no such source is declared",
+                data="nothing of it was read",
+                hint="declare it again and run once, so that all of it is taken in; then take it out",
+            )
+        return views[name]
 
     @property
     def by_position(self) -> bool:

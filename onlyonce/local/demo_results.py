@@ -99,11 +99,11 @@ def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Con
 
 
 def _delta_rows(path: Path) -> list[tables.Row]:
-    from deltalake import DeltaTable
+    from onlyonce.storage import opening
 
     if not (path / "_delta_log").is_dir():
         return []
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = opening.table(path).to_pyarrow_table().to_pylist()
     return [{name: _in_utc(value) for name, value in row.items()} for row in rows]
 
 

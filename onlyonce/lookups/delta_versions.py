@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +16,7 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.lookup import Lookup
 from onlyonce.lookups.seen import Version
 from onlyonce.model.errors import Refused
+from onlyonce.storage import opening
 
 
 def folder(lookup: Lookup) -> Path:
@@ -28,7 +28,7 @@ def newest(lookup: Lookup) -> Version:
     """The version that the table has now. Raises Refused where no table is there."""
     path = folder(lookup)
     try:
-        table = DeltaTable(str(path))
+        table = opening.table(path)
     except TableNotFoundError as error:
         raise Refused(
             f"{declared_at(lookup)}lookup {lookup.name}: no Delta table is at {path}",
@@ -56,7 +56,7 @@ def refuse_gone(lookup: Lookup, version: Version) -> None:
     if now["table"] != version["table"]:
         raise gone(lookup, version, f"the table at {path} was made anew since, as another one")
     try:
-        files = DeltaTable(str(path), version=number).file_uris()
+        files = opening.table(path, version=number).file_uris()
     except DeltaError as error:
         raise gone(lookup, version, f"the table's log does not have it any more ({str(error)[:200]})") from error
     if missing := [file for file in files if not Path(file).exists()]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Turn, after_batch
+from onlyonce.model.windows import Micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
@@ -51,6 +53,12 @@ class Batch:
     gc_floor: int
     state: str
     replayed: bool
+    turn: Turn | None = None
+    """Of a receive batch of one of several sources."""
+
+    def reached(self, largest: Micros | None) -> Frontier:
+        """The frontier once it is committed, with its largest kept event time."""
+        return after_batch(self.frontier, self.turn, largest)
 
     @property
     def at_least_once(self) -> bool:
@@ -83,6 +91,9 @@ class Outcome:
     tide_after: datetime | None = None
     delta_version: int | None = None
     written_again: int | None = None
+    rejected: int | None = None
+    source_tides_after: str | None = None
+    """How far each of several sources has come, as JSON."""
 
 
 def check_replay(there: Plan, meant: Plan) -> None:
@@ -163,12 +174,13 @@ def check_receive(unique: str, outcome: Outcome) -> None:
 
 
 def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
-    """Conservation of an output: kept = in time + late, in (record, window) pairs. Raises InvariantBroken."""
-    if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0):
+    """Conservation of an output: kept = in time + late + rejected, in (record, window) pairs. Raises InvariantBroken."""
+    if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0) + (outcome.rejected or 0):
         return
+    rejected = "" if outcome.rejected is None else f", {outcome.rejected} rejected"
     raise InvariantBroken(
         f"batch {unique}: {kept_pairs} (record, window) pairs were kept by receive, but {outcome.in_time} are in time "
-        f"and {outcome.late} late",
+        f"and {outcome.late} late{rejected}",
         data="the batch is not marked as committed",
         hint="compare onlyonce.batches of receive with the rows of the table `events` for those batches",
     )

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
@@ -18,6 +17,7 @@ from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Pipeline, target
+from onlyonce.storage import opening
 
 RECENT = 100
 """How many commits back a table is looked through for that of a batch."""
@@ -49,7 +49,7 @@ def _table(declared: Pipeline | None, name: str) -> Path | None:
 def _version(path: Path, batch: str) -> int | None:
     """The version of the table that holds a batch, by the note of its commit."""
     try:
-        history = DeltaTable(str(path)).history(RECENT)
+        history = opening.table(path).history(RECENT)
     except DeltaError:
         return None
     for entry in history:

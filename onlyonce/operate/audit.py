@@ -148,7 +148,7 @@ def broken(report: Report) -> InvariantBroken:
 
 
 def _not_conserved(row: Row) -> str:
-    names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late")
+    names = ("in", "kept", "duplicate", "invalid", "remnant") if row["stage"] == "receive" else ("in_time", "late", "rejected")
     counts = ", ".join(f"{name} {row[name]}" for name in names)
     return f"{row['lineage']}/{row['batch']} does not add up ({counts}): onlyonce.conservation"
 
@@ -160,7 +160,7 @@ def _is_owed(output: Row, declared: Mapping[str, Pipeline]) -> bool:
 
 
 def _pairs(output: Row, declared: Mapping[str, Pipeline]) -> Iterator[str]:
-    """What receive kept = in time + late, over all that the output has read under one declaration."""
+    """What receive kept = in time + late + rejected, over all that the output has read under one declaration."""
     pipeline = declared.get(output["pipeline"])
     root = next((o for o in pipeline.roots() if o.name == output["output"]), None) if pipeline else None
     if root is None or output["life"] != 1 or output["declarations"] != 1 or output["from_kept"]:

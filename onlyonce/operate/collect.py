@@ -6,7 +6,8 @@ buckets below it, merges the small chunks of the others, and makes filters over 
 that is asked for, and sweeps temporary files of sharded sinks (jobs/PROTOCOL.md, 9). It is safe beside a running stream and beside
 itself, and may be killed at any point and run again.
 
-Errors: Refused for a pipeline that is not declared, Retryable while the database is away. Not promised: that
+Errors: Refused for a pipeline that is not declared, Retryable while the database is away, InvariantBroken for a catalog with other ids than were
+written, when all else is done. Not promised: that
 every bucket is dropped at once. While somebody reads the catalog for long they stay, with a warning, until the next time.
 """
 
@@ -18,6 +19,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
 from onlyonce import job_main, logs, settings
 from onlyonce.asked import parse
 from onlyonce.catalog import collector, merging, range_filters
@@ -26,14 +29,16 @@ from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import CommitStateUnknown, Retryable
+from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.operate import filter_ranges
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
 from onlyonce.model.report import Report
-from onlyonce.operate import archive, staged_rows
+from onlyonce.operate import archive, staged_rows, sums
 from onlyonce.operate.compact import under_way
 from onlyonce.sinks.files import sweep
 from onlyonce.storage import attempt_files
+
+log = structlog.get_logger()
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
@@ -50,21 +55,34 @@ def main(argv: list[str]) -> Report:
     known = run(database, collector.instances)
     chosen = [(instance, pipeline) for instance, pipeline in known if only in (None, pipeline)]
     warnings = [_undeclared(instance, pipeline) for instance, pipeline in chosen if pipeline not in declared]
-    rows = [
-        collect_instance(database, instance, declared[pipeline], warnings)
-        for instance, pipeline in chosen
-        if pipeline in declared
-    ]
+    rows, broken = _collected(database, declared, chosen, warnings)
     warnings += [_too_near(row) for row in run(database, collector.near_horizon) if row["pipeline"] in dict(chosen)]
     kept = _retain(database, warnings)
     archived = _archive(database, declared, {pipeline for _, pipeline in chosen}, warnings)
     left = sum(attempt_files.sweep(instance, _file_hours(database, instance), warnings) for instance, _ in chosen)
     swept = sweep.sweep(database, declared, settings.keep_temporaries_hours())
     warnings += swept.warnings
+    if broken:
+        raise broken[0]
     temporaries = {"orphans of files": swept.facts["orphans"], "orphans removed": swept.facts["removed"]} | {
         "data files of killed drivers removed": left
     }
     return _report(rows, warnings, kept | archived | temporaries, swept.tables["orphans"])
+
+
+def _collected(
+    database: Database, declared: Mapping[str, Pipeline], chosen: list[tuple[str, str]], warnings: list[str]
+) -> tuple[list[dict[str, Any]], list[InvariantBroken]]:
+    """The rows of the report, and what must not be in a catalog: it ends the run when all the rest is done, for others need not wait for a person."""
+    rows, broken = [], []
+    for instance, pipeline in chosen:
+        if pipeline in declared:
+            try:
+                rows.append(collect_instance(database, instance, declared[pipeline], warnings))
+            except InvariantBroken as error:
+                log.error("a catalog is not collected", instance=instance, what=error.what)
+                broken.append(error)
+    return rows, broken
 
 
 def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
@@ -149,8 +167,8 @@ def _file_hours(database: Database, instance: str) -> float:
 
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     """Sums, units and staged rows: what is kept long enough, of all pipelines, declared or not. The sums come first, while the units are there."""
-    folded = fold(database)
-    note_final(database)
+    folded = sums.fold(database)
+    sums.note_final(database)
     days, units, delivered = settings.keep_units_days(), 0, 0
     while True:
         batches, removed = run(database, lambda conn: retention.remove_units(conn, days))
@@ -169,29 +187,6 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
         "delivered rows removed": delivered, "old runs removed": runs,
         "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
     }  # fmt: skip
-
-
-def fold(database: Database) -> int:
-    """Add to the sums of each life all batches that are old enough and add up; gives their number. Called by `main`."""
-    folded = 0
-    waiting = run(database, retention.unfolded)
-    while waiting:
-        done = [run(database, lambda conn, one=one: retention.fold(conn, *one)) for one in waiting]  # type: ignore[misc]
-        passing("retention-after-fold")
-        folded += sum(done)
-        # A life whose next batch does not add up is left as it is.
-        stuck = {lineage for (lineage, _), added in zip(waiting, done, strict=True) if not added}
-        waiting = [one for one in run(database, retention.unfolded) if one[0] not in stuck]
-    return folded
-
-
-def note_final(database: Database) -> None:
-    """Note for each life of an output up to which batch all its windows are final. Called by `main`, after `fold`."""
-    for lineage, first, upto in run(database, retention.unsettled):
-        after: int | None = first
-        while after is not None and after < upto:
-            after = run(database, lambda conn, a=after: retention.note_final(conn, lineage, a, upto))  # type: ignore[misc]  # noqa: B023
-            passing("retention-after-final")
 
 
 def _archive(

@@ -17,11 +17,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.spark.options import JARS
-from onlyonce.storage import checkpoint
+from onlyonce.storage import checkpoint, opening
 
 Row = Mapping[str, Any]
 
@@ -76,7 +77,7 @@ class Tables:
         if not (path / "_delta_log").is_dir() or str(path) in self.unreadable:
             return None
         try:
-            return DeltaTable(str(path))
+            return opening.table(path)
         except DeltaError as error:
             self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
             return None
@@ -122,9 +123,9 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     """Hidden files that killed processes left half written, of our own names only."""
     found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
     if pipeline and instance == pipeline.name:
-        inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
-        for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
-            found += _left_in(inbox, left, deep=False)
+        for inbox in inputs.folders(pipeline):
+            for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+                found += _left_in(inbox, left, deep=False)
         if archive := settings.archive():
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)

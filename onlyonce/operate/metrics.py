@@ -57,7 +57,7 @@ def _one(column: str) -> dict[str, dict[str, str]]:
     return {column: {}}
 
 
-FATES = {fate: {"fate": fate} for fate in ("kept", "duplicate", "invalid", "remnant", "in_time", "late")}
+FATES = {fate: {"fate": fate} for fate in ("kept", "duplicate", "invalid", "remnant", "in_time", "late", "rejected")}
 METRICS = [
     Metric("onlyonce.records.read", "counter", "", "records", _one("in"), "Records in the input of committed batches"),
     Metric("onlyonce.records", "counter", "", "records", FATES, "Records by fate; of an output (record, window) pairs"),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
@@ -19,7 +18,7 @@ from onlyonce import environment, settings
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
-from onlyonce.storage import table_features
+from onlyonce.storage import opening, table_features
 
 WINDOW = ["window_start", "window_end"]
 Windows = Counter[tuple[datetime | None, datetime | None]]
@@ -30,7 +29,7 @@ def in_delta(path: Path, windowed: bool) -> Windows:
     found: Windows = Counter()
     if not (path / "_delta_log").is_dir():
         return found
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     if on := table_features.unreadable(table):
         raise Refused(
             f"{path} has {', '.join(on)}: only Spark can count its rows; "

@@ -9,11 +9,11 @@ Not promised: that everything is removed at once.
 
 from __future__ import annotations
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog.retention import Settled
+from onlyonce.storage import opening
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
@@ -26,7 +26,7 @@ def _remove(one: Settled, *, at_once: bool) -> int:
     path = settings.data_dir(one.instance) / "staged" / one.output
     if not (path / "_delta_log").is_dir():
         return 0
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     there = [part for part in table.partitions() if part["oo_lineage"] == one.lineage]
     if not any(int(part["oo_batch"]) <= one.upto for part in there):
         return 0

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -35,7 +34,7 @@ from onlyonce.model.outputs.cutting import records_of_part
 from onlyonce.outputs import restart
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import events, past_rows
-from onlyonce.storage import checkpoint, rewriting
+from onlyonce.storage import checkpoint, opening, rewriting
 
 Offset = dict[str, Any]
 
@@ -174,5 +173,5 @@ def _left(context: RunContext, offset: Offset) -> int:
 
 def _files(context: RunContext, offset: Offset | None) -> list[rewriting.File]:
     """The data files of a query's snapshot; without an offset those that there are now."""
-    table = DeltaTable(str(context.events), version=int(offset["reservoirVersion"]) if offset else None)
+    table = opening.table(context.events, version=int(offset["reservoirVersion"]) if offset else None)
     return rewriting.files(table, ())

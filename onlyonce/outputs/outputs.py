@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import rejections
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -209,9 +210,11 @@ def _end(
     # A new life meets rows again that an earlier one has counted, in as many batches as it takes.
     after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
     received = run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
-    counts = window_log.counted(context, query, root, received)
-    in_time, late = (sum(c[fate] for c in counts) for fate in ("in_time", "late"))
-    outcome = Outcome(in_time=in_time, late=late, written_again=again if batch.at_least_once else None)
+    met = window_log.counted(context, query, root, received)
+    outcome = Outcome(
+        in_time=met.count("in_time"), late=met.count("late"), rejected=met.count("rejected") if root.reject else None,
+        written_again=again if batch.at_least_once else None,
+    )  # fmt: skip
     kept = sum(r.kept for r in received)
     pairs = kept * (root.window.per_record if root.window else 1)
     check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
@@ -219,13 +222,15 @@ def _end(
     def work(conn: Any) -> None:
         for step in steps:
             step.writer.end(conn, batch)
-        batches.count_windows(conn, batch, root.name, counts)
+        batches.count_windows(conn, batch, root.name, met.windows)
+        if root.reject:
+            rejections.note(conn, batch.plan.lineage, batch.plan.batch_id, met.rejected)
         window_log.written(conn, context, [step.output for step in steps], batch, versions.upto, windows)
         batches.end(conn, query.driver, batch, outcome)
 
     passing("output-before-end")
     run(query.database, work)
-    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=len(windows))
+    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=len(windows), **({"rejected": outcome.rejected} if root.reject else {}))
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:

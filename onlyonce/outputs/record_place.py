@@ -15,6 +15,7 @@ import structlog
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import ask, run
 from onlyonce.declare.pipeline import Custom, Kafka, Pipeline
@@ -56,19 +57,25 @@ def _searched(context: RunContext, record: dict[str, Any]) -> Place | None:
     cut = context.source().batch(context.spark, batch.source_to["batch_no"])
     lines, _ = cut.lines(batch.facts)
     rows = exchange.as_rows(context.spark, lines)
-    known = _known(context.pipeline, rows, record, batch.system_time)
+    pipeline = context.pipeline.of_source(batch.source_to.get(SOURCE))
+    known = _known(pipeline, rows, record, batch.system_time)
     if not known:
         return None
-    here = rows.filter(F.xxhash64(*PLACE).isin(known)).select(*PLACE)
+    place = [*_salt(pipeline), *PLACE] if pipeline.by_position else PLACE
+    here = rows.filter(F.xxhash64(*place).isin(known)).select(*PLACE)
     found = min(((cut.names()[row.oo_file], row.oo_position) for row in here.collect()), default=None)
-    return Place(found[0], _counts(context.pipeline), found[1]) if found else None
+    return Place(found[0], _counts(pipeline), found[1]) if found else None
+
+
+def _salt(pipeline: Pipeline) -> list[Column]:
+    return [F.lit(pipeline.part.salt)] if pipeline.part and pipeline.part.salt else []
 
 
 def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
     """The hashes of the places at which the record can be."""
     if pipeline.by_position:
         return [int(record["oo_high"])]
-    identity = [F.col(quoted(column)).cast("string") for column in pipeline.record_id]
+    identity = [*_salt(pipeline), *(F.col(quoted(column)).cast("string") for column in pipeline.record_id)]
     same: Column = F.xxhash64(*identity) == int(record["oo_high"])
     same &= F.col("oo_event_time").cast("string") == record["oo_event_time"]
     parsed = parse.by_place(rows, pipeline, system_time).filter(same)

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 import structlog
-from deltalake import DeltaTable
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
@@ -34,7 +33,7 @@ from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
 from onlyonce.sources.files import packing
-from onlyonce.storage import event_rows
+from onlyonce.storage import event_rows, opening
 
 log = structlog.get_logger()
 
@@ -100,7 +99,7 @@ def waiting(
         raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
     facts = run(database, lambda conn: releases.committed(conn, instance))
     files = {file for of_batch in facts.values() for file in of_batch}
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     rows: list[tuple[str, int, str, str, int]] = []
     columns = ["oo_lineage", "oo_batch", "oo_reason", "oo_raw"]
     for part in event_rows.dataset(path, table).to_batches(columns=columns, filter=pc.field("oo_kind") == kind):
@@ -164,7 +163,7 @@ def _registered(instance: str) -> set[str]:
     registry = settings.data_dir(instance) / "files"
     if not (registry / "_delta_log").is_dir():
         return set()
-    return set(DeltaTable(str(registry)).to_pyarrow_table(columns=["path"])["path"].to_pylist())
+    return set(opening.table(registry).to_pyarrow_table(columns=["path"])["path"].to_pylist())
 
 
 def _lines(

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
@@ -21,12 +20,12 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
-from onlyonce.model import function_errors, origin
+from onlyonce.model import origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
-from onlyonce.outputs import several_results
-from onlyonce.session import lines
+from onlyonce.outputs import rejecting, several_results
+from onlyonce.outputs.calling import calling
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -34,10 +33,6 @@ from onlyonce.sinks.sinks import SinkWriter, writer_for
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
 WINDOW = ["window_start", "window_end"]
-CODE_ERRORS = (
-    AnalysisException, ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError,
-)  # fmt: skip
-"""What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
-    result = _of_function(output, rows.select(*[quoted(name) for name in names]), lookups)
+    result = _of_function(output, rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names]), lookups)
     wanted = several_results.names(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
@@ -83,12 +78,8 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
 def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
     function = declarations.transform(output)
     given = {lookup.name: lookups[lookup.name] for lookup in output.lookups}
-    try:
-        with lines.known():
-            result: DataFrame = function(rows, **given)
-    except CODE_ERRORS as error:
-        whose, at = f"output {output.name}: {output.transform}", origin.of_function(function)
-        raise function_errors.of_code(whose, error, rows.columns, at) from error
+    with calling(f"output {output.name}: {output.transform}", function, rows.columns):
+        result: DataFrame = function(rows, **given)
     return result
 
 

@@ -1,10 +1,11 @@
-"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, and what it has written of each window.
+"""Tells the log about an output's windows with each batch: how many (record, window) pairs it met, which of them it has rejected, and what it has written of each window.
 
 Who calls it: `outputs`, at the end of a batch. No errors of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -16,16 +17,52 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
-from onlyonce.outputs import raw_windows, results, windowing
+from onlyonce.outputs import raw_windows, rejecting, results, windowing
 from onlyonce.receive import events, past_rows
 from onlyonce.session import schemas
 
 TIMES = (*results.WINDOW, "late_from", "late_to")
+FATES = ("in_time", "late", "rejected")
+Row = dict[str, Any]
 
 
-def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> list[dict[str, Any]]:
-    """How many (record, window) pairs of these receive batches are in time and late, by window."""
-    return [_of_life(query, row) for row in _counts(context, root, received)]
+@dataclass(frozen=True)
+class Met:
+    """What an output has met with some receive batches, in (record, window) pairs.
+
+    windows    how many are in time, late and rejected, by window
+    rejected   each that is rejected, as the log has it
+    """
+
+    windows: list[Row]
+    rejected: list[Row]
+
+    def count(self, fate: str) -> int:
+        """How many there are, in all windows."""
+        return sum(row[fate] for row in self.windows)
+
+
+def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+    """What an output has met with these receive batches."""
+    if root.reject:
+        return _judged(context, query, root, received)
+    return Met([_of_life(query, row | {"rejected": 0}) for row in _counts(context, root, received)], [])
+
+
+def _judged(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
+    """The same by the output's function that rejects, in one look at the records."""
+    if not received:
+        return Met([], [])
+    kept = past_rows.kept(context.spark, context.events, events.schema(context.pipeline), received)
+    windows: dict[Any, Row] = {}
+    rejected = []
+    for found in rejecting.met(context.pipeline, root, kept):
+        row = _of_life(query, found | {name: to_time(found[name]) for name in TIMES})
+        if row["rejected"]:
+            rejected.append(rejecting.row_of(context.instance, root, found))
+        known = windows.setdefault((row["window_start"], row["window_end"]), dict.fromkeys(TIMES) | dict.fromkeys(FATES, 0))
+        known |= {name: row[name] for name in TIMES if row[name] is not None} | {fate: known[fate] + row[fate] for fate in FATES}
+    return Met(list(windows.values()), rejected)
 
 
 def written(
@@ -77,4 +114,4 @@ def _of_life(query: Query, row: dict[str, Any]) -> dict[str, Any]:
     start = to_micros(row[results.WINDOW[0]])
     if query.first_window is None or start is None or start >= query.first_window:
         return row
-    return row | {"in_time": 0, "late": row["in_time"] + row["late"]}
+    return row | {"in_time": 0, "late": row["in_time"] + row["late"] + row["rejected"], "rejected": 0}

@@ -112,18 +112,28 @@ def in_batch(events: DataFrame, output: Output) -> DataFrame:
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
     """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and the
     last event time of the late ones, late_from and late_to, in microseconds."""
-    if isinstance(window, Session):
-        # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
-        placed = kept.withColumn("oo_window", F.window("oo_event_time", "1 hour"))
-    else:
-        placed = assign(kept, window)
-    keyed = placed.select("oo_window", "oo_event_time", is_late(window, lateness).alias("late"))
+    keyed = judged(kept, window, lateness).select("oo_window", "oo_event_time", "late")
     late = F.col("late")
     of_session = F.when(late & F.lit(isinstance(window, Session)), _micros("oo_event_time"))
     return keyed.groupBy("oo_window").agg(
         F.count_if(~late).alias("in_time"), F.count_if(late).alias("late"),
         F.min(of_session).alias("late_from"), F.max(of_session).alias("late_to"),
     )  # fmt: skip
+
+
+def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """The kept rows of a batch, once for each window, with whether they are late."""
+    if isinstance(window, Session):
+        # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
+        placed = kept.withColumn("oo_window", F.window("oo_event_time", "1 hour"))
+    else:
+        placed = assign(kept, window)
+    return placed.withColumn("late", is_late(window, lateness))
+
+
+def bounds() -> dict[str, Column]:
+    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own time zone."""
+    return {"window_start": F.unix_micros("oo_window.start"), "window_end": F.unix_micros("oo_window.end")}
 
 
 def _micros(name: str) -> Column:

@@ -54,7 +54,7 @@ def end(
     """
     counts = counted(path, version)
     read = must(counts.kept + counts.invalid)
-    reached = batch.frontier if bounded else batch.frontier.after_batch(to_micros(counts.largest))
+    reached = batch.frontier if bounded else batch.reached(to_micros(counts.largest))
     _add_control(driver, batch, path, reached)
     passing("receive-after-control")
     return run(database, lambda conn: batches.end_counted(conn, driver, batch, read, version, counts, bounded=bounded))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onlyonce.catalog import chunks as catalog
+from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
@@ -25,7 +26,7 @@ from onlyonce.sources.parse import plain_records
 def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
     """The files that the tasks of a batch have written. A record at which it fails again and again is refused."""
     plan = batch.plan
-    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier)
+    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn)
 
     def write(chosen: Chosen) -> list[Path]:
         if batch.without_catalog:
@@ -47,13 +48,14 @@ def _made(
     context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
 ) -> list[Path]:
     """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they are."""
-    reader = plain_records.reader(context.pipeline, plan.system_time, partitions or 1)
+    pipeline = context.pipeline.of_source(plan.source_to.get(SOURCE))
+    reader = plain_records.reader(pipeline, plan.system_time, partitions or 1)
     small = in_driver.written(lines, reader, task, seeded=partitions is not None)
     if small is not None:
         return small
     gives = schemas.of(receive_task.GIVES)
     with block_files.folder(context.blocks, query.driver.epoch) as place:
-        read = exchange.read(context.spark, lines, context.pipeline, plan.system_time, reader, place)
+        read = exchange.read(context.spark, lines, pipeline, plan.system_time, reader, place)
         passing("receive-lines-read")
         if partitions is None:
             found = exchange.apart(context.spark, read, task, gives)

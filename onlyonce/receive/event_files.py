@@ -19,6 +19,8 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Turn, after_batch
+from onlyonce.model.windows import Micros
 from onlyonce.receive.exchange import CODE
 from onlyonce.sources.parse.plain_records import INSTANT
 from onlyonce.storage import dictionaries
@@ -36,6 +38,11 @@ class Stamp:
     lineage: str
     batch_id: int
     frontier: Frontier
+    turn: Turn | None = None
+
+    def after(self, largest: Micros | None) -> Frontier:
+        """The frontier once the batch is committed, as far as a task knows that has kept this largest event time."""
+        return after_batch(self.frontier, self.turn, largest)
 
     def columns(self, rows: int, partition: int, frontier: Frontier) -> dict[str, pa.Array]:
         """These as columns of so many rows."""

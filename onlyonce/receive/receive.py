@@ -7,20 +7,22 @@ batch. At-least-once mode and ids by position are in `at_least_once`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, closes
+from onlyonce.commitlog import batches, closes, turns
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.windows import micros
-from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, merge_as_it_grows
+from onlyonce.model.sources.tides import Tides
+from onlyonce.model.windows import Micros, micros
+from onlyonce.receive import at_least_once, batch_files, block_files, catalog_rebuild, events, idling, merge_as_it_grows
 from onlyonce.sources import sources
 from onlyonce.sources.files.source_files import NO_BATCH
 from onlyonce.storage import checkpoint, delta, own_tables
@@ -75,6 +77,17 @@ def something_waits(context: RunContext) -> bool:
     return context.source().last_batch() not in (None, taken_in)
 
 
+def idle(context: RunContext) -> None:
+    """Of several sources: see which are idle, and let the watermark go on without them. Not within a batch; others may wait."""
+    query = context.open_query("receive")
+    if not context.pipeline.sources:
+        return
+    with context.receiving:
+        after = idling.looked(context, query.database)
+        if after is not None:
+            _close(context, query, "idle", *after)
+
+
 def close(context: RunContext, *, ended: bool) -> None:
     """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
 
@@ -85,9 +98,12 @@ def close(context: RunContext, *, ended: bool) -> None:
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
     now = run(query.database, lambda conn: batches.frontier(conn, context.instance))
-    after = now.declared_ended() if ended else _silence(context, now)
-    if after is not None and _closes_more(context, now, after):
-        _close(context, query, "ended" if ended else "silent", after)
+    tides = run(query.database, lambda conn: turns.known(conn, context.instance)) if context.pipeline.sources else None
+    # Of several sources some may be ahead of the pipeline: what they have sent is to close too.
+    reached = now.after_batch(tides.furthest()) if tides else now
+    after = reached.declared_ended() if ended else _silence(context, reached)
+    if after is not None and _closes_more(context, now, after, reached.tide):
+        _close(context, query, "ended" if ended else "silent", replace(after, tide=now.tide), tides)
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
@@ -102,7 +118,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     def landed() -> bool:
         return at_least_once.landed(context.events, query.lineage, batch_id)
 
-    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
+    batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed, context.pipeline.sources))
     passing("receive-after-begin")
     if batch.committed:
         return None
@@ -173,13 +189,13 @@ def _silence(context: RunContext, now: Frontier) -> Frontier | None:
     return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
 
 
-def _closes_more(context: RunContext, now: Frontier, after: Frontier) -> bool:
+def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
     for output in context.pipeline.roots():
-        if output.window is not None and now.tide is not None:
+        if output.window is not None and reached is not None:
             lateness = micros(output.lateness)
             before = closed_until(now, output.window, lateness)
             then = closed_until(after, output.window, lateness)
-            limit = output.window.last_end(now.tide)
+            limit = output.window.last_end(reached)
             if then is not None and (before is None or before < min(then, limit)):
                 return True
     return False
@@ -189,10 +205,10 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
     return run(query.database, lambda conn: closes.is_open(conn, query.driver))
 
 
-def _close(context: RunContext, query: Query, kind: str, after: Frontier) -> None:
+def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
     """Protocol step 7: begin, one control row under a transaction id of its own, end. Never within a batch of receive."""
     with context.receiving:
-        number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after))
+        number, kind, after = run(query.database, lambda conn: closes.begin(conn, query.driver, kind, after, tides))
         passing("close-after-begin")
         app_id = f"{query.lineage}/close"
         commit = delta.Commit(app_id, number, f"{app_id}/{number}", query.driver.epoch, repr(after))

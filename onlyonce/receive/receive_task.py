@@ -46,7 +46,7 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
                 yield _paths(written(kept, verdicts))
 
     def written(kept: list[Part], verdicts: list[Verdict]) -> list[str]:
-        after = stamp.frontier if bounded else stamp.frontier.after_batch(verdicts[0].largest)
+        after = stamp.frontier if bounded else stamp.after(verdicts[0].largest)
         with EventFiles(folder, stamp, verdicts[0].partition) as files:
             for part, verdict in zip(kept, verdicts, strict=True):
                 _write(files, records_of(part), verdict.fates, after)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import removals
+from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
@@ -32,7 +33,7 @@ from onlyonce.sources.parse.record_id import Asked, RecordId
 Row = dict[str, Any]
 
 PLATFORM = [
-    "oo_kind", "oo_lineage", "oo_batch", "oo_partition", "oo_event_time", "oo_system_time", "oo_frontier", "oo_reason",
+    "oo_kind", "oo_high", "oo_low", "oo_lineage", "oo_batch", "oo_partition", "oo_event_time", "oo_system_time", "oo_frontier", "oo_reason",
     "oo_raw",
 ]  # fmt: skip
 MOST = 20
@@ -90,8 +91,10 @@ def _removed(kept: int) -> list[str]:
 def _summary(shown: list[Row], windows: list[Row]) -> str:
     counts = {kind: sum(fate["fate"] == kind for fate in shown) for kind in ("kept", "remnant", "invalid")}
     said = [f"{kind}{f' {count} times' if count > 1 else ''}" for kind, count in counts.items() if count]
-    late = sum(row["fate"] == "late" for row in windows)
-    return ", ".join(said) + (f", late for {late} of {len(windows)} windows" if late else "")
+    for fate in ("late", "rejected"):
+        count = sum(row["fate"] == fate for row in windows)
+        said += [f"{fate} for {count} of {len(windows)} windows"] if count else []
+    return ", ".join(said)
 
 
 def _told(shown: list[Row], known: bool) -> list[str]:
@@ -157,6 +160,7 @@ def _unit(log: Any, unit: str) -> str | None:
 def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
     """The windows of each output that a kept record falls in, and what has become of each."""
     found: list[Row] = []
+    rejections_of = rejections.of_record(connection, instance, row["oo_high"] or 0, row["oo_low"] or 0)
     for root in pipeline.roots():
         reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
         read: Any = reader[0] if version is not None and reader else None
@@ -164,8 +168,24 @@ def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row
             there = ask(
                 connection, "trace", "windows_at", instance=instance, output=output.name, time=row["oo_event_time"]
             )
-            found += _of_output(output.name, root, row, version, read, there)
+            windows = _of_output(output.name, root, row, version, read, there)
+            found += _rejected(root, windows, [one for one in rejections_of if one.output == root.name])
     return found
+
+
+def _rejected(root: Output, windows: list[Row], rejected: list[Any]) -> list[Row]:
+    """The windows of a record, with what the output's function said where it rejected it. Of sessions it has none, since it is in none."""
+    if not rejected:
+        return windows
+    said = {(one.window_start, one.window_end): f"rejected: {one.reason}" for one in rejected}
+    if isinstance(root.window, Session):
+        reason = said[rejected[0].window_start, rejected[0].window_end]
+        return [_shown(windows[0]["output"], "rejected", None, None, reason, None)]
+    nowhere = {"rows": None, "generation": None, "made_by": None, "made_at": None}
+    return [
+        row | {"fate": "rejected", "state": said[at]} | nowhere if (at := (row["window_start"], row["window_end"])) in said else row
+        for row in windows
+    ]
 
 
 def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any, there: list[Any]) -> list[Row]:

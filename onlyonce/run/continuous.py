@@ -135,6 +135,7 @@ class _Looks:
         # Not beside a batch that waits or is at work: what comes meanwhile is one batch, and no queue of small ones.
         if not receive.something_waits(self._context):
             receive.register(self._context)
+        receive.idle(self._context)
         receive.close(self._context, ended=False)
         lineages = self._context.lineages()
         active = {query.name: query for query in self._context.spark.streams.active}

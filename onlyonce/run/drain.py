@@ -33,6 +33,7 @@ def once(context: RunContext, *, ended: bool) -> None:
     """
     context.spark.conf.set(state.UNLOAD, "true")
     receive.drain(context)
+    receive.idle(context)
     receive.close(context, ended=ended)
 
     def drain(root: Output) -> None:

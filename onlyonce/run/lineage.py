@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities, batches, lineages, removals
+from onlyonce.commitlog import authorities, batches, lineages, removals, turns
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
@@ -25,6 +25,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.run import kept_start, withdraw
 from onlyonce.sources.files import listing
+from onlyonce.storage import opening
 
 
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
@@ -72,7 +73,7 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
     path = settings.data_dir(instance) / "events"
-    there = DeltaTable(str(path)).transaction_version(f"{lineage}/events") if path.exists() else None
+    there = opening.table(path).transaction_version(f"{lineage}/events") if path.exists() else None
     begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
@@ -135,7 +136,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
     app_id = f"{driver.lineage}/events"
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         if withdraw.holds(path, app_id, row.batch_id):
-            _finish(database, driver, row, DeltaTable(str(path)), path)
+            _finish(database, driver, row, opening.table(path), path)
         else:
             withdraw.take(path, app_id, row.batch_id)
 
@@ -161,13 +162,15 @@ def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Cal
     if "offsets" in source_to:
         most = int(source_to["lines"]) + int(source_to.get("lost", 0)) + len(facts)
         return lambda fated: min(fated, most)
-    read = _records(folder / "files", int(source_to["batch_no"]), facts)
+    of_source = turns.SOURCE in source_to
+    registry = folder / "sources" / source_to[turns.SOURCE] if of_source else folder
+    read = _records(registry / "files", int(source_to["source_batch_no" if of_source else "batch_no"]), facts)
     return lambda _: read
 
 
 def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
     """How many records a batch of the registry must have."""
-    files = DeltaTable(str(registry)).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
+    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)
 
 

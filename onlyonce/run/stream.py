@@ -128,6 +128,12 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
     from onlyonce.sources.files import source_files
     from onlyonce.sources.kafka import source_kafka
 
+    if pipeline.sources:
+        raise Refused(
+            f"{pipeline.name} has several sources, and a dry run looks at one",
+            data="nothing was read or written",
+            hint="onlyonce lag shows how far each source has come",
+        )
     if isinstance(pipeline.source, Kafka):
         topic = source_kafka.topic_of(pipeline, pipeline.source, pipeline.name)
         found = topic.waiting(session.start(f"onlyonce {pipeline.name}", asked.master))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from sqlalchemy import Connection
 
@@ -31,6 +31,7 @@ from onlyonce.commitlog import authorities, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.storage import opening
 
 TAKEN = "withdrawn by: onlyonce lineage new"
 WRITTEN_OVER = ("upsert", "FileSink(")
@@ -87,7 +88,7 @@ def holds(path: Path, app_id: str, batch_id: int) -> bool:
     """Whether a Delta table has a transaction, and not as one that was taken from it."""
     if not (path / "_delta_log").is_dir():
         return False
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     notes = [
         note for note in map(_note, table.history()) if (note.get("app_id"), note.get("version")) == (app_id, batch_id)
     ]
@@ -102,7 +103,7 @@ def take(path: Path, app_id: str, batch_id: int) -> None:
     commit came in between, also one that landed just these rows; Refused for a table that takes no commit of ours."""
     if not (path / "_delta_log").is_dir():
         return
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     there = table.transaction_version(app_id)
     if holds(path, app_id, batch_id):
         raise _between(path, f"a driver that was at work has committed batch {batch_id}")

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from onlyonce.storage import delta, own_tables, table_features
+from onlyonce.storage import delta, opening, own_tables, table_features
 
 FEATURES = table_features.KNOWN - {"generatedColumns"}
 """What asks nothing of a writer that only adds files, beyond what `delta_fit` has looked at."""
@@ -32,7 +32,7 @@ SAYS_NOTHING = {"comment"}
 
 def append(rows: DataFrame, path: Path, commit: delta.Commit, by: list[str], *, replayed: bool = False) -> int:
     """Append rows once; gives the table's version that holds them."""
-    if not plain(DeltaTable(str(path)), rows.schema, by):
+    if not plain(opening.table(path), rows.schema, by):
         return delta.append(rows, path, commit, by, replayed=replayed)
 
     def write(folder: Path) -> Sequence[Path]:

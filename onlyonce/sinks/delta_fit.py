@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.session.names import quoted
+from onlyonce.storage import opening
 
 CONSTRAINT = "delta.constraints."
 
@@ -37,7 +37,7 @@ def check(output: Output, path: Path, rows: DataFrame) -> None:
 
 def _conditions(path: Path) -> dict[str, str]:
     """What a row must be, by the table's constraints and its columns."""
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     checks = {
         f"constraint {key.removeprefix(CONSTRAINT)}": text
         for key, text in table.metadata().configuration.items()

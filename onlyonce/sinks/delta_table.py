@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from onlyonce.model.errors import Refused
 from onlyonce.session.names import quoted
+from onlyonce.storage import opening
 
 FORGETS = "delta.setTransactionRetentionDuration"
 """After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
@@ -20,7 +20,7 @@ FORGETS = "delta.setTransactionRetentionDuration"
 
 def check_remembers(path: Path, output: str) -> None:
     """Raise Refused for a table that forgets its transactions."""
-    kept = DeltaTable(str(path)).metadata().configuration.get(FORGETS)
+    kept = opening.table(path).metadata().configuration.get(FORGETS)
     if kept is not None:
         raise Refused(
             f"output {output}: {path} forgets its transactions after {kept} ({FORGETS})",
@@ -32,7 +32,7 @@ def check_remembers(path: Path, output: str) -> None:
 
 def check_one_row_a_key(spark: SparkSession, path: Path, output: str, keys: tuple[str, ...], date: str) -> None:
     """Raise Refused for a table by dates, as they were made once for these keys too, which has a key on two of them."""
-    if date not in DeltaTable(str(path)).metadata().partition_columns:
+    if date not in opening.table(path).metadata().partition_columns:
         return
     rows = spark.read.format("delta").load(str(path))
     if twice := rows.groupBy(*map(quoted, keys)).count().filter("count > 1").limit(1).collect():

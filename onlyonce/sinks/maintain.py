@@ -32,7 +32,7 @@ from onlyonce.declare.pipeline import Delta, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.windows import Session
-from onlyonce.storage import table_features
+from onlyonce.storage import opening, table_features
 
 DATE = "window_date"
 FEW = 2
@@ -89,7 +89,7 @@ def keep_hours(database: Database) -> int:
 
 def maintain(path: Path, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
     """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     before = len(table.file_uris())
     dates = _dates(table, closed)
     if not dry_run:
@@ -100,7 +100,7 @@ def maintain(path: Path, closed: date | None, hours: int, *, dry_run: bool) -> d
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
     passing("maintain-after-vacuum")
     return {
-        "dates": len(dates), "files before": before, "files after": len(DeltaTable(str(path)).file_uris()),
+        "dates": len(dates), "files before": before, "files after": len(opening.table(path).file_uris()),
         "removed": len(removed), "kept (hours)": hours,
     }  # fmt: skip
 
@@ -110,7 +110,7 @@ def not_maintained(path: Path) -> str | None:
 
     delta-rs would fail at each compaction, or take deletion vectors for files that nobody needs.
     """
-    on = table_features.only_for_spark(DeltaTable(str(path)))
+    on = table_features.only_for_spark(opening.table(path))
     if not on:
         return None
     return (

@@ -14,17 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
 from onlyonce.declare.starts import EARLIEST, before_start
 from onlyonce.model.errors import Refused
-from onlyonce.sources import custom
+from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
+from onlyonce.storage import opening
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
@@ -71,7 +71,7 @@ def registered(table: Path, *, ranges: bool) -> Registered:
         "seen_at",
         *(["refusal", "identity", "ends", "mark"] if ranges else ()),
     ]
-    entries: pa.Table = pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=names)).sort_by("batch_no")
+    entries: pa.Table = pa.table(opening.table(table).to_pyarrow_table(columns=names)).sort_by("batch_no")
     rows = {name: entries[name].to_pylist() for name in names if name not in ("seen_at", "batch_no")}
     marks = zip(rows["size"], rows["modified_ns"], strict=True)
     last: Any = pc.max(entries["batch_no"]).as_py()
@@ -168,7 +168,7 @@ def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> li
 
 def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     name = inbox.pipeline.name
-    table = inbox.table.parent.parent / name / inbox.table.name
+    table = registry.folder(inbox.pipeline, name) / inbox.table.name
     fields = [
         field
         for field in InputFile.__dataclass_fields__
@@ -177,7 +177,7 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     rows = []
     if (table / "_delta_log").is_dir():
         rows = (
-            DeltaTable(str(table)).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
+            opening.table(table).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
         )
     if not rows:
         raise Refused(

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> Report:
     source = pipeline.source
     if not isinstance(source, PubSub):
         raise Refused(
-            f"{pipeline.name} reads {type(source).__name__}: there is nothing to land",
+            f"{pipeline.name} reads {', '.join(pipeline.sources) or type(source).__name__}: there is nothing to land",
             hint=f"onlyonce run {pipeline.name}",
         )
     database = Database(settings.database_url(), "onlyonce/land")

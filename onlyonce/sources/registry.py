@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,15 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.session import schemas
-from onlyonce.storage import delta, log_entries, own_tables
+from onlyonce.storage import delta, log_entries, opening, own_tables
 
 
 def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
@@ -55,7 +57,20 @@ def last_batch(table: Path) -> int | None:
 def after(table: Path, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
     later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
-    return pa.table(DeltaTable(str(table)).to_pyarrow_table(columns=columns, filters=later))
+    return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
+
+
+def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
+    """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an entry has."""
+    found = entries.group_by("batch_no").aggregate([(records, "sum"), ("seen_at", "max")]).sort_by("batch_no")
+    columns = (found[name].to_pylist() for name in ("batch_no", f"{records}_sum", "seen_at_max"))
+    return list(zip(*columns, strict=True))
+
+
+def folder(pipeline: Pipeline, instance: str) -> Path:
+    """Where the registry of an instance is; of several sources each has a folder of its own."""
+    home = settings.data_dir(instance)
+    return home / "sources" / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Path, batch_no: int) -> DataFrame:

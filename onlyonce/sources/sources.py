@@ -6,13 +6,14 @@ times, and gives the same input each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
@@ -22,6 +23,7 @@ from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Inbox
 from onlyonce.sources.kafka.source_kafka import Bounds, topic_of
 from onlyonce.sources.lines import Lines
+from onlyonce.sources.several import Several
 
 
 class Cut(Protocol):
@@ -67,6 +69,9 @@ class Source(Protocol):
     def records_after(self, batch_no: int | None) -> int:
         """About how many records the batches behind that one have, for whoever waits. Nothing is decided by it."""
 
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """The names of the sources with batches behind that one; none where the pipeline has one source."""
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
 
@@ -79,6 +84,10 @@ class Source(Protocol):
 
 def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None) -> Source:
     """The source of an instance. `bounds` are those of a bounded run."""
+    if pipeline.sources:
+        views = {name: pipeline.of_source(name) for name in pipeline.sources}
+        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds) for name, view in views.items()}
+        return Several(pipeline, instance, settings.data_dir(instance) / "turns", each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
             raise Refused(
@@ -102,6 +111,13 @@ class _Files:
 
     def records_after(self, batch_no: int | None) -> int:
         return sum(registry.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        return ()
+
+    def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
+        """(number, records, system time) of each batch behind that one, in order."""
+        return registry.batches(registry.after(self.inbox.table, batch_no, ["batch_no", "lines", "seen_at"]), "lines")
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         return source_files.stream(spark, self.inbox, start)

@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.model import attempts
+from onlyonce.storage import opening
 
 TABLES = ("events", "files", "ranges")
 
@@ -38,7 +39,7 @@ def _sweep(path: Path, instance: str, hours: float) -> int:
     if not found:
         return 0
     # One version tells both: which files are named, and which transactions are in.
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     named = {place.split("/", 1)[0] for place in _named(table)}
     files, removed = set(_named(table)), 0
     for folder, attempt in found.items():

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import InvariantBroken, Retryable
-from onlyonce.storage import log_entries
+from onlyonce.storage import log_entries, opening
 from onlyonce.storage.log_entries import LOG
 
 RECENT = 20
@@ -214,12 +214,12 @@ def once(
 
 def version(path: Path, app_id: str) -> int | None:
     """The highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
-    return DeltaTable(str(path)).transaction_version(app_id) if exists(path) else None
+    return opening.table(path).transaction_version(app_id) if exists(path) else None
 
 
 def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
     """(table version, note) of the commit with this transaction id and version."""
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     for limit in (RECENT, None):
         for entry in table.history(limit):
             note = log_entries.note(entry.get("userMetadata"))
@@ -239,4 +239,4 @@ def _behind(path: Path, commit: Commit, after: int) -> tuple[int, dict[str, Any]
 
 def latest(path: Path) -> int:
     """The table's version now; -1 without a table."""
-    return DeltaTable(str(path)).version() if exists(path) else -1
+    return opening.table(path).version() if exists(path) else -1

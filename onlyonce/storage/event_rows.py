@@ -11,14 +11,14 @@ promised: tables of others, whose paths may have characters that the Delta log e
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from onlyonce.model.location import Location
+from onlyonce.storage import opening
+from onlyonce.storage.stores import arrow
 
 
-def dataset(events: Path, table: DeltaTable | None = None) -> ds.Dataset:
+def dataset(events: Location, table: DeltaTable | None = None) -> ds.Dataset:
     """The rows as of the table's version, by default its last."""
-    files = SubTreeFileSystem(str(events.absolute()), LocalFileSystem())
-    return (table or DeltaTable(str(events))).to_pyarrow_dataset(filesystem=files)
+    return (table or opening.table(events)).to_pyarrow_dataset(filesystem=arrow.folder(events))

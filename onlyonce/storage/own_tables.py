@@ -27,7 +27,7 @@ from pyarrow import parquet
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
-from onlyonce.storage import delta, statistics
+from onlyonce.storage import delta, opening, statistics
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column has no value, as Spark names it."""
@@ -39,7 +39,7 @@ def append(write: Callable[[Path], Sequence[Path]], path: Path, commit: delta.Co
     """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
     gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
     see `delta.once`."""
-    table = DeltaTable(str(path))
+    table = opening.table(path)
 
     def once() -> int | None:
         return _commit(table, path, commit, sorted(write(path / _folder(commit))))
@@ -55,7 +55,7 @@ def append_rows(
 ) -> int:
     """Append a few rows once, one data file for each sequence of them and in this order; gives the version. No JVM needed."""
     values = dict(partition or {})
-    table = DeltaTable(str(path))
+    table = opening.table(path)
 
     def write() -> int | None:
         schema = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in values)
@@ -80,7 +80,7 @@ def _commit(opened: DeltaTable, path: Path, commit: delta.Commit, files: Sequenc
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
     for attempt in tries():
         with attempt:
-            table = opened if attempt.retry_state.attempt_number == 1 else DeltaTable(str(path))
+            table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
             there = table.transaction_version(commit.app_id)
             if there is not None and there >= commit.version:
                 return None  # a lost answer, or another driver's: `delta.once` looks whose

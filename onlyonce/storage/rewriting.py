@@ -31,7 +31,7 @@ from pyarrow import parquet
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.storage import dictionaries, durable, log_entries, own_tables, statistics
+from onlyonce.storage import dictionaries, durable, log_entries, opening, own_tables, statistics
 
 ROW_GROUP = 1 << 17
 
@@ -114,7 +114,7 @@ def write(folder: Path, partition: dict[str, str], number: int, rows: pa.Table) 
 
 def read(path: Path, old: Sequence[File], columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of files of one partition, with the columns that the table has now, or some of them."""
-    there = pa.schema(DeltaTable(str(path)).schema().to_arrow())
+    there = pa.schema(opening.table(path).schema().to_arrow())
     schema = pa.schema(
         field.with_nullable(True)
         for field in there
@@ -147,7 +147,7 @@ def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, n
     # that was looked at, and no other.
     for attempt in own_tables.tries():
         with attempt:
-            table = DeltaTable(str(path))
+            table = opening.table(path)
             there = set(table.get_add_actions(flatten=True).column("path").to_pylist())
             if not {file.path for file in old} <= there:
                 return False

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,6 +29,7 @@ from onlyonce.session.failures import translate
 from onlyonce.sources.discovery import Inbox
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Listed
+from onlyonce.storage import opening
 
 Rows = Counter[tuple[str, int, str | None]]
 """(id, hash of the content, why it is invalid)."""
@@ -50,6 +50,8 @@ class Verdict:
 
 def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
     """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's."""
+    if pipeline.sources:
+        raise Refused(f"{pipeline.name} has several sources, and a conformance check reads one", hint="declare the one that you mean in a pipeline of its own")
     now = datetime.now(UTC)
     problems: list[str] = []
     whole: Rows = Counter()
@@ -117,7 +119,7 @@ def _batches(spark: SparkSession, pipeline: Pipeline, scratch: Path, now: dateti
 
 
 def _weight(scratch: Path, pipeline: Pipeline) -> int:
-    entries = DeltaTable(str(scratch / pipeline.name / "files")).to_pyarrow_table().to_pylist()
+    entries = opening.table(scratch / pipeline.name / "files").to_pyarrow_table().to_pylist()
     kind = pipeline.source
     if not isinstance(kind, Growing | Custom):
         return len(entries)

@@ -27,6 +27,7 @@ from onlyonce.outputs import results, windowing
 from onlyonce.receive import event_files
 from onlyonce.records import left_out
 from onlyonce.testing import shape
+from onlyonce.testing.rejected import Rejected
 from onlyonce.testing.result import Pane
 from onlyonce.testing.taking_in import Taken
 from onlyonce.testing.target import Target, window_of
@@ -47,6 +48,7 @@ class Play:
     targets: dict[str, Target] = field(init=False)
     late: dict[str, list[Row]] = field(init=False)
     panes: dict[str, list[Pane]] = field(init=False)
+    rejected: dict[str, Rejected] = field(init=False)
     _step: int = -1
     _last: datetime | None = None
     _events: list[DataFrame] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Play:
         self.targets = {output.name: Target(output) for output in self.pipeline.outputs}
         self.late = {output.name: [] for output in self.pipeline.outputs}
         self.panes = {output.name: [] for output in self.pipeline.outputs}
+        self.rejected = {root.name: Rejected(self.pipeline, root) for root in self.pipeline.roots()}
 
     def batch(self, taken: Taken) -> None:
         """Records that receive has kept."""
@@ -66,6 +69,8 @@ class Play:
         self._step, self._last = self._step + 1, taken.system_time
         for root in self.pipeline.roots():
             self._note_late(root, taken, before)
+            if came is not None:
+                self.rejected[root.name].met(came)
             self._write(root, before, came)
 
     def close(self, silent_at: datetime | None = None) -> None:
@@ -112,6 +117,7 @@ class Play:
                 )
                 self.targets[output.name].replace(there, gone)
             self._note(output, there, backfilled=True)
+        self.rejected[root.name].again(self._all(), closed, only)
 
     def _write(self, root: Output, before: Frontier, came: DataFrame | None) -> None:
         rows = self._written(root, before, came)

@@ -45,6 +45,7 @@ class Result:
     _tables: Mapping[str, list[Row]] = field(repr=False)
     _late: Mapping[str, list[Row]] = field(repr=False)
     _panes: Mapping[str, list[Pane]] = field(repr=False)
+    _rejected: Mapping[str, list[Row]] = field(default_factory=dict, repr=False)
 
     def output(self, name: str) -> list[Row]:
         """The rows of an output as its table has them: of windows, window_start and window_end first."""
@@ -54,6 +55,11 @@ class Result:
         """The records that came to an output after their window had closed, once for each such window: the declared columns,
         window_start and window_end (None of a session, which has no end yet)."""
         return self._of(self._late, name)
+
+    def rejected(self, name: str) -> list[Row]:
+        """The records that the function of an output has rejected (`reject`), once for each window: the declared columns, window_start and
+        window_end (None of a session, and without windows), and the reason."""
+        return self._of(self._rejected, name)
 
     def panes(self, name: str) -> list[Pane]:
         """Every pane of an output, in the order in which they were written; none where it has no window."""

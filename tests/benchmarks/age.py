@@ -30,7 +30,7 @@ from onlyonce.commitlog import batches, lineages
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import Plan
-from onlyonce.operate import collect
+from onlyonce.operate import collect, sums
 from onlyonce.operate.compact import compaction
 from onlyonce.receive import batch_files, event_files, events, merge_as_it_grows
 from onlyonce.session import garbage
@@ -147,7 +147,7 @@ class Aged:
     def tidy(self) -> None:
         """What the hourly jobs do."""
         collect.collect_instance(self.database, "shop", SHOP, [])
-        collect.fold(self.database)
+        sums.fold(self.database)
         compaction.compact(self.database, "shop", dry_run=False)
         attempt_files.sweep("shop", 0, [])
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 
 from onlyonce.commitlog import views
 from onlyonce.database.connect import ask, run
-from onlyonce.operate import audit, collect, doctor
+from onlyonce.operate import audit, doctor, sums
 from tests.benchmarks import age, measure, plot
 from tests.contract.conftest import Log
 from tests.support import long_log
@@ -95,7 +95,7 @@ def test_what_a_log_of_years_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     long_log.fill(log.url, YEAR)
-    collect.fold(log.database)
+    sums.fold(log.database)
     answers = answered(log)
     print(answers)
     measure.keep("age", answer_seconds=answers, answer_batches=2 * YEAR)

@@ -17,6 +17,8 @@ OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
 FILES = "tests/contract/sinks/test_files.py::"
+REJECTED = "tests/spark/outputs/test_rejected.py::"
+REJECTIONS = "tests/contract/outputs/test_rejections.py::"
 DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
@@ -812,6 +814,26 @@ _ALL = (
         ),
         (LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
+    ),
+    Mutant(
+        "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/rejecting.py",
+        (('~F.col("late") & F.col(REASON).isNotNull()', 'F.col(REASON).isNotNull()'),),
+        (REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",), spark=True,
+    ),
+    Mutant(
+        "rejected-and-used", "the function gets the records that are rejected too", "onlyonce/outputs/rejecting.py",
+        (("return rows.filter(reason(pipeline, output, rows).isNull()) if output.reject else rows", "return rows"),),
+        (REJECTED + "test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
+    ),
+    Mutant(
+        "rejections-of-before-stay", "a backfill leaves what was rejected of its windows before", "onlyonce/commitlog/outputs/rejections.py",
+        (('    do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, window_to=stop)\n', ""),),
+        (REJECTIONS + "test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows",),
+    ),
+    Mutant(
+        "reject-unsaid", "a changed function for rejections is no change of the declaration", "onlyonce/declare/loading.py",
+        (("        parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]\n", ""),),
+        ("tests/unit/declare/test_declared_rejects.py::test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another",),
     ),
     Mutant(
         "one-output-stops-all", "a drain ends at the first output that can't go on", "onlyonce/run/drain.py",

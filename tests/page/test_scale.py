@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, text
 
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
-from onlyonce.operate import collect
+from onlyonce.operate import sums
 from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 
@@ -67,7 +67,7 @@ def logs(server: Server) -> Iterator[dict[int, Log]]:
     for n, log in made.items():
         migrate(log.url)
         ask(log.url, FILL.replace(":n", str(n)))
-        assert collect.fold(log.database) == 2 * n
+        assert sums.fold(log.database) == 2 * n
         session = psycopg2.connect(log.url.replace("+psycopg2", ""))
         session.autocommit = True
         session.cursor().execute("VACUUM ANALYZE")

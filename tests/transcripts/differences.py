@@ -14,6 +14,7 @@ def differences(where: str, expected: Outcome, found: Outcome) -> list[str]:
     """One sentence for each thing that is missing or too much; empty when all agrees."""
     said = _of(f"{where}: should write", f"{where}: wrote", expected.writes, found.writes, _written)
     said += _of(f"{where}: should call late", f"{where}: called late", expected.late, found.late, _late)
+    said += _of(f"{where}: should reject", f"{where}: rejected", expected.rejected, found.rejected, _late)
     if expected.closed is not None and expected.closed != found.closed:
         said.append(f"{where}: should be closed until {_time(expected.closed)}, was until {_time(found.closed)}")
     return said

@@ -7,7 +7,7 @@ merged and counted is written here once more.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onlyonce.model.frontier import Frontier, closed_until, is_late
 from onlyonce.model.windows import Micros, Session, micros
@@ -26,16 +26,20 @@ class OutputModel:
     def step(self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str]) -> Outcome:
         """What it writes and calls late when these records come between two frontiers, and its table has these rows."""
         late: Late = Counter()
+        rejected: Late = Counter()
         came: list[tuple[Record, Bounds]] = []
         for record in records:
             for bounds in self._windows(record):
+                pair = record.key, record.time, None if self._session else bounds
                 if self._is_late(before, record, bounds):
-                    late[record.key, record.time, None if self._session else bounds] += 1
+                    late[pair] += 1
+                elif record.key in self.declared.rejects:
+                    rejected[pair] += 1
                 else:
                     came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
-        return Outcome(self._writes(came, closed), late, closed)
+        return Outcome(self._writes(came, closed), late, closed, rejected)
 
     def _joined(self, record: Record, table: dict[str, str]) -> Record:
         return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record
@@ -105,10 +109,11 @@ def play(story: Story) -> list[dict[str, Outcome]]:
         return [*({o.name: NOTHING for o in story.outputs} for _ in story.steps[1:]), _play_bounded(story)]
     models = {declared.name: OutputModel(declared) for declared in story.outputs if not declared.result_of}
     known, arrived, table = Frontier(), 0, dict[str, str]()
+    sources = Sources(story)
     found: list[dict[str, Outcome]] = []
     for step in story.steps:
         records = [record for record in step.records if not is_invalid(record, step, story)]
-        after = _after(known, step, records, story, arrived)
+        after = sources.after(known, step, records) if story.sources else _after(known, step, records, story, arrived)
         table = table if step.table is None else step.table
         made = {name: model.step(known, after, records, table) for name, model in models.items()}
         found.append({declared.name: _of_result(declared, story, made) for declared in story.outputs})
@@ -133,8 +138,38 @@ def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Ou
     whole = made[declared.name]
     others = {key for other in story.outputs if other.result_of == declared.name for key in other.keys}
     return Outcome(
-        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed
+        Counter({row: n for row, n in whole.writes.items() if row[0] not in others}), whole.late, whole.closed, whole.rejected
     )
+
+
+class Sources:
+    """How far each of several sources is, since when nothing has come of it, and which are idle: looked at after each step."""
+
+    def __init__(self, story: Story) -> None:
+        self._names, self._idle_after = story.sources, micros(story.source_idle) if story.source_idle else 0
+        self._tides: dict[str, Micros] = {}
+        self._last: dict[str, Micros] = {}
+        self._idle: set[str] = set()
+
+    def after(self, known: Frontier, step: Step, records: list[Record]) -> Frontier:
+        """The frontier once a step has come."""
+        if step.kind == "ended":
+            return replace(known, ended=max(self._tides.values()))
+        assert step.source in self._names, "a batch of one of several sources says whose it is"
+        for name in self._names:
+            self._last.setdefault(name, step.clock)
+        self._last[step.source] = step.clock
+        self._idle.discard(step.source)
+        self._tides[step.source] = max([*(record.time for record in records), self._tides.get(step.source, 0)])
+        awake = self._least(known)
+        self._idle |= {name for name in self._names if step.clock - self._last[name] >= self._idle_after}
+        return self._least(awake)
+
+    def _least(self, known: Frontier) -> Frontier:
+        awake = [self._tides.get(name) for name in self._names if name not in self._idle]
+        if None in awake:
+            return known
+        return known.after_batch(min([tide for tide in awake if tide is not None], default=max(self._tides.values())))
 
 
 def is_invalid(record: Record, step: Step, story: Story) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Lookup, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Input, Lookup, Output, Pipeline
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 
@@ -31,6 +33,11 @@ def good_and_odd(records: DataFrame) -> dict[str, DataFrame]:
     return {"good": by_window(records.where(~odd)), "odd": by_window(records.where(odd))}
 
 
+def unwanted(records: DataFrame) -> Column:
+    """Why a record is rejected: its key is x."""
+    return F.when(F.col("key") == "x", "x is not wanted")
+
+
 def with_colour(records: DataFrame, colours: DataFrame) -> DataFrame:
     """Each record under the colour of its key."""
     return records.join(colours, "key", "left").withColumn("key", F.coalesce("colour", F.lit("none")))
@@ -50,7 +57,7 @@ def pipeline(told: Story) -> Pipeline:
     """The declaration that a transcript is about."""
     return Pipeline(
         name=told.name,
-        source=Files(max_files_a_batch=1),
+        **_read(told),
         schema="number long, key string, at timestamp",
         record_id=("key", "number"),
         event_time="at",
@@ -58,6 +65,13 @@ def pipeline(told: Story) -> Pipeline:
         max_ahead=told.max_ahead,
         outputs=tuple(_output(declared, told) for declared in told.outputs),
     )
+
+
+def _read(told: Story) -> dict[str, Any]:
+    files = Files(max_files_a_batch=1)
+    if not told.sources:
+        return {"source": files}
+    return {"sources": {name: Input(source=files, idle_after=told.source_idle) for name in told.sources}, "id_space": "by_source"}
 
 
 def _output(declared: Declared, told: Story) -> Output:
@@ -76,6 +90,7 @@ def _output(declared: Declared, told: Story) -> Output:
         lateness=declared.lateness,
         panes=declared.panes,
         sink=Delta(write="upsert", keys=keys) if early else Delta(),
+        reject="tests.transcripts.pipelines:unwanted" if declared.rejects else "",
         lookups=Lookup(name="colours", table=Delta(path="colours"), keys="key") if declared.looks_up else (),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +50,7 @@ class Declared:
     looks_up: bool = False
     result_of: str | None = None
     keys: frozenset[str] = frozenset()
+    rejects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Outcome:
     writes: Written
     late: Late
     closed: Micros | None = None
+    rejected: Late = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Step:
     invalid: Counter[tuple[str, Micros]]
     expected: dict[str, Outcome]
     table: dict[str, str] | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Story:
     bounded: bool
     each_step_runs: bool
     must_say: str | None
+    sources: tuple[str, ...] = ()
+    source_idle: timedelta | None = None
 
 
 def all_in(folder: Path) -> list[Story]:
@@ -105,7 +110,7 @@ def read(path: Path) -> Story:
 
 
 def _story(name: str, told: dict[str, Any]) -> Story:
-    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say")
+    _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say", "sources", "a source is idle after")
     outputs = tuple(_declared(key, value) for key, value in told["outputs"].items())
     reader = _Times(told.get("day", "2026-01-01"))
     steps: list[Step] = []
@@ -122,11 +127,12 @@ def _story(name: str, told: dict[str, Any]) -> Story:
     return Story(
         name, told["title"], outputs, tuple(steps), None if idle is None else span(idle), span(told.get("max ahead", "1 day")),
         run == "bounded", run == "each step", told.get("must say"),
+        tuple(_parts(told.get("sources", "nothing"))), span(told["a source is idle after"]) if "sources" in told else None,
     )  # fmt: skip
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "rejects")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
@@ -139,6 +145,7 @@ def _declared(name: str, told: dict[str, str]) -> Declared:
         span(told.get("lateness", "0 seconds")),
         "early" if panes == "early" else "on_time",
         "looks up" in told,
+        rejects=frozenset(_parts(told.get("rejects", "nothing"))),
     )
 
 
@@ -167,7 +174,7 @@ def span(told: str) -> timedelta:
 
 
 def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]) -> Step:
-    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", *outputs)
+    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", "of", *outputs)
     kinds = [word for word in ("batch", "input ended", "silent until") if word in told]
     if len(kinds) != 1:
         raise ValueError("a step is one of: batch, input ended, silent until")
@@ -179,23 +186,30 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
     kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
     expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
     table = dict(part.split() for part in _parts(told["table"])) if "table" in told else None
-    return Step(kind, records, clock, invalid, expected, table)
+    return Step(kind, records, clock, invalid, expected, table, told.get("of"))
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:
-    _only(told, "writes", "late", "closed until")
+    _only(told, "writes", "late", "rejected", "closed until")
     writes: Written = Counter()
     if told.get("writes", "nothing") != "nothing":
         for bounds, counts in told["writes"].items():
             for part in counts.split(","):
                 key, count = part.split()
                 writes[key, times.bounds(bounds), int(count)] += 1
-    late: Late = Counter()
-    for part in _parts(told.get("late", "nothing")):
-        record, _, bounds = part.partition(" for ")
-        late[*times.record(record), times.bounds(bounds or "no window")] += 1
     closed = told.get("closed until")
-    return Outcome(writes, late, None if closed is None else times.time(closed))
+    return Outcome(
+        writes, _pairs(told.get("late", "nothing"), times), None if closed is None else times.time(closed), _pairs(told.get("rejected", "nothing"), times)
+    )
+
+
+def _pairs(told: str, times: _Times) -> Late:
+    """'a at 10:00:59 for 10:00 to 10:01, …'."""
+    found: Late = Counter()
+    for part in _parts(told):
+        record, _, bounds = part.partition(" for ")
+        found[*times.record(record), times.bounds(bounds or "no window")] += 1
+    return found
 
 
 class _Times:

@@ -22,7 +22,7 @@ def page(pipeline: Pipeline) -> str:
 Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes. Running it again, or
 clearing a run, changes nothing that is committed. The end of the task's log says what was committed, by the commit log.
 
-- **Source**: {_source(pipeline)}
+- **Source**: {_sources(pipeline)}
 - **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
 - **Windows** close as the event times of the data go on, by *close* in the form, and {silence}
@@ -47,7 +47,7 @@ def outputs_table(pipeline: Pipeline) -> str:
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The Params of a run; the same words as the options of `onlyonce run`."""
-    files = {} if isinstance(pipeline.source, Kafka) else _files(pipeline.source)
+    files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
         "mode": Param(
             "drain", type="string", enum=["drain", "forever"], title="Mode",
@@ -82,13 +82,18 @@ def _files(source: WithInbox) -> dict[str, Param]:
     }  # fmt: skip
 
 
+def _sources(pipeline: Pipeline) -> str:
+    return "; ".join(f"`{name}`: {_source(pipeline.of_source(name))}" for name in pipeline.sources) or _source(pipeline)
+
+
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
         return f"Kafka, the topic `{source.topic}`, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
-    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{pipeline.name}'}`, {source.max_files_a_batch} files a batch"
+    name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
+    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):
         return f"Pub/Sub, `{source.subscription}`, landed in {folder}"
     return f"files that grow, in {folder}" if isinstance(source, Growing) else folder

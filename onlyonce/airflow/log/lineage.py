@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
+from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Delta, FileSink, Kafka, Pipeline, Postgres, PubSub, target
 from onlyonce.declare.sources import WithInbox
 
@@ -29,7 +30,8 @@ def of(pipeline: Pipeline) -> Any:
 
 def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
     """Where it reads and where its outputs write. Pure but for the home's folder."""
-    return _source(pipeline), [place for output in pipeline.outputs for place in _sink(pipeline, output)]
+    views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
+    return [place for view in views for place in _source(view)], [place for output in pipeline.outputs for place in _sink(pipeline, output)]
 
 
 def _source(pipeline: Pipeline) -> list[Place]:
@@ -39,7 +41,7 @@ def _source(pipeline: Pipeline) -> list[Place]:
     if isinstance(source, PubSub):
         return [("pubsub", source.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":"))]
     if isinstance(source, WithInbox):
-        return [("file", str(settings.inbox(pipeline.name, source.inbox)))]
+        return [("file", str(inputs.folder(pipeline)))]
     return []
 
 

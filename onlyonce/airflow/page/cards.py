@@ -89,6 +89,8 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
         charts.by_batch("time to commit", "took", rows, shown=charts.age),
     ]
     if stage != "receive":
-        return [charts.by_batch("in time", "in_time", rows), charts.by_batch("late", "late", rows), *times]
+        known = [row | {"rejected": row["rejected"] or 0} for row in rows]
+        rejects = [charts.by_batch("rejected", "rejected", known)] if any(row["rejected"] for row in known) else []
+        return [charts.by_batch("in time", "in_time", rows), charts.by_batch("late", "late", rows), *rejects, *times]
     rare = [column for column in ("invalid", "remnant", "false_positives") if any(row[column] for row in rows)]
     return [charts.by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times

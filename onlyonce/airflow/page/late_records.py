@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deltalake import DeltaTable
-
 from onlyonce import settings
 from onlyonce.airflow.page.read import Row
 from onlyonce.airflow.page.search import beyond_reach
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.records import left_out
+from onlyonce.storage import opening
 
 SHOWN = 20
 MOST_RECORDS = 2_000_000
@@ -32,7 +31,7 @@ def of_output(name: str, instance: str, output: str) -> Late:
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return Late(remark="the table events can't be seen from here")
-    if too_many := beyond_reach(instance, DeltaTable(str(path)), MOST_RECORDS):
+    if too_many := beyond_reach(instance, opening.table(path), MOST_RECORDS):
         return Late(remark=too_many)
     try:
         pipeline = declarations.one(name)

@@ -19,7 +19,7 @@ from onlyonce import settings
 from onlyonce.airflow.page.read import Ask, Row
 from onlyonce.model.errors import Refused
 from onlyonce.sources.parse import record_id
-from onlyonce.storage import event_rows
+from onlyonce.storage import event_rows, opening
 
 MOST_RECORDS = 20_000_000
 """Of one table, how many the page looks through: some seconds on a disk of today."""
@@ -96,7 +96,7 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
     path = settings.data_dir(instance) / "events"
     if not (path / "_delta_log").is_dir():
         return None
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     rows = event_rows.dataset(path, table)
     if not wanted.keys() <= set(rows.schema.names):
         return None

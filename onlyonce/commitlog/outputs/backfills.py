@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import authorities, lineages, removals
 from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
+from onlyonce.commitlog.outputs import rejections
 from onlyonce.commitlog.sinks import outbox
 from onlyonce.database.connect import Database, ask, do, do_rows, run
 from onlyonce.declare.pipeline import Output
@@ -152,8 +153,10 @@ def end(
     span: Span,
     panes: dict[str, list[dict[str, Any]]],
     counts: Counts,
+    rejected: list[dict[str, Any]] | None = None,
 ) -> None:
-    """Store the new generation of each window, by output, let its rows in the outbox go, and mark it as committed.
+    """Store the new generation of each window, by output, let its rows in the outbox go, and mark it as committed. `rejected`: the records of these
+    windows that the output rejects now; None where it rejects none by its declaration.
 
     Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
     """
@@ -169,7 +172,10 @@ def end(
         do_rows(connection, "backfills", "add_panes", [same | pane for pane in made])
         do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
     outbox.let_wait(connection, request.instance, driver.lineage, number)
-    do(connection, "backfills", "end", lineage=driver.lineage, batch_id=number, **counts)
+    whose = {"lineage": driver.lineage, "batch_id": number}
+    rejections.replace(connection, request.instance, request.output, span.times, whose, rejected or [])
+    pairs = None if rejected is None else sum(row["rows"] for row in rejected)
+    do(connection, "backfills", "end", rejected=pairs, **whose, **counts)
 
 
 def met(connection: Connection, request: Request, span: Span, events_version: int) -> Counts:

@@ -75,6 +75,27 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
     "isolation": (Need.NOTHING, "from the next batch on; what was passed over is not looked at again"),
     "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
+    "one source or several": (
+        Need.NAME,
+        "the order of the batches is in another registry: declare a pipeline of another name",
+    ),
+    "source added": (
+        Need.NOTHING,
+        "the watermark waits for it: it stays where it is until the source has sent records as far, or nothing for its idle_after",
+    ),
+    "source added, never idle": (
+        Need.NOTHING,
+        "the watermark waits for it: it stays where it is until the source has sent records as far; without an idle_after it waits for ever",
+    ),
+    "source retired": (
+        Need.NOTHING,
+        "it holds the watermark back no more: windows that waited for it alone close with the next run. What is registered of it must be taken in "
+        "before; declared again under this name, it goes on where it stopped",
+    ),
+    "another kind of source": (Need.NAME, "positions in the one say nothing of the other: give the new source another name"),
+    "source's schema": (Need.NOTHING, "from the next batch of the source on"),
+    "source's columns": (Need.NOTHING, "from the next batch of the source on; a record id that is made otherwise is another id"),
+    "source's idle_after": (Need.NOTHING, "from the next look on: the watermark waits for the source for so long"),
     "mode to exactly_once": (
         Need.NOTHING,
         "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
@@ -154,6 +175,10 @@ def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
 
 
 def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
+    if ("inputs" in before) != ("inputs" in after):
+        was, now = (", ".join(parts["inputs"]) if "inputs" in parts else None for parts in (before, after))
+        yield _change("receive", "sources", was, now, "one source or several")
+        return
     old, new = before["columns"], after["columns"]
     for name in [*old, *(column for column in new if column not in old)]:
         was, now = old.get(name), new.get(name)
@@ -161,25 +186,56 @@ def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
             kind = "column added" if was is None else "column removed" if now is None else "column type"
             yield _change("receive", f"column {name}", was, now, kind)
     moved = PLACE in (before["record_id"], after["record_id"])
-    for part in ("record_id", "event_time", "max_ahead", "inbox", "max_files_a_batch"):
+    for part in ("record_id", "event_time", "max_ahead"):
         if before[part] != after[part]:
             kind = "record_id or place" if part == "record_id" and moved else part
             yield _change("receive", part, before[part], after[part], kind)
+    if "inputs" in after:
+        yield from _input_changes(before, after)
+    else:
+        yield from _source_changes(before, after, "")
+    was, now = before.get("mode", after["mode"]), after["mode"]
+    if was != now and not moved:
+        yield _change("receive", "mode", was, now, f"mode to {now}")
+
+
+def _input_changes(before: Parts, after: Parts) -> Iterator[Change]:
+    """Of several sources."""
+    if before["id_space"] != after["id_space"]:
+        yield _change("receive", "id_space", before["id_space"], after["id_space"], "record_id")
+    old, new = before["inputs"], after["inputs"]
+    for name in [*old, *(name for name in new if name not in old)]:
+        was, now = old.get(name), new.get(name)
+        if was is None:
+            kind = "source added, never idle" if now["idle_after"] == "None" else "source added"
+            yield _change("receive", f"source {name}", None, now["kind"], kind)
+        elif now is None:
+            yield _change("receive", f"source {name}", was["kind"], None, "source retired")
+        elif was["kind"] != now["kind"]:
+            yield _change("receive", f"source {name}", was["kind"], now["kind"], "another kind of source")
+        else:
+            yield from _source_changes(was, now, f" of source {name}")
+            for part in ("schema", "columns", "idle_after"):
+                if was[part] != now[part]:
+                    yield _change("receive", f"{part} of source {name}", was[part], now[part], f"source's {part}")
+
+
+def _source_changes(before: Parts, after: Parts, of: str) -> Iterator[Change]:
+    for part in ("inbox", "max_files_a_batch"):
+        if before[part] != after[part]:
+            yield _change("receive", part + of, before[part], after[part], part)
     for part in ("topic", "beside", "isolation"):
         was, now = before.get(part), after.get(part)
         if was != now and (part == "topic" or (was and now)):
-            yield _change("receive", part, was, now, part)
+            yield _change("receive", part + of, was, now, part)
     if before.get("subscription") != after.get("subscription"):
         yield _change("receive", "subscription", before.get("subscription"), after.get("subscription"), "subscription")
     was, now = before.get("format", "json"), after["format"]
     if was != now:
-        yield _change("receive", "format", was, now, "format")
+        yield _change("receive", f"format{of}", was, now, "format")
     was, now = before.get("max_record_bytes", str(record_size.DEFAULT)), after["max_record_bytes"]
     if was != now:
-        yield _change("receive", "max_record_bytes", was, now, "max_record_bytes")
-    was, now = before.get("mode", after["mode"]), after["mode"]
-    if was != now and not moved:
-        yield _change("receive", "mode", was, now, f"mode to {now}")
+        yield _change("receive", f"max_record_bytes{of}", was, now, "max_record_bytes")
 
 
 def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) -> Iterator[Change]:
@@ -222,6 +278,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
 
     if old.get("lookups", "none") != new.get("lookups", "none"):
         yield "lookups", "lookups"
+    if not same_code(old.get("reject", ""), new.get("reject", "")):
+        yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
 
 
 def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:
@@ -233,7 +291,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith("source of"):
+    if part.startswith(("source of", "reject of")):
         before, after = _only(before, after), _only(after, before)
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

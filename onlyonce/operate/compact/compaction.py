@@ -29,13 +29,13 @@ from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, log_entries, rewriting
+from onlyonce.storage import delta, log_entries, opening, rewriting
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
 """What files of `events` are ordered by."""
 REGISTRY = ("batch_no",)
-REGISTRIES = ("files", "ranges")
+REGISTRIES = ("files", "ranges", "turns")
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found. Each look and each commit lists
 the whole log, so its length is a part of what a batch costs: some 8 ms for the entries of a day, one a minute."""
@@ -69,10 +69,14 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     taken_in = run(database, lambda conn: _registry_upto(conn, instance))
     for name in REGISTRIES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
+    # Those of several sources are read by the numbers of batches, and not commit by commit.
+    for path in sorted(home.glob("sources/*/*")):
+        if path.name in REGISTRIES and delta.exists(path):
+            yield Table(path, REGISTRY, delta.latest(path) - 1)
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Row:
-    table = DeltaTable(str(of.path))
+    table = opening.table(of.path)
     groups = list(_groups(table, of))
     before, done, shortened = len(table.file_uris()), 0, 0
     if not dry_run:
@@ -81,14 +85,14 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
             passing("compact-after-note")
         done = sum(_rewrite(of, instance, group) for group in groups)
         if done:
-            DeltaTable(str(of.path)).create_checkpoint()
+            opening.table(of.path).create_checkpoint()
         passing("compact-after-checkpoint")
         shortened = rewriting.shorten_log(of.path, of.upto, max(LOG_HOURS, under_way.hours(database, instance)))
         passing("compact-after-log")
     return {
         "pipeline": instance, "table": of.path.name, "up to version": of.upto, "held by": of.held_by,
         "new files": len(groups) if dry_run else done, "files before": before,
-        "files after": len(DeltaTable(str(of.path)).file_uris()), "log files": shortened,
+        "files after": len(opening.table(of.path).file_uris()), "log files": shortened,
     }  # fmt: skip
 
 
@@ -133,7 +137,7 @@ def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
 
 
 def _rewrite(of: Table, instance: str, group: list[File]) -> bool:
-    number = DeltaTable(str(of.path)).version()
+    number = opening.table(of.path).version()
     app_id = f"{instance}/receive/0/compaction"
     change = control_rows.folded if group[0].partition.get("oo_kind") == "control" else _sorted_by(of.order)
     return rewriting.rewrite(of.path, group, app_id, number, change)

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from sqlalchemy import Connection
 
 from onlyonce import settings
@@ -33,7 +32,7 @@ from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.retaining import Decision, Hold
 from onlyonce.operate.compact import compaction
-from onlyonce.storage import delta, removing, rewriting
+from onlyonce.storage import delta, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 from onlyonce.storage.rewriting import File
 
@@ -94,7 +93,7 @@ def look(database: Database, instance: str, path: Path, removal: Removal) -> Fou
 
 def _with_old_rows(path: Path, before: datetime | None) -> Iterator[File]:
     """The files that may have rows from before a moment, by what the table's log says of their times."""
-    table = DeltaTable(str(path))
+    table = opening.table(path)
     for by_time in zip(*(rewriting.files(table, [name]) for name in TIMES), strict=True):
         least = [file.least for file in by_time if file.least is not None]
         if by_time[0].partition.get("oo_kind") != "control" and (not least or min(least) < before):

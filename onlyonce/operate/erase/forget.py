@@ -26,6 +26,7 @@ from onlyonce.catalog import packed
 from onlyonce.commitlog import compaction as noted
 from onlyonce.commitlog import erasures, views
 from onlyonce.commitlog.erasures import Erasure
+from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import ddl
@@ -60,15 +61,19 @@ def main(argv: list[str]) -> Report:
         if not (asked.yes and not asked.dry_run) or not _any(found):
             return _outlook(pipeline, condition, found, todo)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
-        begun = run(
-            database,
-            lambda conn: erasures.begin(
-                conn, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=asked.ids)
-            ),
-        )
+        begun = run(database, lambda conn: _begin(conn, pipeline, condition, by, salt, found, ids=asked.ids))
     passing("forget-after-begin")
     _erase(database, pipeline, condition, begun, found, asked)
     return _receipt(database, pipeline, condition, begun, asked.run_id)
+
+
+def _begin(
+    connection: Connection, pipeline: Pipeline, condition: Condition, by: str, salt: str, found: Found, *, ids: bool
+) -> Erasure:
+    """What was rejected of the records goes at once: once they are removed nobody knows their ids."""
+    begun = erasures.begin(connection, pipeline.name, condition, by, salt, lambda conn: _meant(conn, pipeline, found, ids=ids))
+    rejections.forget_ids(connection, pipeline.name, found.records.ids)
+    return begun
 
 
 def _erase(

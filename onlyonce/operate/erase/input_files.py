@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from onlyonce import settings
+from onlyonce.declare import inputs
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
@@ -87,7 +88,7 @@ def sharing(pipeline: Pipeline) -> list[str]:
     return sorted(
         other.name
         for other in others
-        if other.name != pipeline.name and not isinstance(other.source, Kafka) and inbox_of(other) == inbox_of(pipeline)
+        if other.name != pipeline.name and inbox_of(pipeline) in inputs.folders(other)
     )
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from onlyonce.commitlog import compaction as noted
 from onlyonce.commitlog import removals
@@ -24,7 +23,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.operate.erasing import Condition
-from onlyonce.storage import attempt_files, delta, event_rows, log_entries, removing, rewriting
+from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting
 from onlyonce.storage.removing import Cut, Gone
 
 FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batch"]
@@ -82,7 +81,7 @@ def remove(
 
 def _sweep(path: Path) -> None:
     """Take away data files that the table does not have and that lie in no attempt's folder: of an older version."""
-    named = set(DeltaTable(str(path)).get_add_actions(flatten=True).column("path").to_pylist())
+    named = set(opening.table(path).get_add_actions(flatten=True).column("path").to_pylist())
     for file in path.rglob("*.parquet"):
         place = file.relative_to(path)
         if place.parts[0] != log_entries.LOG and not attempts.read(place.parts[0]) and str(place) not in named:
@@ -109,12 +108,12 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
 
 
 def _cuts(path: Path, condition: Condition, gone: Gone) -> list[Cut]:
-    table, asked = DeltaTable(str(path)), _asked(path, condition)
+    table, asked = opening.table(path), _asked(path, condition)
     files = [file for file in rewriting.files(table, ["oo_event_time"]) if file.partition.get("oo_kind") != "control"]
     cuts = (removing.cut(path, file, asked, gone) for file in files)
     return [cut for cut in cuts if cut]
 
 
 def _asked(path: Path, condition: Condition) -> list[str]:
-    there = {one.name for one in DeltaTable(str(path)).schema().fields}
+    there = {one.name for one in opening.table(path).schema().fields}
     return ["oo_raw", *(name for name in condition.values if name in there)]

@@ -30,7 +30,7 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, Sliding
-from onlyonce.outputs import culprit, results, staging, windowing
+from onlyonce.outputs import culprit, rejecting, results, staging, windowing
 from onlyonce.outputs.recompute import recompute_lookups, recompute_sessions
 from onlyonce.outputs.recompute.recompute_lookups import Which
 from onlyonce.outputs.recompute.recomputed import Parts, Recomputed, between, starts_in
@@ -72,12 +72,13 @@ def recompute(
         # The log counted each pair when the stream met it: to count again is to read all rows once more.
         met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
         counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
+        rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
 
         def end(conn: Connection) -> None:
             for writer in writers:
                 writer.end(conn, batch)
-            backfills.end(conn, driver, request, number, made.span, panes, counts)
+            backfills.end(conn, driver, request, number, made.span, panes, counts, rejected)
 
         run(query.database, end)
     query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
@@ -125,6 +126,14 @@ def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFr
     """The records that may be in the windows of a span; of sessions, which reach out of it, all."""
     kept = past_rows.as_of(context, reach.consumed).filter("oo_kind = 'kept'")
     return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
+
+
+def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> list[dict[str, Any]] | None:
+    """The records of the windows that the output rejects as it is declared now, late ones too."""
+    if not root.reject:
+        return None
+    found = rejecting.of_span(context.pipeline, root, _kept(context, root, span, reach), span)
+    return [rejecting.row_of(context.instance, root, row) for row in found]
 
 
 def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:

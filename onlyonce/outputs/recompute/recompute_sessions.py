@@ -18,7 +18,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Micros, Session, micros
-from onlyonce.outputs import results, windowing
+from onlyonce.outputs import rejecting, results, windowing
 from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
 
 FURTHER = 4
@@ -47,7 +47,7 @@ def computed(context: RunContext, root: Output, asked: Span, span: Span, reach: 
     last = wanted.agg(F.max(F.unix_micros("oo_window.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
-    return Recomputed(inside, widened, _counted(root, rows, widened))
+    return Recomputed(inside, widened, _counted(root, rejecting.accepted(context.pipeline, root, rows), widened))
 
 
 def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:

@@ -5,9 +5,10 @@ Only that answer is written. Errors: Refused. No Spark.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
-from onlyonce import settings
+from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
@@ -19,13 +20,13 @@ Said = Literal["moved", "another"]
 
 def look(pipeline: Pipeline, said: Said | None) -> Report:
     """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it are."""
-    from onlyonce.sources import discovery
+    from onlyonce.sources import discovery, registry
     from onlyonce.storage import delta
 
     name, source = pipeline.name, pipeline.source
     if isinstance(source, Kafka | Custom):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
-    folder, table = str(settings.inbox(name, source.inbox)), settings.data_dir(name) / "files"
+    folder, table = str(inputs.folder(pipeline)), registry.folder(pipeline, name) / "files"
     there = (
         discovery.registered(table, ranges=discovery.in_ranges(pipeline))
         if delta.exists(table)
@@ -70,7 +71,7 @@ def _refuse_settled(name: str, folder: str, roots: list[str], moved: moved_inbox
 def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
     """Files that grow are known by their inodes: a copy is another file, and would be read again from its beginning."""
     first_lines = {who.partition("-")[2] for who in known}
-    for path in sorted(settings.inbox(pipeline.name, folder).glob("[!._]*")):
+    for path in sorted(Path(folder).expanduser().glob("[!._]*")):
         who = identity(path)
         if who is not None and who not in known and who.partition("-")[2] in first_lines:
             raise Refused(

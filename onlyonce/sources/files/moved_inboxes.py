@@ -56,7 +56,7 @@ def named(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> s
         f"the inbox of {pipeline} was {last(roots, moved)}, and is {folder} now",
         data="nothing was read or written; if it were taken for another inbox, each of its files would be read again",
         hint=f"if its files were moved or copied: onlyonce inbox {pipeline} --moved; if it is another folder, all of which is "
-        f"new: onlyonce inbox {pipeline} --another",
+        f"new: onlyonce inbox {pipeline} --another (of several sources with --source NAME)",
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.declare import inputs
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Custom, Pipeline
 from onlyonce.model import partitions
@@ -48,8 +48,9 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     """Where a pipeline's files come in, and the registry of an instance."""
     source = pipeline.source
     assert not isinstance(source, Kafka)
-    folder = settings.inbox(pipeline.name, source.inbox)
-    table = settings.data_dir(instance) / "files"
+    folder = inputs.folder(pipeline)
+    assert folder is not None
+    table = registry.folder(pipeline, instance) / "files"
     return Inbox(
         instance, folder, table, max_files or source.max_files_a_batch, pipeline, moved_inboxes.of(pipeline.name)
     )

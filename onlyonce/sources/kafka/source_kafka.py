@@ -6,7 +6,7 @@ batch's ranges as a bounded read. The connector's own stream can't tell that a t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
@@ -32,7 +30,7 @@ from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, 
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 SCHEMA = (
     "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
@@ -99,6 +97,15 @@ class Topic:
         found = registry.after(self.table, batch_no, ["first", "until"]).to_pylist()
         return sum(one["until"] - one["first"] for one in found)
 
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """One source has no others."""
+        return ()
+
+    def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
+        """(number, messages, system time) of each batch behind that one, in order."""
+        entries = registry.after(self.table, batch_no, ["batch_no", "first", "until", "seen_at"])
+        return registry.batches(entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages")
+
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
         """The registry as a stream, a batch at a time."""
         return registry.stream(spark, self.table, start)
@@ -142,7 +149,7 @@ class Topic:
 
 def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None) -> Topic:
     """The topic of a pipeline, by the registry of an instance."""
-    return Topic(pipeline, source, instance, settings.data_dir(instance) / "ranges", bounds)
+    return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds)
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,7 @@ class Ranges:
 
 
 def _entries(table: Path) -> pa.Table:
-    return pa.table(DeltaTable(str(table)).to_pyarrow_table()).sort_by(
+    return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )
 

@@ -24,7 +24,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted
-from onlyonce.sources.parse import parse_columns, parse_csv, reasons
+from onlyonce.sources.parse import mapping, parse_columns, parse_csv, reasons
 
 CORRUPT = parse_csv.CORRUPT
 PLACE = ("oo_file", "oo_position")
@@ -57,6 +57,7 @@ class _Asked:
     event_time: str
     max_ahead: timedelta
     beside: tuple[str, ...]
+    salt: str = ""
 
     @property
     def columns(self) -> StructType:
@@ -72,6 +73,10 @@ class _Asked:
         """What a record is known by, where it is its place."""
         return [] if self.record_id else [F.col(name) for name in PLACE]
 
+    def salted(self) -> list[Column]:
+        """What stands before the values of an id, where ids of other sources are others."""
+        return [F.lit(self.salt)] if self.salt else []
+
     def texts_beside(self) -> dict[str, Column]:
         """What comes beside the value of a message (its key, headers) takes the place of a field of that name in it."""
         return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
@@ -83,18 +88,22 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
     """
-    return _records(lines, _asked(pipeline), pipeline, system_time)
+    found = _records(lines, _asked(pipeline), pipeline, system_time)
+    return mapping.applied(found, pipeline.part) if pipeline.part else found
 
 
 def by_place(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
     """The same, where each record has its place as its id, whatever else identifies it. `outputs.record_place` asks."""
-    return _records(lines, replace(_asked(pipeline), record_id=()), pipeline, system_time)
+    return _records(lines, replace(_asked(pipeline), record_id=(), salt=""), pipeline, system_time)
 
 
 def _asked(pipeline: Pipeline) -> _Asked:
     source = pipeline.source
     beside = source.beside if isinstance(source, Kafka) else ()
-    return _Asked(pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside)
+    salt = pipeline.part.salt if pipeline.part else ""
+    return _Asked(
+        pipeline.schema, source.format, pipeline.record_id, pipeline.event_time, pipeline.max_ahead, beside, salt
+    )
 
 
 def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
@@ -110,7 +119,7 @@ def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: d
 def _record(asked: _Asked) -> list[Column]:
     valid = F.col("oo_reason").isNull()
     place = asked.place()
-    identity = place or [F.col(quoted(c)).cast("string") for c in asked.record_id]
+    identity = [*asked.salted(), *(place or [F.col(quoted(c)).cast("string") for c in asked.record_id])]
     known = F.lit(True) if place else valid
     payload = F.xxhash64("oo_line")
     unknown = F.col("oo_rest") if asked.in_columns else F.when(~F.col("oo_plain"), _unknown(asked))

@@ -43,7 +43,7 @@ class Reader:
     """What a task needs to know to read plain lines: fixed by the declaration and the batch.
 
     `beside` are the columns that come beside the line, by their names in the batch; `latest` the last event time that is
-    valid, in microseconds; `record_id` empty: a record is its place.
+    valid, in microseconds; `record_id` empty: a record is its place. `salt` stands before the values of each id.
     """
 
     kinds: Mapping[str, str]
@@ -52,6 +52,7 @@ class Reader:
     event_time: str
     latest: int
     partitions: int
+    salt: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -100,6 +101,8 @@ class Reader:
         here = pa.array(rows)
         payload = xxh64.of_texts(lines.column("oo_line").take(here))
         seeds = [np.full(len(rows), xxh64.SEED, np.uint64), xxh64.of_texts(pa.repeat("low", len(rows)))]
+        if self.salt:
+            seeds = [xxh64.of_texts(pa.repeat(self.salt, len(rows)), seed) for seed in seeds]
         if not self.record_id:
             places = [lines.column(name).take(here).to_numpy() for name in PLACE]
             high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
@@ -139,12 +142,13 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
         return None
     if any(kinds[name] != "string" for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
         return None
-    if any(kinds[name] not in AS_IDS for name in pipeline.record_id):
+    if any(kinds[name] not in AS_IDS for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
         return None
     latest = to_micros(system_time + pipeline.max_ahead)
     assert latest is not None
     named = {name: f"{BESIDE}{name}" for name in beside}
-    return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions)
+    salt = pipeline.part.salt if pipeline.part else ""
+    return Reader(kinds, named, pipeline.record_id, pipeline.event_time, latest, partitions, salt)
 
 
 def _unrefused(lines: pa.RecordBatch) -> pa.Array:

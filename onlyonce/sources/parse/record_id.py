@@ -17,8 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from onlyonce import settings
-from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare import ddl, inputs
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.sources.files import file_identity, moved_inboxes, regular_file
@@ -56,6 +55,8 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
 
     32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
     """
+    if pipeline.sources:
+        return _of_each_source(pipeline, given)
     if pipeline.by_position and not (len(given) == 1 and HEX.fullmatch(given[0])):
         return _places(pipeline, given)
     if len(given) != 1 or not HEX.fullmatch(given[0]):
@@ -71,15 +72,31 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
         return Asked([by_bits], {})
 
 
+def _of_each_source(pipeline: Pipeline, given: Sequence[str]) -> Asked:
+    """Of several sources: the id that the record would have, whichever it is of. Values are those of the pipeline's columns."""
+    views = [pipeline.of_source(name) for name in pipeline.sources]
+    if pipeline.by_position or (len(given) == 1 and HEX.fullmatch(given[0])):
+        found = [asked(view, given) for view in views]
+        return Asked(list(dict.fromkeys(one for each in found for one in each.ids)), found[0].values if len(given) == 1 else {})
+    values = _by_column(pipeline, given)
+    return Asked(list(dict.fromkeys(of_values(pipeline, values, _salt(view)) for view in views)), values)
+
+
+def _salt(pipeline: Pipeline) -> str:
+    return pipeline.part.salt if pipeline.part else ""
+
+
 def from_hex(text: str) -> RecordId:
     """The id of its 32 hexadecimal digits."""
     return RecordId(_signed(int(text[:16], 16)), _signed(int(text[16:], 16)))
 
 
-def of_values(pipeline: Pipeline, values: dict[str, str]) -> RecordId:
-    """The id of a record with these values, as people write them. Raises Refused."""
-    kinds = receive_parts(pipeline)["columns"]
-    texts = [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
+def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = None) -> RecordId:
+    """The id of a record with these values, as people write them; `salt` of one of several sources (`Part`). Raises Refused."""
+    kinds = ddl.types(pipeline.schema)
+    before = _salt(pipeline) if salt is None else salt
+    texts = [before.encode()] if before else []
+    texts += [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
     return RecordId(_chained(texts), _chained([LOW, *texts]))
 
 
@@ -88,9 +105,9 @@ def of_file(path: str) -> int:
     return _chained([path.encode()])
 
 
-def of_place(file: int, position: int) -> RecordId:
-    """The id of the record that begins at a byte of a file (`of_file`)."""
-    place = [struct.pack("<q", file), struct.pack("<q", position)]
+def of_place(file: int, position: int, salt: str = "") -> RecordId:
+    """The id of the record that begins at a byte of a file (`of_file`); `salt` of one of several sources (`Part`)."""
+    place = [*([salt.encode()] if salt else []), struct.pack("<q", file), struct.pack("<q", position)]
     return RecordId(_chained(place), _chained([LOW, *place]))
 
 
@@ -104,15 +121,16 @@ def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     if isinstance(pipeline.source, Kafka):
         # 'topic/partition', or the partition alone.
         places = dict.fromkeys([given[0], f"{pipeline.source.topic}/{given[0]}"])
-        return Asked([of_place(of_file(place), int(given[1])) for place in places], {})
-    folder = settings.inbox(pipeline.name, pipeline.source.inbox)
+        return Asked([of_place(of_file(place), int(given[1]), _salt(pipeline)) for place in places], {})
+    folder = inputs.folder(pipeline)
+    assert folder is not None
     moved = moved_inboxes.of(pipeline.name)
     paths = [given[0], str(folder / given[0]), *(f"{named}/{Path(given[0]).name}" for named in moved)]
     if isinstance(pipeline.source, Growing):
         # Asked for by the identity (a file may be gone), or by a name that the file has now.
         opened = [Path(regular_file.place(path, links=pipeline.source.links)) for path in paths]
         paths += [who for who in map(file_identity.identity, opened) if who]
-    return Asked([of_place(of_file(path), int(given[1])) for path in dict.fromkeys(paths)], {})
+    return Asked([of_place(of_file(path), int(given[1]), _salt(pipeline)) for path in dict.fromkeys(paths)], {})
 
 
 def _chained(texts: list[bytes]) -> int:

@@ -38,7 +38,7 @@ def check(found: Pipeline) -> None:
     """Raises Refused for a source that can't be copied: nothing but whole files is known to be."""
     if not isinstance(found.source, Files):
         raise Refused(
-            f"pipeline {found.name}: its source is {type(found.source).__name__}; a crash test reads a copy of files",
+            f"pipeline {found.name}: its source is {'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of files",
             data="nothing was read or written",
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )

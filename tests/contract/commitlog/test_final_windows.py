@@ -13,7 +13,7 @@ from onlyonce.commitlog import batches, retention
 from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
-from onlyonce.operate import collect
+from onlyonce.operate import sums
 from onlyonce.run import lineage
 from tests.contract.conftest import Log
 from tests.support import long_log, plans
@@ -37,7 +37,7 @@ def filled(server: Any) -> Iterator[Log]:
     log = Log(server, server.new_database())
     migrate(log.url)
     long_log.fill(log.url, BATCHES)
-    collect.fold(log.database)
+    sums.fold(log.database)
     yield log
     server.drop(log.name)
 
@@ -79,19 +79,19 @@ def test_a_new_life_begins_at_the_first_window_that_is_open(
     first = number if life == 1 else OLD + number
     assert begins(years)["version"] == first
 
-    collect.note_final(years.database)
+    sums.note_final(years.database)
 
     assert begins(years)["version"] == first
     assert noted(years)[OLD_STREAM] == (opens[0] if opens else OLD) - 1
     years.rows("UPDATE onlyonce_private.panes SET final = true")
-    collect.note_final(years.database)
+    sums.note_final(years.database)
     assert noted(years) == {OLD_STREAM: OLD - 1, STREAM: BATCHES - OLD - 1}
     assert begins(years)["version"] == BATCHES
 
 
 def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:
     """A bounded number of rows, by no index from its beginning."""
-    collect.note_final(years.database)
+    sums.note_final(years.database)
     values = {"instance": "shop", "output": OUTPUT}
 
     scans = list(plans.visited(plans.carried_out(years.database, queries("relive")["oldest_open"], values)))

@@ -18,7 +18,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "invalid", "lag",
-    "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "panes", "range_filters", "record_ids", "releases", "remnant", "removals", "subscriptions",
+    "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "panes", "range_filters", "record_ids", "rejected", "releases", "remnant", "removals", "sources", "subscriptions",
     "totals", "windows",
 }  # fmt: skip
 

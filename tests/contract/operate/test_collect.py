@@ -18,7 +18,7 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Outcome
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.report import Report
 from onlyonce.operate import collect
 from tests.contract.conftest import Log, plan_of
@@ -253,6 +253,23 @@ def test_another_pipelines_ids_stay(stream: Stream) -> None:
     collect.main([])
 
     assert (other.floor, other.buckets) == (1000 - DAY, {1000})
+
+
+def test_a_catalog_that_was_changed_by_hand_does_not_keep_others_from_being_collected(stream: Stream) -> None:
+    """What must not be is told at the end; the other catalog is collected to its end."""
+    other = Stream(stream.log, "shop@1")
+    for bucket in STEADY:
+        stream.batch(bucket)
+        other.batch(bucket)
+    changed = "UPDATE onlyonce_private.catalog_chunks SET ids_hash = ids_hash + 1 WHERE instance = 'shop' AND bucket = 1030"
+    stream.log.rows(changed)
+    with pytest.raises(InvariantBroken, match="a catalog chunk of shop holds other ids"):
+        collect.main([])
+
+    assert other.floor == max(STEADY) - DAY
+    assert other.buckets == set(STEADY) - {1000, 1006}
+    made = stream.log.rows("SELECT DISTINCT instance FROM onlyonce_private.range_filters WHERE last_bucket > 1023")
+    assert ("shop@1",) in made
 
 
 def test_a_pipeline_that_is_not_declared_is_left_alone(stream: Stream) -> None:

@@ -19,7 +19,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Fixed, Session
-from onlyonce.operate import collect
+from onlyonce.operate import sums
 from onlyonce.operate.change import plan
 from onlyonce.operate.compact import log as log_cut
 from onlyonce.run import lineage
@@ -72,8 +72,8 @@ def backfill(log: Log, start: Any, stop: Any) -> None:
 
 def collected(log: Log) -> None:
     """What a collection does for the sums."""
-    collect.fold(log.database)
-    collect.note_final(log.database)
+    sums.fold(log.database)
+    sums.note_final(log.database)
 
 
 def pipeline(keep: timedelta | None = KEEP, **changed: Any) -> Pipeline:

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+import onlyonce
 from onlyonce import settings
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
+from onlyonce.model.windows import Session
 from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
@@ -47,9 +49,10 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from onlyonce.receive import receive
+    from onlyonce.receive import idling, receive
 
-    monkeypatch.setattr(receive, "datetime", Clock)
+    for module in (receive, idling):
+        monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
 
@@ -124,7 +127,7 @@ def put(platform: Platform, told: Story, step: Step, number: int) -> None:
         {"number": number * 100 + n, "key": record.key, "at": at(record.time).isoformat()}
         for n, record in enumerate(step.records)
     ]
-    platform.put(told.name, f"{number:03}.jsonl", records)
+    platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
 
 
 def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
@@ -136,8 +139,9 @@ def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
             again = {(key, bounds) for key, bounds, _ in outcome.writes}
             writes = Counter({one: n for one, n in writes.items() if one[:2] not in again})
         writes += outcome.writes
-    late: Late = sum((outcome.late for outcome in outcomes), Counter())
-    return Outcome(writes, late, outcomes[-1].closed)
+    late = sum((outcome.late for outcome in outcomes), Counter())
+    rejected = sum((outcome.rejected for outcome in outcomes), Counter())
+    return Outcome(writes, late, outcomes[-1].closed, rejected)
 
 
 def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
@@ -151,8 +155,11 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
             late[row["key"], micros_of(row["event_time"]), bounds(row)] += 1
+    rejected: Late = Counter()
+    for row in onlyonce.open(told.name).rejected(declared.name).to_dict("records") if declared.rejects else []:
+        rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
     closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)
-    return Outcome(writes, late, closed)
+    return Outcome(writes, late, closed, rejected)
 
 
 def watermark(instance: str, output: str) -> int | None:

@@ -135,7 +135,8 @@ def test_the_transcripts_are_told_the_same(told: Story) -> None:
         if declared.result_of:  # of a result `late` tells what was late for its function; a transcript tells it once, of the function's output
             assert result.late(declared.name) == result.late(declared.result_of)
             late = Counter()
-        assert differences(declared.name, expected, Outcome(rows, late, expected.closed)) == []
+        rejected = Counter((row["key"], micros_of(row["at"]), bounds(row)) for row in result.rejected(declared.name))
+        assert differences(declared.name, expected, Outcome(rows, late, expected.closed, rejected)) == []
     assert len(result.invalid) == sum(step.invalid.total() for step in told.steps)
 
 

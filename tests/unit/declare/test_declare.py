@@ -75,7 +75,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
     "a missing option": (lambda: postgres(), "Postgres: .*'table'", "it has: table, write"),
-    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'source'.*'outputs'", "it has: name"),
+    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'schema'.*'outputs'", "it has: name"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
         lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),

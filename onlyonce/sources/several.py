@@ -1,0 +1,157 @@
+"""Several sources as one: their batches are taken in one after the other, in an order that is written down once.
+
+Each source has a registry of its own, below the instance's folder `sources`. The table `turns` has the order of all their batches: of each its number
+there, its source, and its number in that registry. Receive streams `turns`, so a replay, a second driver and a new life read the same batch of the same source,
+and a look-up in the catalog knows which batches came before, whatever source they are of. Batches that are found at one look take turns.
+
+What a crash between a registry and `turns` leaves has no turn yet: the next look gives it one. Who calls it: `sources`. Errors: those of the sources;
+Refused for input of a source that is not declared any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.turns import SOURCE
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import EPOCH
+from onlyonce.model.errors import Superseded
+from onlyonce.session import schemas
+from onlyonce.sources import registry
+from onlyonce.sources.discovery import NO_BATCH
+from onlyonce.sources.lines import Lines
+from onlyonce.storage import delta
+
+SCHEMA = "batch_no long, source string, source_batch_no long, records long, seen_at timestamp"
+LOOKS = 5
+
+
+@dataclass(frozen=True)
+class Several:
+    """The sources of an instance by name, and the table `turns`."""
+
+    pipeline: Pipeline
+    instance: str
+    table: Path
+    sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
+        """Let each source register what is new, and give their batches turns; gives how many entries."""
+        delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
+        added = sum(source.register(spark, driver, now) for source in self.sources.values())
+        for _ in range(LOOKS):
+            # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
+            app_id = f"{self.instance}/turns"
+            number = (delta.version(self.table, app_id) or 0) + 1
+            rows = self._new()
+            passing("receive-before-turns")
+            if not rows or registry.append(self.table, SCHEMA, rows, driver, number, app_id):
+                return added
+        raise Superseded(
+            f"{self.table}: another driver gives turns to the same batches, {LOOKS} times in a row",
+            data="each batch has one turn, by whichever driver was first",
+            hint="nothing to do while the other one runs",
+        )
+
+    def last_batch(self) -> int | None:
+        """The number of the last turn; None before the first."""
+        return registry.last_batch(self.table)
+
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many records the batches behind that one have."""
+        return sum(registry.after(self.table, batch_no, ["records"])["records"].to_pylist())
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """The sources with batches behind that one."""
+        return set(registry.after(self.table, batch_no, ["source"])["source"].to_pylist())
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The turns as a stream, one at a time."""
+        return registry.stream(spark, self.table, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Taken:
+        """The batch whose turn it is."""
+        rows = batch.withColumn("seen_at", F.unix_micros("seen_at")).collect()
+        if not rows:
+            return Taken(None, None, NO_BATCH, datetime.now(EPOCH.tzinfo))
+        [turn] = rows
+        self.pipeline.of_source(turn.source)  # is it declared?
+        cut = self.sources[turn.source].batch(spark, turn.source_batch_no)
+        return Taken(cut, turn.source, turn.batch_no, EPOCH + timedelta(microseconds=turn.seen_at))
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Taken:
+        """The same of one turn by its number."""
+        return self.listed(spark, registry.batch(spark, self.table, batch_no))
+
+    def _new(self) -> list[tuple[Any, ...]]:
+        """A turn for each batch that has none."""
+        there = pa.table(DeltaTable(str(self.table)).to_pyarrow_table())
+        last, seen = pc.max(there["batch_no"]).as_py(), pc.max(there["seen_at"]).as_py()
+        found = {name: deque(self._of_source(there, name)) for name in self.sources}
+        begin = 0 if last is None else last + 1
+        # System time never moves back, whatever the clocks do: it decides what may be collected.
+        return [
+            (begin + number, *one, at if seen is None else max(at, seen))
+            for number, (*one, at) in enumerate(_in_turns(found))
+        ]
+
+    def _of_source(self, there: pa.Table, name: str) -> Iterator[tuple[Any, ...]]:
+        known = pc.max(there.filter(pc.equal(there["source"], name))["source_batch_no"]).as_py()
+        for number, records, at in self.sources[name].batches_after(known):
+            yield name, number, records, at
+
+
+def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+    """A batch of each source after the other, as long as there are any: none keeps the others waiting."""
+    while any(found.values()):
+        for batches in found.values():
+            if batches:
+                yield batches.popleft()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch of one of several sources, under the number and the system time of its turn. Without a cut: no batch was registered yet."""
+
+    cut: Any  # a `sources.Cut`
+    source: str | None
+    batch_no: int
+    seen_at: datetime
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self.cut is None or self.cut.empty
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of it."""
+        if self.cut is None:
+            return {"batch_no": self.batch_no}
+        told = self.cut.summary()
+        return {**told, "batch_no": self.batch_no, SOURCE: self.source, "source_batch_no": told["batch_no"]}
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it can't be read at the moment when the batch begins."""
+        return {} if self.cut is None else dict(self.cut.unreadable())
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """Its lines; and, given how many records have a fate, how many must."""
+        found: tuple[Lines, Callable[[int], int]] = self.cut.lines(facts)
+        return found
+
+    def names(self) -> dict[int, str]:
+        """What people call its files or partitions."""
+        return dict(self.cut.names())

@@ -1,0 +1,254 @@
+"""Several sources in one pipeline: the stream equals the batch over what is in time, and what is in time follows the least source that is not idle."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, ClassVar
+
+import pandas as pd
+import pytest
+
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused
+from onlyonce.operate.change import plan
+from tests.support.broker import Broker
+from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, until
+from tests.support.platform import Platform, multiset
+from tests.support.two_sources import IDLE, START, Model, Sale
+
+pytestmark = pytest.mark.spark
+
+
+class Clock(datetime):
+    """The clock that the driver looks at."""
+
+    shows: ClassVar[datetime]
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        """What is set."""
+        return cls.shows
+
+
+@pytest.fixture
+def shop(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """A platform whose clock can be set."""
+    from onlyonce.receive import idling, receive
+
+    monkeypatch.setattr(receive, "datetime", Clock)
+    monkeypatch.setattr(idling, "datetime", Clock)
+    Clock.shows = START + timedelta(days=1)
+    return new_platform("tests/support/two_sources.py")
+
+
+def put(platform: Platform, step: int, files: dict[str, list[list[Sale]]]) -> None:
+    """Each file into the inbox of its source."""
+    for source, some in files.items():
+        for number, sales in enumerate(some):
+            platform.put(f"shop/{source}", f"{step}-{number}.txt", [sale.line for sale in sales])
+
+
+def check(platform: Platform, model: Model) -> None:
+    """What the outputs have once all windows are closed is the batch over what the model says is in time; the rest is late, and all of it is kept."""
+    kept = model.in_time + model.late
+    assert multiset(platform.sql("SELECT id, place, cents FROM results.each")) == Counter(sale.row for sale in kept)
+    written = multiset(platform.table("shop/per_minute"), "window_start", "place", "cents", "sales")
+    assert written == model.windows(model.in_time)
+    late = platform.sql("SELECT coalesce(sum(late), 0)::bigint AS late FROM onlyonce.batches WHERE query = 'per_minute'")
+    assert late["late"][0] == len(model.late)
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+
+
+def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) -> None:
+    """The web is an hour ahead of the till; what the till sends then is in time all the same, and the windows close when it has come as far."""
+    model, ids = Model(["web", "till"]), itertools.count()
+    steps = [
+        {"web": [[Sale("web", f"w{next(ids)}", second, 1) for second in (0, 3600)]], "till": [[Sale("till", "t0", 10, 2)]]},
+        {"till": [[Sale("till", f"t{next(ids)}", second, 3) for second in (20, 70)]]},
+        {"till": [[Sale("till", "t1", 15, 4), Sale("till", "t2", 130, 5)]]},
+    ]
+    for number, files in enumerate(steps):
+        put(shop, number, files)
+        shop.run("shop")
+        model.run(files, Clock.shows)
+    assert len(model.late) == 1
+    shop.run("shop", "--close")
+    check(shop, model)
+
+
+POINTS = [
+    "receive-before-turns", "receive-registered", "receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-end",
+    "close-after-begin", "close-after-delta", "output-after-begin", "output-after-end",
+]  # fmt: skip
+
+
+def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
+    """Run until that pass of a fail-point, or to the end."""
+    from onlyonce.outputs import outputs
+    from onlyonce.receive import receive
+    from onlyonce.sources import several
+    from onlyonce.storage import own_tables
+
+    passed: list[str] = []
+
+    def passing(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == nth:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed, suppress(FailPoint):
+        for module in (receive, several, own_tables, outputs):
+            armed.setattr(module, "passing", passing)
+        platform.run("shop")
+
+
+@pytest.mark.parametrize(
+    ("seed", "runs"), [(1, 3), *(pytest.param(seed, 5, marks=pytest.mark.slow) for seed in range(2, 10))]
+)
+def test_the_stream_is_the_batch_over_what_is_in_time_at_any_pace_and_kill(
+    shop: Platform, monkeypatch: pytest.MonkeyPatch, seed: int, runs: int
+) -> None:
+    """Each source has a pace of its own, sends again what it has sent, uses ids that the other uses too, and pauses for longer than its idle time; runs are
+    killed. What is in time, by the rule said once more, is in the windows, once; the rest is late."""
+    random = Random(seed)
+    shared, by_place = seed % 2 == 0, seed % 3 == 0
+    if by_place:
+        monkeypatch.setenv("TEST_BY_PLACE", "yes")
+    monkeypatch.setenv("TEST_ID_SPACE", "shared" if shared else "by_source")
+    model = Model(["web", "till"], shared, by_place)
+    pace = {"web": random.randint(20, 200), "till": random.randint(20, 200)}
+    sent: list[Sale] = []
+    for step in range(runs):
+        files: dict[str, list[list[Sale]]] = {}
+        for source in random.choice([["web"], ["till"], ["web", "till"], ["web", "till"]]):
+            middle = step * pace[source]
+            new = [
+                Sale(source, f"{random.randint(0, 30)}", max(0, middle + random.randint(-60, 60)), random.randint(1, 9))
+                for _ in range(random.randint(2, 12))
+            ]
+            # One id has one content: which of two in a file is kept would be another matter.
+            by_id = {(sale.source if not shared else "", sale.id): sale for sale in [*new, *sent]}
+            mine = [by_id[(source if not shared else "", sale.id)] for sale in new]
+            some = [sale for sale in dict.fromkeys(mine) if sale.source == source]
+            sent += [sale for sale in some if sale not in sent]
+            files[source] = [part for part in (some[::2], some[1::2]) if part]
+        put(shop, step, files)
+        if random.random() < 0.7:
+            killed(shop, monkeypatch, random.choice(POINTS), random.randint(1, 2))
+        shop.run("shop")
+        model.run(files, Clock.shows)
+        Clock.shows += random.choice([timedelta(minutes=1), IDLE / 2, 2 * IDLE])
+    shop.run("shop", "--close")
+    check(shop, model)
+
+
+def sources(platform: Platform) -> dict[str, tuple[int | None, bool, bool]]:
+    """Of each source: how far it is, in seconds; whether it is idle; whether the watermark waits for it. As `lag` has it."""
+    rows = platform.sql("SELECT stage, max_event_time, idle, holds_watermark FROM onlyonce.lag WHERE stage LIKE 'receive/%'")
+    far = {row.stage: None if pd.isna(row.max_event_time) else int((row.max_event_time - START).total_seconds()) for row in rows.itertuples()}
+    return {row.stage.removeprefix("receive/"): (far[row.stage], row.idle, row.holds_watermark) for row in rows.itertuples()}
+
+
+def closed_upto(platform: Platform) -> int:
+    """The pipeline's max event time, in seconds."""
+    [(found,)] = platform.sql("SELECT max_event_time FROM onlyonce.lag WHERE stage = 'receive'").values
+    return int((found - START).total_seconds())
+
+
+def test_the_watermark_waits_for_what_is_declared_and_not_idle(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source falls idle, and wakes with old records, which are late; one is added, and the watermark waits for it; one is retired, not before all of it is taken in."""
+    model = Model(["web", "till"])
+
+    def step(number: int, after: timedelta, **files: list[Sale]) -> None:
+        Clock.shows += after
+        each = {source: [some] for source, some in files.items()}
+        put(shop, number, each)
+        shop.run("shop")
+        model.run(each, Clock.shows)
+        assert closed_upto(shop) == model.tide
+
+    step(0, timedelta(0), web=[Sale("web", "w0", 100, 1)], till=[Sale("till", "t0", 10, 2)])
+    assert sources(shop) == {"web": (100, False, False), "till": (10, False, True)}
+    step(1, IDLE, web=[Sale("web", "w1", 500, 3)])
+    assert sources(shop) == {"web": (500, False, True), "till": (10, True, False)}
+    step(2, timedelta(0), till=[Sale("till", "t1", 30, 4), Sale("till", "t2", 490, 5)])
+    assert sources(shop) == {"web": (500, False, False), "till": (490, False, True)}
+    assert [sale.id for sale in model.late] == ["t1"]
+
+    monkeypatch.setenv("TEST_SOURCES", "web,till,kiosk")
+    [change] = plan.main(["shop"]).tables["changes"]
+    assert (change["what"], change["needs"]) == ("source kiosk", "nothing")
+    assert "the watermark waits for it" in change["why"]
+    model.sources.append("kiosk")
+    step(3, timedelta(0), web=[Sale("web", "w2", 900, 6)], till=[Sale("till", "t3", 800, 7)])
+    assert closed_upto(shop) == 500
+    assert sources(shop)["kiosk"] == (None, False, True)
+
+    shop.put("shop/till", "4.txt", [Sale("till", "t4", 810, 8).line])
+    killed(shop, monkeypatch, "receive-registered", 1)
+    monkeypatch.setenv("TEST_SOURCES", "web,kiosk")
+    with pytest.raises(Refused, match="input of the source 'till' is to be read"):
+        shop.run("shop")
+    monkeypatch.setenv("TEST_SOURCES", "web,till,kiosk")
+    shop.run("shop")
+    model.run({"till": [[Sale("till", "t4", 810, 8)]]}, Clock.shows)
+
+    monkeypatch.setenv("TEST_SOURCES", "web,kiosk")
+    [change] = plan.main(["shop"]).tables["changes"]
+    assert (change["what"], change["after"]) == ("source till", None)
+    assert "holds the watermark back no more" in change["why"]
+    model.sources.remove("till")
+    step(5, timedelta(0), kiosk=[Sale("kiosk", "k0", 880, 9)])
+    assert sources(shop) == {"web": (900, False, False), "kiosk": (880, False, True)}
+    shop.run("shop", "--close")
+    check(shop, model)
+    assert "kept" in str(trace(shop, "t4"))
+
+
+def trace(platform: Platform, *given: str) -> Any:
+    """What `onlyonce trace` tells of a record of any source."""
+    from onlyonce.database.connect import Database
+    from onlyonce.declare import loading
+    from onlyonce.records import trace as traced
+    from onlyonce.sources.parse import record_id
+
+    pipeline = loading.one("shop")
+    database = Database(platform.environment["ONLYONCE_DATABASE_URL"])
+    report, there = traced.trace(database, pipeline, "shop", record_id.asked(pipeline, given))
+    return report.facts if there else None
+
+
+def test_a_topic_and_files_in_one_long_run(
+    new_platform: Callable[..., Platform], broker: Broker, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come while it runs; nothing is late while both are awake, and once the topic is idle the files alone move the watermark."""
+    for name, value in QUICK.items():
+        monkeypatch.setenv(name, value)
+    topic = broker.topic("web")
+    monkeypatch.setenv("TEST_SOURCES", "topic,till")
+    monkeypatch.setenv("TEST_TOPIC", topic)
+    monkeypatch.setenv("TEST_SERVERS", broker.servers)
+    platform = new_platform("tests/support/two_sources.py")
+    web = [Sale("topic", f"w{number}", 30 * number, number) for number in range(20)]
+    till = [Sale("till", f"w{number}", 20 * number, number) for number in range(60)]
+
+    def feed() -> None:
+        broker.produce(topic, *(json.dumps(sale.line).encode() for sale in web))
+        platform.put("shop/till", "0.txt", [sale.line for sale in till[:30]])
+        until(lambda: committed(platform) >= 3, "what came first")
+        platform.put("shop/till", "1.txt", [sale.line for sale in till[30:]])
+        until(lambda: committed(platform) >= 4 and closed_upto(platform) == 20 * 59, "the watermark without the topic")
+        until(lambda: len(multiset(platform.table("shop/per_minute"))) >= 28, "its windows")
+
+    with meanwhile(platform, feed):
+        platform.run("shop", "--forever", "--every", "0.2")
+
+    platform.run("shop", "--close")
+    check(platform, Model([], in_time=[*web, *till]))
+    assert out_of_order(platform) == 0

@@ -1,0 +1,71 @@
+"""The interface of stores, held by a local disk and by object stores alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from onlyonce.model.location import Location
+from onlyonce.storage import stores
+
+ROUNDS, WRITERS = 10, 6
+
+
+def test_what_was_put_is_read_and_listed_at_any_depth_and_what_was_deleted_is_gone(place: Location) -> None:
+    store, names = stores.of(place), ["a", "b/c d", "b/é=1/x.json"]
+    assert list(store.entries(place)) == []
+    for name in names:
+        store.put(place.joinpath(*name.split("/")), name.encode())
+    found = {str(entry.at.relative_to(place)): entry for entry in store.entries(place)}  # type: ignore[arg-type]
+    assert {*found} == {*names}
+    assert all(store.read(entry.at) == name.encode() for name, entry in found.items())
+    assert all(store.look(entry.at) == entry for entry in found.values())
+    assert {str(entry.at) for entry in store.entries(place / "b")} == {str(place / "b" / "c d"), str(place / "b" / "é=1" / "x.json")}
+
+    store.delete(place / "a")
+    store.delete(place / "a")
+    assert store.look(place / "a") is None
+    with pytest.raises(FileNotFoundError):
+        store.read(place / "a")
+
+
+def test_a_listing_has_no_end_of_page(place: Location) -> None:
+    store = stores.of(place)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.put(place / f"{number:05}", b""), range(1100)))
+    assert sorted(entry.at.name for entry in store.entries(place)) == [f"{number:05}" for number in range(1100)]
+
+
+def test_a_range_is_of_the_content_that_was_listed_or_it_is_refused(place: Location) -> None:
+    store, at = stores.of(place), place / "grows"
+    store.put(at, b"first,second\n")
+    entry = store.look(at)
+    assert entry is not None
+    assert entry.bytes == 13
+    assert store.read_range(at, 6, 12, entry.etag) == b"second"
+    store.put(at, b"other,second\n")
+    with pytest.raises(stores.Changed):
+        store.read_range(at, 6, 12, entry.etag)
+    store.delete(at)
+    with pytest.raises(FileNotFoundError):
+        store.read_range(at, 6, 12, entry.etag)
+
+
+def test_of_writers_at_once_that_put_if_absent_one_wins_and_its_content_stays(place: Location) -> None:
+    for number in range(ROUNDS):
+        won = _at_once(lambda who, at=place / f"{number}": stores.of(place).put_new(at, f"writer {who}".encode()))  # type: ignore[misc]
+        assert sum(won) == 1
+        assert stores.of(place).read(place / f"{number}") == f"writer {won.index(True)}".encode()
+
+
+def _at_once(put: Callable[[int], bool]) -> list[bool]:
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return list(pool.map(put, range(WRITERS)))
+
+
+def test_the_same_bytes_put_again_count_as_ours(place: Location) -> None:
+    assert stores.of(place).put_new(place / "once", b"ours")
+    assert stores.of(place).put_new(place / "once", b"ours")
+    assert not stores.of(place).put_new(place / "once", b"theirs")

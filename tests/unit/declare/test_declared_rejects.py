@@ -1,0 +1,87 @@
+"""How an output declares which records it rejects, what is refused, and what a change means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.check import kept
+from onlyonce.declare import loading, parameters
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.windows import Fixed
+
+MINUTE = timedelta(minutes=1)
+
+
+def rows(sales: Any) -> Any:
+    """What an output makes."""
+
+
+def unsound(sales: Any) -> Any:
+    """Why a record is rejected."""
+
+
+def unwanted(sales: Any) -> Any:
+    """The same for another reason."""
+    return sales
+
+
+def by_price(sales: Any, prices: Any) -> Any:
+    """Asks for more than the rows."""
+
+
+def output(name: str = "sums", **more: Any) -> Output:
+    """An output of this module's function."""
+    plain: dict[str, Any] = {"transform": f"{__name__}:rows", "sink": Delta()}
+    return Output(name=name, **plain | more)
+
+
+def pipeline(*outputs: Output) -> Pipeline:
+    """A pipeline of them."""
+    return Pipeline(name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs)
+
+
+UNSOUND = f"{__name__}:unsound"
+WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
+    "no function's name": (lambda: output(reject="cents < 0"), "reject 'cents < 0' is not of the form 'module:function'", ""),
+    "rows of windows": (lambda: output("made", from_output="sums", reject=UNSOUND), "only records can be rejected", "declare reject at sums"),
+    "not there": (lambda: loading.reject(output(reject=f"{__name__}:unsoun")), "the function that rejects, .*unsoun' is not there", "did you mean '.*:unsound'"),
+    "more than the rows": (
+        lambda: parameters.check_reject(output(reject=f"{__name__}:by_price"), by_price), "takes 'prices', which nothing is given to", "a dict of DataFrames"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_can_not_reject_is_refused_with_the_way_out(case: str) -> None:
+    """The message names the cause, the hint what to write instead."""
+    make, what, hint = WRONG[case]
+    with pytest.raises(Refused, match=what) as refused:
+        make()
+    assert re.search(hint, refused.value.hint), refused.value.hint
+
+
+def test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another() -> None:
+    """A fingerprint from before outputs could reject stays; the function and its text make another. So does what a check keeps."""
+    assert "reject=" not in repr(output())
+    assert "reject" not in loading.parts(pipeline(output()), "sums")["outputs"]["sums"]
+    declared = [pipeline(output(reject=given)) for given in ("", UNSOUND, f"{__name__}:unwanted")]
+    assert len({loading.fingerprint(one, "sums") for one in declared}) == len(declared)
+    assert len({kept.key(one) for one in declared}) == len(declared)
+
+
+@pytest.mark.parametrize(
+    ("window", "stateless", "need"),
+    [(Fixed(MINUTE), False, Need.BOTH), (Fixed(MINUTE), True, Need.BACKFILL), (None, True, Need.NOTHING), (None, False, Need.LINEAGE)],
+)
+def test_a_plan_tells_of_another_function_as_of_a_changed_transform(window: Fixed | None, stateless: bool, need: Need) -> None:
+    """What is written, and the sums of open windows, have rejected by the old one."""
+    before, after = (loading.parts(pipeline(output(window=window, reject=given)), "sums") for given in ("", UNSOUND))
+    for one, other in ((before, after), (after, before)):
+        found = changes("sums", one, other, stateless=stateless)
+        assert [(change.part, change.need) for change in found] == [("reject of output sums", need)]
