@@ -55,14 +55,14 @@ check: env ## style, types, import rules, and the tests that need neither a serv
 # tests take longest.
 BESIDE := -n 3 --no-loadscope-reorder --durations=20
 
-test: check $(MADE)/broker $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
+test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
-test-all: env $(MADE)/broker $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
-test-faults: env $(MADE)/broker $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
+test-faults: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
 	$(BIN)/pytest -q tests/contract/commitlog/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
@@ -135,6 +135,9 @@ endef
 
 $(MADE)/jars: $(MADE)/packages docker/ivy.xml
 	$(call resolve,docker/ivy.xml,.venv/jars)
+
+$(MADE)/s3: $(MADE)/packages docker/s3.xml
+	$(call resolve,docker/s3.xml,.venv/jars-s3)
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)

@@ -8,8 +8,10 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
+    BigQueryStream,
     Custom,
     CustomSink,
     Delta,
@@ -17,9 +19,11 @@ from onlyonce.declare.pipeline import (
     FileSink,
     Growing,
     Input,
+    Join,
     Kafka,
     KafkaSink,
     Lookup,
+    MySQL,
     Output,
     Pipeline,
     Postgres,
@@ -27,13 +31,18 @@ from onlyonce.declare.pipeline import (
     Webhook,
 )
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.model.triggers import AfterRecords, AfterTime
 from onlyonce.model.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone
 
 __all__ = [
+    "AfterRecords",
+    "AfterTime",
+    "Avro",
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",
@@ -43,13 +52,17 @@ __all__ = [
     "Growing",
     "Input",
     "InvariantBroken",
+    "Join",
+    "JsonSchema",
     "Kafka",
     "KafkaSink",
     "Lookup",
+    "MySQL",
     "OnlyonceError",
     "Output",
     "Pipeline",
     "Postgres",
+    "Protobuf",
     "PubSub",
     "Refused",
     "Retryable",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onlyonce.declare.pipeline import Delta, FileSink, Output, Pipeline, Postgres, target
+from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.environment import variable
 from onlyonce.model.errors import Refused
 
@@ -52,6 +52,8 @@ class Opened:
             return self._delta(output)
         if isinstance(output.sink, Postgres):
             return self._postgres(output, output.sink)
+        if isinstance(output.sink, MySQL):
+            return self._mysql(output, output.sink)
         if isinstance(output.sink, FileSink):
             return self._files(output, output.sink)
         raise Refused(
@@ -151,6 +153,18 @@ class Opened:
             return _frame(cursor.fetchall(), [column.name for column in cursor.description])
 
         return _read(url, rows)
+
+    def _mysql(self, output: Output, sink: MySQL) -> pd.DataFrame:
+        from onlyonce.database import mysql
+        from onlyonce.sinks.mysql.target_database import database_of
+
+        def rows(connection: Connection) -> pd.DataFrame:
+            if not mysql.tables(connection, sink.table + self._suffix):
+                raise self._not_yet(output, sink.table + self._suffix)
+            found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, sink.table + self._suffix)}")
+            return _frame(list(map(tuple, found)), list(found.keys()))
+
+        return _read(database_of(sink).url, rows)
 
     def _files(self, output: Output, sink: FileSink) -> pd.DataFrame:
         import pandas as pd

@@ -1,12 +1,19 @@
+-- is_there --
+-- Whether this database has one of our tables.
+SELECT to_regclass('onlyonce_private.' || CAST(:table AS text)) IS NOT NULL AS there
+
 -- identity --
 -- Which database this is.
 SELECT id FROM onlyonce_private.this_database
 
 -- own --
 -- Whose a lineage is in this database: the platform that came first.
-INSERT INTO onlyonce_private.owners AS known (lineage, platform) VALUES (:lineage, :platform)
-ON CONFLICT ON CONSTRAINT owners_one_for_each_lineage DO UPDATE SET platform = known.platform
-RETURNING platform
+INSERT INTO onlyonce_private.owners (lineage, platform) VALUES (:lineage, CAST(:platform AS uuid))
+ON CONFLICT ON CONSTRAINT owners_one_for_each_lineage DO NOTHING
+
+-- owner --
+-- The platform that a lineage belongs to in this database.
+SELECT platform FROM onlyonce_private.owners WHERE lineage = :lineage
 
 -- remember --
 -- A database in which a lineage may have units from now on. Which one it was is kept from the first time.

@@ -52,7 +52,7 @@ DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
 
 -- owned_by_others --
 -- The lineages of these that are another platform's in a sink's own database.
-SELECT lineage FROM onlyonce_private.owners WHERE lineage = ANY (:lineages) AND platform <> :platform
+SELECT lineage FROM onlyonce_private.owners WHERE lineage = ANY (:lineages) AND platform <> CAST(:platform AS uuid)
 
 -- forget_owners --
 -- Whose they were there.

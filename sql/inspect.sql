@@ -330,7 +330,7 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE VIEW onlyonce.panes AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
-       n.declaration_hash, n.lookups, n.committed_at
+       n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
 COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
@@ -346,6 +346,8 @@ COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
 COMMENT ON COLUMN onlyonce.panes.declaration_hash IS 'the declaration that it was written under';
 COMMENT ON COLUMN onlyonce.panes.lookups IS 'the version of each lookup that the batch or backfill saw which wrote it last';
 COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
+COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came since, and that no pane has (AfterRecords, AfterTime)';
+COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
 
 CREATE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
@@ -728,9 +730,10 @@ COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
        o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key, o.insert_id,
-       o.committed_at, o.due_at, o.begun_at, o.answered_at
+       o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
+COMMENT ON COLUMN onlyonce.outbox.stream IS 'the write stream of BigQuery that its unit goes to (BigQueryStream), from before the first row was sent';
 COMMENT ON COLUMN onlyonce.outbox.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.outbox.instance IS 'the pipeline on its stream, or one bounded run of it, whose rows are sent only when it is named';
 COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';

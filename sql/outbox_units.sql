@@ -37,3 +37,11 @@ SELECT row_no, unit, seq, CAST(life AS text) AS life, key, payload, CAST(insert_
 FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
       FROM (SELECT * FROM onlyonce_private.outbox WHERE unit = :unit AND seq > :after ORDER BY seq LIMIT :most) page) sized
 WHERE before < :bytes ORDER BY seq
+
+-- stream --
+-- The write stream that a unit goes to, and whether any of its rows is in another state than the attempt's: another way of sending had them.
+SELECT min(stream) AS stream, bool_or(state <> 'sending') AS mixed FROM onlyonce_private.outbox WHERE unit = :unit
+
+-- note_stream --
+-- Where a unit goes, written before its first row is sent there.
+UPDATE onlyonce_private.outbox SET stream = :stream WHERE unit = :unit AND state = 'sending'

@@ -14,6 +14,7 @@ from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support import broker as brokers
+from tests.support import mariadb as mariadbs
 from tests.support.platform import Platform, Server
 from tests.support.shared_server import SharedServer
 
@@ -45,6 +46,15 @@ def server() -> Iterator[SharedServer]:
         shared = SharedServer(made.folder)
         shared.hurry()
         yield shared
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[mariadbs.MariaDB]:
+    """A real MariaDB of the session's own; each test has a database of its own on it. Skipped where the machine has none."""
+    if mariadbs.SERVER is None:
+        pytest.skip(mariadbs.MISSING)
+    with mariadbs.server() as started:
+        yield started
 
 
 @pytest.fixture

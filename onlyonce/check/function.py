@@ -30,7 +30,8 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
-    _check_streams(spark, pipeline, root, seen)
+    if root.trigger is None:  # else its function gets whole windows, and no stream
+        _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
     found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
     for output in pipeline.made_from(root):
@@ -52,7 +53,7 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
         return
     if not _deterministic(result):
         raise Refused(
-            f"{_at(output)}output {output.name}: {output.transform} is not deterministic: called again on the same rows it gives "
+            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic: called again on the same rows it gives "
             "others (rand, uuid, monotonically_increasing_id, …)",
             data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
             hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
@@ -63,7 +64,7 @@ def _check_apart(root: Output, result: DataFrame) -> None:
     """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by itself."""
     if not _deterministic(result):
         raise Refused(
-            f"{_at(root)}output {root.name}: the results of {root.transform} are not deterministic (rand, uuid, …): Spark computes each by "
+            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): Spark computes each by "
             "itself, so a record could be in two of them or in none",
             data=NOTHING,
             hint="choose by a column of the record: a hash of its id for a sample",
@@ -100,7 +101,7 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
         return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
     told = (str(error).strip().splitlines() or [""])[0][:400]
     return Refused(
-        f"{_at(root)}output {root.name}: {root.transform} can't run as a stream: {told}",
+        f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
         hint="a function gets its rows as they come: let it aggregate by oo_window, or leave that step to whoever reads the table",
     )

@@ -31,7 +31,8 @@ log = structlog.get_logger()
 def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     """What each function gives, where that is kept; None: Spark must be asked. Raises Refused for a function that is not there."""
     for output in loading.with_function(pipeline.outputs):
-        parameters.check(output, loading.transform(output))
+        for function in loading.functions(output):
+            parameters.check(output, function)
         if output.reject:
             parameters.check_reject(output, loading.reject(output))
     known = kept.schemas(pipeline, kept.key(pipeline))

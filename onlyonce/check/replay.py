@@ -32,7 +32,7 @@ def replay(
     roots = [pipeline.output(pipeline.output(output).from_output or output)] if output else pipeline.roots()
     [batch], gone = _batch(instance, number)
     spark = session.start(f"onlyonce replay {instance}", master)
-    rows = replayed.kept(spark, pipeline, settings.data_dir(instance) / "events", [batch]).persist()
+    rows = replayed.kept(spark, pipeline, settings.data_location(instance) / "events", [batch]).persist()
     shown: dict[str, list[dict[str, Any]]] = {}
     try:
         facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}

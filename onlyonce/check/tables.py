@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 
-from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, Postgres, target
+from onlyonce.declare.pipeline import Delta, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
+from onlyonce.sinks.mysql.mysql_columns import same
+from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 Types = tuple[dict[str, str], dict[str, str], str]
 """The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
@@ -27,12 +29,12 @@ def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | Non
     """What is to be compared; None where no table is there, or the sink has none."""
     if isinstance(output.sink, Delta):
         return _delta(pipeline, output, schema)
-    return _postgres(output, output.sink, schema) if isinstance(output.sink, Postgres) else None
+    return _of_database(output, output.sink, schema) if isinstance(output.sink, Postgres | MySQL) else None
 
 
 def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
-    if not DeltaTable.is_deltatable(str(path)):
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if not log_entries.any_in(path):
         return None
     there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)
@@ -42,13 +44,22 @@ def _simple(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-def _postgres(output: Output, sink: Postgres, schema: StructType) -> Types | None:
+def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> Types | None:
     try:
-        table = SinkTable(Database(authorities.url_of(sink.connection)), output, sink, "")
+        table = _table(output, sink)
         there = table.there()
     except FileNotFoundError:
         return None  # the platform was never started, so it has no table
     except Refused as error:  # a variable that is not set, a password that is wrong
         at = declared_at(sink) if sink.connection else ""
         raise Refused(f"{at}{error.what}", data=error.data, hint=error.hint) from error
-    return (table.wanted(schema), there, sink.table) if there else None
+    wanted = table.wanted(schema)
+    if isinstance(table, MySQLTable):  # several of its types hold the same texts
+        there = {name: wanted[name] if same(wanted.get(name, ""), kind) else kind for name, kind in there.items()}
+    return (wanted, there, sink.table) if there else None
+
+
+def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:
+    if isinstance(sink, MySQL):
+        return MySQLTable(database_of(sink), output, sink, "")
+    return SinkTable(Database(authorities.url_of(sink.connection)), output, sink, "")

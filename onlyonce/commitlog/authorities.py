@@ -1,10 +1,10 @@
-"""The databases in which a lineage may have units: the platform's own, and those of its Postgres sinks elsewhere. PROTOCOL.md, 1 and 2.
+"""The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL, MySQL). PROTOCOL.md, 1 and 2.
 
 The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later declaration no
 longer has that database. Every decision that depends on "is there a unit?" asks all of them, through this module. The asker's
 epoch is raised in each of them first, so no older driver can change the answer.
 
-Who calls it: the Postgres sink, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the doctor.
+Who calls it: the sinks of tables, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the doctor.
 Errors: a database that can't be asked never counts as "no unit". Refused if a variable is not set, or names another database than
 before; DatabaseAway if a database does not answer; Superseded.
 """
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from onlyonce import environment, settings
 from onlyonce.commitlog import lineages, units
@@ -38,13 +38,13 @@ class Elsewhere:
 
 
 def url_of(variable: str | None) -> str:
-    """The URL of a Postgres sink: the platform's own database, or what an environment variable holds. Raises Refused."""
+    """The URL of a sink's database: the platform's own database, or what an environment variable holds. Raises Refused."""
     if variable is None:
         return settings.database_url()
     url = environment.variable(variable)
     if url is None:
         raise Refused(
-            f"the environment variable {variable} of a Postgres sink is not set",
+            f"the environment variable {variable} of a sink's database is not set",
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )
@@ -137,7 +137,8 @@ def _opened(authority: str) -> tuple[Database, UUID | None]:
 
 def _tell(there: Connection, driver: Driver, authority: str, ours: UUID | None) -> None:
     """Tell the epoch, if the lineage is this platform's there. Raises Refused, Superseded."""
-    if ask(there, "authorities", "own", lineage=driver.lineage, platform=ours)[0].platform != ours:
+    do(there, "authorities", "own", lineage=driver.lineage, platform=str(ours))
+    if str(ask(there, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours):
         raise Refused(
             f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
             data="nothing was written; the units and rows there are the other platform's",
@@ -156,14 +157,12 @@ def identity(connection: Connection) -> UUID | None:
     """Which database this is; None where the migration has not come yet."""
     if not is_there(connection, "this_database"):
         return None
-    found: UUID = ask(connection, "authorities", "identity")[0].id
-    return found
+    return UUID(str(ask(connection, "authorities", "identity")[0].id))
 
 
 def is_there(connection: Connection, table: str) -> bool:
     """Whether a database has one of our tables."""
-    found = connection.execute(text("SELECT to_regclass(:name)"), {"name": f"onlyonce_private.{table}"})
-    return found.scalar() is not None
+    return bool(ask(connection, "authorities", "is_there", table=table)[0].there)
 
 
 def _check(one: Elsewhere, there: UUID | None) -> None:

@@ -216,12 +216,15 @@ def ended_versions(connection: Connection, instance: str, after: int, upto: int)
 
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
-    plan, turn = Plan(**fixed), None
-    if row.source_tides is not None:
-        seen = to_micros(row.system_time)
-        assert seen is not None
-        turn = Turn(row.source_to[turns.SOURCE], seen, Tides.read(row.source_tides))
-    return Batch(plan, frontier_of(row), row.gc_floor, row.state, replayed=True, turn=turn)
+    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=_turn_of(row))
+
+
+def _turn_of(row: Any) -> Turn | None:
+    if row.source_tides is None:
+        return None
+    seen = to_micros(row.system_time)
+    assert seen is not None
+    return Turn(row.source_to[turns.SOURCE], seen, Tides.read(row.source_tides))
 
 
 def _insert(

@@ -106,8 +106,10 @@ def forget_units(connection: Connection, lineages: list[str], ours: UUID | None)
     Does nothing where they never were. `ours`: the id of this platform's database.
     """
     if authorities.is_there(connection, "owners"):
-        theirs = {row.lineage for row in ask(connection, "drop", "owned_by_others", lineages=lineages, platform=ours)}
+        theirs = {row.lineage for row in ask(connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))}
         lineages = [lineage for lineage in lineages if lineage not in theirs]
+        if not lineages:
+            return
         do(connection, "drop", "forget_owners", lineages=lineages)
     if authorities.is_there(connection, "units"):
         # Waits for whoever is before its commit, and lets nobody begin: else a unit could come after its kind has gone.

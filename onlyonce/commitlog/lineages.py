@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do
 from onlyonce.model.errors import Refused, Superseded
 
@@ -118,10 +119,18 @@ def adopt(connection: Connection, driver: Driver) -> None:
     there = ask(connection, "units", "known_epoch", lineage=driver.lineage)
     known = there[0].epoch if there else 0
     if known < driver.epoch:
-        ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{driver.number}/%", below=driver.epoch)
-        known = ask(connection, "units", "set_epoch", lineage=driver.lineage, epoch=driver.epoch)[0].epoch
+        _end_older_sessions(connection, driver)
+        do(connection, "units", "set_epoch", lineage=driver.lineage, epoch=driver.epoch)
+        known = ask(connection, "units", "known_epoch", lineage=driver.lineage)[0].epoch
     if known != driver.epoch:
         raise superseded(driver.lineage, driver.epoch, known)
+
+
+def _end_older_sessions(connection: Connection, driver: Driver) -> None:
+    if connection.dialect.name == mysql.DIALECT:
+        mysql.end_older_sessions(connection, driver.number, driver.epoch)
+        return
+    ask(connection, "lineages", "end_older_sessions", name_prefix=f"onlyonce/{driver.number}/%", below=driver.epoch)
 
 
 def check_epoch(connection: Connection, lineage: str, epoch: int) -> None:

@@ -37,7 +37,7 @@ def claim(connection: Connection, wanted: Claim) -> Content | None:
     between a look and a write. Raises Superseded.
     """
     unit = wanted.unit
-    ours = ask(
+    ours = do(
         connection, "units", "claim",
         unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
         epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
@@ -109,8 +109,13 @@ def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: 
 
 
 def _content(row: Any) -> Content:
-    floats = {name: float(value) for name, value in (row.float_sums or {}).items()}
-    return Content(row.rows, row.content_hash, floats)
+    return Content(row.rows, row.content_hash, {name: float(value) for name, value in float_sums(row).items()})
+
+
+def float_sums(row: Any) -> dict[str, Any]:
+    """The sums of a unit's row. MySQL gives JSON as its text."""
+    found = row.float_sums or {}
+    return dict(json.loads(found) if isinstance(found, str) else found)
 
 
 def note(connection: Connection, unit: UnitId, epoch: int, attempt: str, rows: int) -> None:

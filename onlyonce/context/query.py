@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce.commitlog.lineages import Driver, check_epoch
 from onlyonce.database.connect import Database, run
+from onlyonce.model.location import Location
 from onlyonce.model.run.long_run import first_cause
 from onlyonce.session.failures import OTHER_DRIVER, translate
 from onlyonce.session.worker import GONE
@@ -38,7 +38,7 @@ class Query:
     """A query that this driver may run: its lineage, checkpoint folder, and database under its name."""
 
     driver: Driver
-    folder: Path
+    folder: Location
     database: Database
     start_from: dict[str, Any]
     between_batches: Callable[[], None] = lambda: None

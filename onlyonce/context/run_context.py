@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any
@@ -23,6 +24,7 @@ from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
 from onlyonce.model import partitions
 from onlyonce.model.batch import EXACTLY_ONCE
+from onlyonce.model.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.spark.state import cluster_cores
@@ -43,6 +45,7 @@ class RunContext:
     trigger           of its queries, as Spark is told
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
+    looked_at         when the driver last began to look for new input
     merging           held by a MERGE of rows that are read in the run's own session: its transaction is a setting of the session
     """
 
@@ -58,6 +61,7 @@ class RunContext:
     receiving: Condition = field(default_factory=Condition)
     merging: Lock = field(default_factory=Lock)
     seen: Seen = NOTHING
+    looked_at: datetime | None = None
     _open: dict[str, Query] = field(default_factory=dict)
 
     @property
@@ -71,19 +75,19 @@ class RunContext:
         return EXACTLY_ONCE if self.bounded else self.pipeline.mode
 
     @property
-    def folder(self) -> Path:
-        """The folder of the instance's own data."""
-        return settings.data_dir(self.instance)
+    def folder(self) -> Location:
+        """The place of the instance's own data."""
+        return settings.data_location(self.instance)
 
     @property
-    def events(self) -> Path:
+    def events(self) -> Location:
         """The table `events`."""
         return self.folder / "events"
 
     @property
     def blocks(self) -> Path:
         """The folder of what is on its way to its task."""
-        return self.folder / "blocks"
+        return settings.blocks_dir(self.instance)
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""

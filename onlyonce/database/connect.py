@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, RootTransaction, Row, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
+from onlyonce.database import mysql
 from onlyonce.database.statements import queries
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
 
@@ -47,7 +48,7 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, 
 
 @dataclass(frozen=True)
 class Database:
-    """A PostgreSQL and the name under which a session shows in pg_stat_activity.
+    """A PostgreSQL, or a sink's MySQL, and the name under which a session shows in pg_stat_activity.
 
     `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an
     older one. It travels to Spark's workers inside closures; its repr never shows the URL.
@@ -75,6 +76,8 @@ def _engine(database: Database) -> Engine:
 
 
 def _new_engine(database: Database) -> Engine:
+    if mysql.is_mysql(database.url):
+        return mysql.new_engine(database.url, database.name)
     arguments = {
         "application_name": database.name[:63],
         "options": SESSION_OPTIONS,
@@ -158,12 +161,12 @@ def snapshot(connection: Connection) -> None:
 
 def ask(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[Row[Any]]:
     """The rows of a named query."""
-    return list(connection.execute(text(queries(file)[query]), parameters))
+    return list(connection.execute(_named(connection, file, query), parameters))
 
 
 def do(connection: Connection, file: str, query: str, /, **parameters: Any) -> int:
     """Run a named statement; gives the number of rows that it touched."""
-    return connection.execute(text(queries(file)[query]), parameters).rowcount
+    return connection.execute(_named(connection, file, query), parameters).rowcount
 
 
 def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, Any]]) -> None:
@@ -180,6 +183,11 @@ def do_rows(connection: Connection, file: str, query: str, rows: list[dict[str, 
         connection.execute(text(queries(file)[query]), {"rows": page})
 
 
+def _named(connection: Connection, file: str, query: str) -> TextClause:
+    """The text of a named query, in the words of the database that is asked."""
+    return text(queries(f"{mysql.DIALECT}/{file}" if connection.dialect.name == mysql.DIALECT else file)[query])
+
+
 def _roll_back(connection: Connection, begun: RootTransaction) -> None:
     # On a session that has ended there is nothing to roll back, and saying so would hide what went wrong before.
     try:
@@ -189,13 +197,17 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
 
 
 def _is_away(error: DBAPIError) -> bool:
+    if mysql.code_of(error):
+        return error.connection_invalidated or mysql.is_away(error)
     code = getattr(error.orig, "pgcode", None) or ""
     lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
     return lost or code.startswith(AWAY)
 
 
-def _not_let_in(database: Database, error: Exception) -> Refused | None:
+def _not_let_in(database: Database, error: OperationalError) -> Refused | None:
     """The server has answered, and no patience changes what: a password, role or database that is wrong."""
+    if mysql.is_mysql(database.url):
+        return mysql.not_let_in(database.url, error)
     told = str(getattr(error, "orig", None) or error)
     if not any(mark in told for mark in NOT_LET_IN):
         return None

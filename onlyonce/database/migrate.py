@@ -1,6 +1,6 @@
 """Applies the numbered SQL files, each once, under a lock and with checksums; then the views, if they have changed.
 
-Called by `onlyonce up`, by each run, and by a Postgres sink for the database that it writes to.
+Called by `onlyonce up`, by each run, and by a Postgres or MySQL sink for the database that it writes to.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.database.statements import FOLDER
 from onlyonce.model.errors import Refused
@@ -20,6 +21,12 @@ JOURNAL = """
 CREATE SCHEMA IF NOT EXISTS onlyonce_private;
 CREATE TABLE IF NOT EXISTS onlyonce_private.migrations (
     name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())
+"""
+
+MYSQL_JOURNAL = """
+CREATE TABLE IF NOT EXISTS onlyonce_migrations (
+    name VARCHAR(255) NOT NULL, checksum CHAR(64) NOT NULL, applied_at DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    CONSTRAINT onlyonce_migrations_once PRIMARY KEY (name)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 """
 
 
@@ -45,7 +52,10 @@ def migrate(url: str) -> list[str]:
 
 def migrate_authority(url: str) -> list[str]:
     """Bring the epochs and units to a sink's own database."""
-    return run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority"], views=False))
+    there = Database(url, "onlyonce/migrate")
+    if mysql.is_mysql(url):
+        return run(there, _apply_mysql)
+    return run(there, lambda conn: _apply(conn, ["authority"], views=False))
 
 
 def missing(connection: Connection) -> list[str]:
@@ -66,6 +76,25 @@ def _apply(connection: Connection, folders: list[str], *, views: bool) -> list[s
         _note(connection, _views())
         applied.append(VIEWS)
     return applied
+
+
+def _apply_mysql(connection: Connection) -> list[str]:
+    """The same there, where each CREATE TABLE commits by itself: so each of its statements may run again."""
+    mysql.refuse_old(connection)
+    connection.exec_driver_sql("SELECT GET_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)), 60)")
+    connection.exec_driver_sql(MYSQL_JOURNAL)
+    known = {row.name: row.checksum for row in connection.exec_driver_sql("SELECT name, checksum FROM onlyonce_migrations")}
+    found = migrations(mysql.DIALECT)
+    _refuse_newer(set(known), {one.name for one in found})
+    new = [one for one in found if _is_new(one, known)]
+    for one in new:
+        for statement in filter(str.strip, one.script.split(";\n")):
+            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(
+            "INSERT INTO onlyonce_migrations (name, checksum) VALUES (%s, %s)", (one.name, one.checksum)
+        )
+    connection.exec_driver_sql("DO RELEASE_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)))")
+    return [one.name for one in new]
 
 
 def _journal(connection: Connection, folders: list[str]) -> tuple[dict[str, str], list[Migration]]:

@@ -48,7 +48,7 @@ def _read(source: Source) -> dict[str, str]:
 def _source_parts(source: Source) -> dict[str, str]:
     if isinstance(source, Kafka):
         # No inbox: kept as text all the same, since two versions are compared part by part.
-        beside = ", ".join(f"{name} of the {'key' if name == source.key else 'header'}" for name in source.beside)
+        beside = ", ".join(f"{name} of {source.origin(name)}" for name in source.beside)
         return {
             "inbox": NONE, "max_files_a_batch": NONE, "topic": source.topic, "beside": beside or NONE,
             "isolation": source.isolation,
@@ -71,11 +71,12 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
     sink = output.sink
     return {
         "transform": output.transform, "source": source, "window": described(output.window),
-        "lateness": str(output.lateness), "panes": output.panes, "from_output": output.from_output or "events",
+        "lateness": str(output.lateness), "panes": described(output.trigger) if output.trigger else str(output.panes), "from_output": output.from_output or "events",
         "target": target(pipeline, output), "write": described(sink) if isinstance(sink, FileSink) else sink.write,
         "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
         "lookups": "; ".join(map(_lookup, output.lookups)) or NONE,
+        **({"join": described(output.join)} if output.join else {}),
     }  # fmt: skip
 
 

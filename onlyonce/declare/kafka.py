@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Literal
 
 from onlyonce.declare.declaration import check_one_of, declaration
+from onlyonce.declare.message_formats import FROM_ENVIRONMENT as FROM_ENVIRONMENT
+from onlyonce.declare.message_formats import Avro, MessageFormat, Protobuf, check_parts
 from onlyonce.declare.several import NONE, Several
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
@@ -16,7 +18,6 @@ from onlyonce.model.errors import Refused
 ISOLATION = ("read_committed", "read_uncommitted")
 ON_LOSS = ("stop", "skip")
 SECRET = re.compile(r"password|jaas|secret|token|keystore\.key|\.key$", re.IGNORECASE)
-FROM_ENVIRONMENT = "env:"
 OURS = (
     "bootstrap.servers", "isolation.level", "auto.offset.reset", "enable.auto.commit", "key.deserializer",
     "value.deserializer", "interceptor.classes",
@@ -26,7 +27,7 @@ OURS = (
 
 @declaration
 class Kafka:
-    """A topic of Kafka, a record a message. Its value is a JSON object; one without a value (a tombstone) is `invalid`.
+    """A topic of Kafka, a record a message. One without a value (a tombstone) is `invalid`.
 
     topic                its name
     servers              the brokers to ask first: 'host:port,host:port'
@@ -34,7 +35,9 @@ class Kafka:
                          each partition at or after it). Resolved once and stored. A partition that is added later is
                          read from its begin
     max_offsets_a_batch  how many offsets one batch takes, of all partitions together
-    key                  the declared column, a string, that gets the message's key
+    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema. None: a JSON object
+    key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the columns that
+                         come from the key
     headers              declared columns, strings, that each get the message's header of that name
     isolation            'read_committed': nothing of an aborted transaction, and what is behind an open one waits for its
                          end. 'read_uncommitted': all that is in the topic
@@ -52,7 +55,9 @@ class Kafka:
     servers: str = field(repr=False)
     start: Literal["earliest", "latest"] | datetime = field(default="earliest", repr=False)
     max_offsets_a_batch: int = field(default=1_000_000, repr=False)
-    key: str | None = None
+    # Not in the text of a fingerprint, which has `layout`: one from before there were formats keeps its own.
+    value: MessageFormat | None = field(default=None, repr=False)
+    key: str | Avro | Protobuf | None = None
     headers: Several[str] = NONE
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     on_loss: Literal["stop", "skip"] = field(default="stop", repr=False)
@@ -74,6 +79,7 @@ class Kafka:
         if self.max_offsets_a_batch < 1:
             raise Refused("Kafka: max_offsets_a_batch must be at least 1", hint="1,000,000 is the default")
         record_size.check_record_size("Kafka", self.max_record_bytes)
+        check_parts(self.key, self.value)
         self._check_options()
 
     def _check_options(self) -> None:
@@ -87,9 +93,9 @@ class Kafka:
                 )
 
     @property
-    def format(self) -> Literal["json"]:
-        """What a value is."""
-        return "json"
+    def format(self) -> Literal["json", "columns"]:
+        """What a value is to who parses it: a line of JSON, or columns of the declared types."""
+        return "columns" if isinstance(self.value, Avro | Protobuf) else "json"
 
     @property
     def header(self) -> bool:
@@ -107,22 +113,57 @@ class Kafka:
         return False
 
     @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The declared columns that come from the key."""
+        if self.key is None or isinstance(self.key, str):
+            return (self.key,) if self.key else ()
+        return self.key.columns
+
+    @property
+    def schema_ids(self) -> dict[str, str]:
+        """The declared column that gets the id of a schema, by 'value' and 'key', where a registry has that schema."""
+        found = {}
+        if self.value is not None:
+            found["value"] = self.value.schema_id or "schema_id"
+        if self.key is not None and not isinstance(self.key, str):
+            found["key"] = self.key.schema_id or "key_schema_id"
+        return found
+
+    @property
     def beside(self) -> tuple[str, ...]:
         """The declared columns that do not come from the value of a message."""
-        return ((self.key,) if self.key else ()) + self.headers
+        return (*self.key_columns, *self.headers, *self.schema_ids.values())
+
+    def origin(self, column: str) -> str:
+        """Where a column that is `beside` the value comes from, in text."""
+        if column in self.key_columns:
+            return "the key" if isinstance(self.key, str) else f"the key by {type(self.key).__name__}"
+        return "the header" if column in self.headers else "the schema's id"
 
     def layout(self) -> str:
         """How a message is cut into columns, in text."""
-        return self.format
+        if self.value is None:
+            return "json"
+        checked = "" if getattr(self.value, "validate", True) else ", not validated"
+        return f"{type(self.value).__name__} by a schema registry, whose id goes to {self.schema_ids['value']}{checked}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse a key or header that is no declared string. Any declared column may be the record id."""
+        """Refuse what comes beside the value into a column that is not declared, or is of another type. Any column may be the record id."""
         typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
-        for name in self.beside:
+        texts = (*(self.key_columns if isinstance(self.key, str) else ()), *self.headers)
+        for name in texts:
             if typed.get(name) != "string":
                 raise Refused(
                     f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
                     hint=f"add `{name} string` to the schema",
                 )
+        for part, name in self.schema_ids.items():
+            if typed.get(name) not in ("int", "integer"):
+                raise Refused(
+                    f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared column of type int",
+                    hint=f"add `{name} int` to the schema; schema_id= gives it another name",
+                )
+        for name in set(self.key_columns) - typed.keys():
+            raise Refused(f"pipeline {pipeline}: {name!r} comes from the message's key, and is not declared", hint="add it to the schema")
         if len(set(self.beside)) < len(self.beside):
-            raise Refused(f"pipeline {pipeline}: a column gets two of key and headers", hint="give each its own column")
+            raise Refused(f"pipeline {pipeline}: a column gets two of key, headers and schema ids", hint="give each its own column")

@@ -60,20 +60,31 @@ def check() -> None:
     """
     for pipeline in load().values():
         for output in with_function(pipeline.outputs):
-            check_written(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+            for name in output.functions:
+                check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
             if output.reject:
                 check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
-    """The outputs that have a function of their own: a result of another one's has none."""
+    """The outputs that have functions of their own: a result of another one's has none."""
     return [output for output in outputs if not output.is_result]
 
 
 def transform(output: Output) -> Callable[..., Any]:
-    """The function that an output names. Imports its module, so Spark too. Raises Refused."""
-    found: Callable[..., Any] = named(output.transform, _subject(output), data=NOTHING_DONE, hint=IT_IS)
+    """The function that an output names; of a join its left side's. Imports its module, so Spark too. Raises Refused."""
+    return function(output, output.functions[0])
+
+
+def function(output: Output, name: str) -> Callable[..., Any]:
+    """One of the functions that an output names. Raises Refused."""
+    found: Callable[..., Any] = named(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
     return found
+
+
+def functions(output: Output) -> list[Callable[..., Any]]:
+    """Those that make its rows: its function, or the two sides of its join. Raises Refused."""
+    return [function(output, name) for name in output.functions] if output.join else [transform(output)]
 
 
 def reject(output: Output) -> Callable[..., Any]:
@@ -82,8 +93,9 @@ def reject(output: Output) -> Callable[..., Any]:
     return found
 
 
-def _subject(output: Output) -> str:
-    return f"{declared_at(output)}output {output.name}: the transform {output.transform!r}"
+def _subject(output: Output, name: str) -> str:
+    what = "side" if output.join else "transform"
+    return f"{declared_at(output)}output {output.name}: the {what} {name!r}"
 
 
 def _subject_of_reject(output: Output) -> str:
@@ -93,7 +105,7 @@ def _subject_of_reject(output: Output) -> str:
 def source_files(output: Output) -> list[str]:
     """The files that an output's functions are written in, where they have one."""
     found = []
-    for function in [transform(output), *([reject(output)] if output.reject else [])]:
+    for function in [*functions(output), *([reject(output)] if output.reject else [])]:
         with suppress(TypeError):
             found.append(inspect.getsourcefile(function))
     return [file for file in found if file]
@@ -114,9 +126,10 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
     else:
         root = pipeline.output(query)
         outputs = [root, *pipeline.made_from(root)]
-        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(transform(o)) for o in with_function(outputs)]]
+        parts = [pipeline.schema, pipeline.event_time, *outputs, *[_source(f) for o in with_function(outputs) for f in functions(o)]]
         parts += [(o.name, o.lookups) for o in outputs if o.lookups]
         parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
+        parts += [(o.name, o.join) for o in outputs if o.join]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -125,7 +138,8 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     if query == "receive":
         return receive_parts(pipeline)
     root = pipeline.output(query)
-    sources = {o.name: "" if o.is_result else _source(transform(o)) for o in [root, *pipeline.made_from(root)]}
+    outputs = [root, *pipeline.made_from(root)]
+    sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
     return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "")
 
 

@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Literal
 
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.join import Join
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
-from onlyonce.declare.sinks import Sink
+from onlyonce.declare.sinks import FileSink, Sink
 from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Session, Window
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.windows import Fixed, Joined, Session, Window
 
 
 @declaration
@@ -29,7 +31,8 @@ class Output:
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
-                  have one pane for each batch, with the rows that it changed)
+                  have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
+                  rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
                   function returns under this output's name
     stable_input  stage the rows before they are written: for functions that are not deterministic
@@ -40,6 +43,8 @@ class Output:
                   what is sent gets them as well, under new keys), or 'correct' an increment: what each window
                   added is kept in a table beside, and the difference added
     lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they find each other. A row's
+                  window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
     reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
                   a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
     """
@@ -49,7 +54,7 @@ class Output:
     sink: Sink
     window: Window | None = None
     lateness: timedelta = timedelta(0)
-    panes: Literal["on_time", "early"] = "on_time"
+    panes: Literal["on_time", "early"] | AfterRecords | AfterTime = "on_time"
     from_output: str | None = None
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
@@ -57,6 +62,7 @@ class Output:
     # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
     lookups: Several[Lookup] = field(default=NONE, repr=False)
     reject: str = field(default="", repr=False)
+    join: Join | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -75,9 +81,12 @@ class Output:
                 f"output {self.name}: only an increment whose windows add to one row can be corrected",
                 hint="leave on_backfill out: a backfill replaces rows that have their window",
             )
+        if self.join:
+            _check_join(self)
+            object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
         if self.late == "recompute" and (self.window is None or self.from_output):
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        if not self.transform and not self.from_output:
+        if not self.transform and not self.from_output and not self.join:
             raise Refused(
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
@@ -90,27 +99,71 @@ class Output:
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
-        if self.panes not in ("on_time", "early"):
-            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time' or 'early'")
+        if self.trigger is None and self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'early', AfterRecords(…) or AfterTime(…)")
+        _check_trigger(self)
         if self.panes == "early" and self.sink.write not in ("upsert", "files"):
             raise Refused(
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
                 hint="give the sink write='upsert' and keys",
             )
-        if self.panes == "early" and isinstance(self.window, Session):
+        if self.is_early and isinstance(self.window, Session):
             raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
         if self.window is None and self.lateness:
             raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
 
     @property
+    def trigger(self) -> Trigger | None:
+        """What makes panes of its open windows, where that is not each batch."""
+        return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it writes windows before they close, and writes them again."""
+        return self.panes != "on_time"
+
+    @property
     def is_result(self) -> bool:
         """Whether its rows are a result of another output's function, which gives several."""
-        return not self.transform
+        return not self.functions
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What it names as 'module:function': its transform, or the two sides of its join."""
+        if self.join:
+            return (self.join.left, self.join.right)
+        return (self.transform,) if self.transform else ()
 
     @property
     def made_by(self) -> str:
         """What gives its rows, for people."""
-        return self.transform or f"the function of {self.from_output}"
+        return " and ".join(self.functions) or f"the function of {self.from_output}"
+
+
+HOUR = Fixed(timedelta(hours=1))
+"""The windows of joined rows, if none are declared."""
+
+
+def _check_join(output: Output) -> None:
+    """Raise Refused for what a join can't have."""
+    where = f"output {output.name}: a join"
+    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject)):
+        if given:
+            raise Refused(
+                f"{where} and {option}", hint="the rows of a join are those of its two sides: leave it out, or declare two outputs"
+            )
+    if not isinstance(output.window or HOUR, Fixed):
+        raise Refused(
+            f"{where} has rows by fixed windows, not {type(output.window).__name__}",
+            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
+        )
+    if output.is_early:
+        raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
+    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+        raise Refused(
+            f"{where} appends its rows as they come, which {type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            hint="append them to a table, Delta() or Postgres(table=…), or send them",
+        )
 
 
 def _check_lookups(output: Output) -> None:
@@ -125,6 +178,21 @@ def _check_lookups(output: Output) -> None:
         raise Refused(
             f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
+        )
+
+
+def _check_trigger(output: Output) -> None:
+    if output.trigger is None:
+        return
+    if output.window is None:
+        raise Refused(
+            f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
+            hint="give it a window; panes='early' writes totals with each batch",
+        )
+    if output.sink.write != "upsert":
+        raise Refused(
+            f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
+            hint="give the sink write='upsert' and keys",
         )
 
 

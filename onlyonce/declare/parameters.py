@@ -32,7 +32,7 @@ def check(output: Output, function: Callable[..., Any]) -> None:
             close = difflib.get_close_matches(name, named, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
-                f"{where}output {output.name}: {output.transform} has no parameter {name!r} for the lookup of that name",
+                f"{where}output {output.name}: {output.made_by} has no parameter {name!r} for the lookup of that name",
                 data=NOTHING,
                 hint=f"{guess}def {function.__name__}(rows, {', '.join(given)})",
             )
@@ -41,7 +41,7 @@ def check(output: Output, function: Callable[..., Any]) -> None:
         if needed and parameter.name not in given:
             has = f"the output has the lookups: {', '.join(given)}" if given else "the output has no lookups"
             raise Refused(
-                f"{where}output {output.name}: {output.transform} takes {parameter.name!r}, which nothing is given to",
+                f"{where}output {output.name}: {output.made_by} takes {parameter.name!r}, which nothing is given to",
                 data=NOTHING,
                 hint=f"{has}. Declare it: lookups=[Lookup(name={parameter.name!r}, table=Delta(path=…), keys=…)]",
             )

@@ -14,12 +14,13 @@ from typing import Any, Literal
 from onlyonce.declare import ddl, inputs
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
+from onlyonce.declare.join import Join
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
-from onlyonce.declare.sent import BigQuery, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, Postgres, Sink
+from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
@@ -29,6 +30,7 @@ __all__ = [
     "MODES",
     "PREFIX",
     "BigQuery",
+    "BigQueryStream",
     "Custom",
     "CustomSink",
     "Delta",
@@ -36,9 +38,11 @@ __all__ = [
     "Files",
     "Growing",
     "Input",
+    "Join",
     "Kafka",
     "KafkaSink",
     "Lookup",
+    "MySQL",
     "Output",
     "Pipeline",
     "Postgres",
@@ -253,7 +257,9 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
     where = f"output {made.name} (from_output={root.name})"
     if root.from_output:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
-    if root.panes == "early" or made.panes == "early":
+    if root.join:
+        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+    if root.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
     if made.is_result:
         _check_result(root, made, where)

@@ -81,14 +81,46 @@ class BigQuery:
     at_once: int = field(default=8, repr=False)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w:.-]+\.\w+\.[\w-]+", self.table):
-            raise Refused(f"BigQuery: table {self.table!r}", hint="write it as 'project.dataset.table'")
+        _check_table("BigQuery", self.table)
         _check_delivery("BigQuery", self)
 
     @property
     def write(self) -> Literal["insert"]:
         """How rows are written."""
         return "insert"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Rows of a table have no order."""
+        return ()
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"bigquery:{self.table}"
+
+
+@declaration
+class BigQueryStream:
+    """A BigQuery table, exactly once, by the Storage Write API: by way of the outbox, each unit is one pending stream, whose rows have
+    offsets and become visible as one.
+
+    table    'project.dataset.table'; it must be there, with the columns of the rows
+    timeout  how long the answer to a request is waited for
+    """
+
+    table: str
+    # How it is sent decides no result: it may change under a begun batch, so it is not in the fingerprint.
+    timeout: timedelta = field(default=timedelta(seconds=60), repr=False)
+
+    def __post_init__(self) -> None:
+        _check_table("BigQueryStream", self.table)
+        if self.timeout <= timedelta(0):
+            raise Refused(f"BigQueryStream: timeout={self.timeout}", hint="give a length of time")
+
+    @property
+    def write(self) -> Literal["stream"]:
+        """How rows are written."""
+        return "stream"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -176,10 +208,15 @@ class CustomSink:
         return f"own:{self.target_class}:{self.where or default}"
 
 
-UnitSink = KafkaSink | CustomSink
+UnitSink = KafkaSink | CustomSink | BigQueryStream
 """The sinks behind the outbox that take whole units."""
-Sent = Webhook | BigQuery | KafkaSink | CustomSink
+Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
 """The sinks behind the outbox: what was sent there can't be taken back."""
+
+
+def _check_table(kind: str, table: str) -> None:
+    if not re.fullmatch(r"[\w:.-]+\.\w+\.[\w-]+", table):
+        raise Refused(f"{kind}: table {table!r}", hint="write it as 'project.dataset.table'")
 
 
 def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:

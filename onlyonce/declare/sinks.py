@@ -67,6 +67,36 @@ class Postgres:
 
 
 @declaration
+class MySQL:
+    """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
+
+    table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
+    connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has written by it
+                is refused where it names another database later
+    write       'append', or 'upsert' as `Delta` has it
+    keys        what identifies a row of an upsert: the primary key. None of them may be null
+    """
+
+    table: str
+    connection: str
+    write: Literal["append", "upsert"] = "append"
+    keys: Several[str] = NONE
+
+    def __post_init__(self) -> None:
+        _check_write("MySQL", self.write, self.keys, ("append", "upsert"))
+        if not re.fullmatch(r"[^./\\\0]{1,60}", self.table) or self.table != self.table.strip():
+            raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 60 signs: the URL names the database")
+        if self.table.lower().startswith("onlyonce_"):
+            raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
+        if "://" in self.connection:
+            raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"mysql:{self.connection}:{self.table}"
+
+
+@declaration
 class FileSink:
     """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
 
@@ -125,7 +155,7 @@ class FileSink:
         return model.name(self.naming, self.prefix or output, extension, shard)
 
 
-Sink = Delta | Postgres | FileSink | Sent
+Sink = Delta | Postgres | MySQL | FileSink | Sent
 
 
 def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@
 | a folder outside the home                     | folder:/mnt/lake/a                                   |
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
 | Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
+| MySQL                                         | mysql:<database>:<table>, in small letters: many servers know no others |
 
 At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
 by its address.
@@ -24,9 +25,10 @@ from onlyonce import environment, settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline, target
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Url
 from onlyonce.model.operate.dropping import TABLES, Place, suffix_of
 
-ROOTS = {"delta": settings.tables_dir, "files": settings.files_dir}
+PORTS = {"mysql": 3306, "mariadb": 3306}
 NAME_BYTES = 63
 """PostgreSQL cuts a longer name without a word."""
 
@@ -46,10 +48,16 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
             part.encode()[:NAME_BYTES].decode(errors="ignore") for part in f"{place.where}{suffix}".split(".", 1)
         )
         return f"postgres:{database(place.variable)}:{schema}.{name}"
+    if place.kind == "mysql":
+        return f"mysql:{database(place.variable)}:{place.where}{suffix}".lower()
     if "://" in place.where:
         scheme, rest = place.where.partition("?")[0].split("://", 1)
         return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"
-    folder, home = (ROOTS[place.kind]() / f"{place.where.rstrip('/')}{suffix}").resolve(), settings.home().resolve()
+    declared = f"{place.where.rstrip('/')}{suffix}"
+    at = settings.table_location(declared) if place.kind == "delta" else settings.files_dir() / declared
+    if isinstance(at, Url):
+        return f"{at.root}/{normpath(at.key)}"
+    folder, home = at.resolve(), settings.home().resolve()
     return f"folder:{folder.relative_to(home) if folder.is_relative_to(home) else folder}"
 
 
@@ -59,7 +67,7 @@ def by_address(variable: str | None) -> str:
     if not url:
         return variable or "platform"
     parts = urlsplit(url)
-    return f"{parts.hostname or parts.query}:{parts.port or 5432}{parts.path}"
+    return f"{parts.hostname or parts.query}:{parts.port or PORTS.get(parts.scheme.partition('+')[0], 5432)}{parts.path}"
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:

@@ -6,8 +6,6 @@ that a version stays. VACUUM removes its files after a week, or whatever it is t
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,12 +14,13 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.lookup import Lookup
 from onlyonce.lookups.seen import Version
 from onlyonce.model.errors import Refused
-from onlyonce.storage import opening
+from onlyonce.model.location import Location, location
+from onlyonce.storage import opening, stores
 
 
-def folder(lookup: Lookup) -> Path:
+def folder(lookup: Lookup) -> Location:
     """Where the table is: a relative path is below <home>/tables, as that of a sink."""
-    return settings.tables_dir() / lookup.table.target("").partition(":")[2]
+    return settings.table_location(lookup.table.target("").partition(":")[2])
 
 
 def newest(lookup: Lookup) -> Version:
@@ -59,7 +58,7 @@ def refuse_gone(lookup: Lookup, version: Version) -> None:
         files = opening.table(path, version=number).file_uris()
     except DeltaError as error:
         raise gone(lookup, version, f"the table's log does not have it any more ({str(error)[:200]})") from error
-    if missing := [file for file in files if not Path(file).exists()]:
+    if missing := [file for file in files if stores.of(path).look(location(file)) is None]:
         raise gone(
             lookup, version, f"{len(missing)} of its {len(files)} files are removed (VACUUM), {missing[0]} first"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onlyonce.model.windows import Micros, Session, Window
+from onlyonce.model.windows import Joined, Micros, Session, Window, reach
 
 MILLI: Micros = 1000
 
@@ -48,22 +48,25 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
     The largest of: the tide less the lateness; the end of the last window with data when the input
     ended; the same at a close by silence, but never past that close's clock bound. Whole milliseconds,
     since Spark's watermark has no more: an end is rounded up, so that the window that it ends (a session
-    may end at any microsecond) does close; a bound is rounded down.
+    may end at any microsecond) does close; a bound is rounded down. A join's windows wait for their reach as well, but for
+    the end of the input: then it is closed whole, and the reach behind it.
     """
+    waits = reach(window)
     bounds: list[Micros] = []
     if frontier.tide is not None:
-        bounds.append(_down(frontier.tide - lateness))
+        bounds.append(_down(frontier.tide - lateness - waits))
     if frontier.ended is not None:
         bounds.append(_up(window.last_end(frontier.ended)))
     if frontier.silent_tide is not None and frontier.silent_clock is not None:
-        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock)))
+        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock - waits)))
     return max(bounds, default=None)
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
-    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time."""
+    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with their reach."""
     closed = closed_until(frontier, window, lateness)
-    return closed is not None and (time if isinstance(window, Session) else end) <= closed
+    compared = time - reach(window) if isinstance(window, Joined) else time if isinstance(window, Session) else end
+    return closed is not None and compared <= closed
 
 
 def _down(time: Micros) -> Micros:

@@ -32,7 +32,8 @@ class Url:
         return self.joinpath(str(name))
 
     def joinpath(self, *names: str) -> Url:
-        """The location below, as `Path.joinpath`."""
+        """The location below, as `Path.joinpath`; an absolute name is none below."""
+        assert not any(name.startswith("/") for name in names), names
         return Url(self.root, str(PurePosixPath(self.key).joinpath(*names)))
 
     def with_name(self, name: str) -> Url:
@@ -63,6 +64,22 @@ class Url:
 
 
 Location = Path | Url
+
+
+def on_disk(at: Location) -> Path:
+    """The location as a path, for what only a file system can do so far. Raises Refused for a URL."""
+    if isinstance(at, Path):
+        return at
+    raise Refused(
+        f"the data is at {at.root}, and this works with data on a file system only so far",
+        data="nothing was read or written",
+        hint="docs/how-to/object-store.md has what works with data in a store; Spark, delta-rs and DuckDB read the tables there",
+    )
+
+
+def is_s3(at: Location) -> bool:
+    """Whether it is in an S3, Amazon's or another."""
+    return isinstance(at, Url) and at.scheme == "s3"
 
 
 def is_url(text: str) -> bool:

@@ -96,6 +96,29 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Joined(Fixed):
+    """The fixed windows of joined rows: each row is in that of its left record, or of its right one where it has no left.
+
+    A window is closed when no record in time can join one of its rows any more: `reach` after its end. So a record is late iff its event time
+    is at or before what is closed and the reach behind it.
+
+    within  the bound of the join
+    """
+
+    within: timedelta = _ZERO
+
+    @classmethod
+    def of(cls, window: Fixed, within: timedelta) -> Joined:
+        """The windows of a join with this bound."""
+        return cls(window.size, window.offset, window.timezone, within)
+
+    @property
+    def reach(self) -> Micros:
+        """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound ends."""
+        return micros(self.within) + 2_000
+
+
+@dataclass(frozen=True)
 class Sliding:
     """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
 
@@ -162,6 +185,11 @@ class Session:
 
 
 Window = Fixed | Sliding | Session
+
+
+def reach(window: Window | None) -> Micros:
+    """How far from the windows of a join records may belong to their rows; 0 of other windows."""
+    return window.reach if isinstance(window, Joined) else 0
 
 
 def first_start(window: Window, time: Micros) -> Micros:

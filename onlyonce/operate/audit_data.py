@@ -42,7 +42,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
-from onlyonce.operate.sink_rows import Windows, in_delta, in_postgres
+from onlyonce.operate.sink_rows import Windows, in_delta, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows
@@ -178,7 +178,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
         state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
     ):
         return "an upsert puts rows over those of other windows or batches"
-    if output.sink.write == "upsert" and output.panes == "early":
+    if output.sink.write == "upsert" and output.is_early:
         return "of an early pane the log knows only the rows that have changed last"
     return None
 
@@ -186,7 +186,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
 def _count(place: Place, windowed: bool) -> Windows:
     if place.kind == "delta":
         return in_delta(settings.tables_dir() / place.where, windowed)
-    return in_postgres(place, windowed)
+    return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
 
 
 def _recorded(winners: list[Winner]) -> Windows:

@@ -20,6 +20,7 @@ from onlyonce import settings
 from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Delta, Pipeline, target
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import on_disk
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, opening
@@ -100,7 +101,7 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
 
 def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
     """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
-    folder = settings.home() / "data"
+    folder = on_disk(settings.data_root()) / "data"
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     found = {
         str(path): "it holds `events`, but the log has no pipeline of that name"

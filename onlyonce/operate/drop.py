@@ -25,6 +25,7 @@ from onlyonce.asked import parse
 from onlyonce.commitlog import authorities, dropping
 from onlyonce.commitlog.dropping import Dropped, Left
 from onlyonce.commitlog.sinks import targets as log_of_targets
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -32,6 +33,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.location import on_disk
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
 
@@ -40,7 +42,7 @@ GONE = ".dropped-"
 """What a folder is named while it is removed: nobody takes half of it for the whole."""
 
 
-ROOTS = {"data": lambda: settings.home() / "data", "delta": settings.tables_dir, "files": settings.files_dir}
+ROOTS = {"data": lambda: on_disk(settings.data_root()) / "data", "delta": settings.tables_dir, "files": settings.files_dir}
 """Where the folders of places are."""
 
 
@@ -132,6 +134,8 @@ def _settle(database: Database, left: Left) -> None:
     if place.kind == "units":
         ours = run(database, authorities.identity)
         run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.forget_units(conn, left.lineages, ours))
+    elif place.kind == "mysql":
+        run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
     elif place.kind == "postgres":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.drop_table(conn, place.where))
     else:
@@ -170,7 +174,7 @@ def _url(place: Place) -> str:
     url = environment.variable(place.variable)
     if url is None:
         raise Refused(
-            f"the environment variable {place.variable} of a Postgres sink is not set",
+            f"the environment variable {place.variable} of a sink's database is not set",
             data="nothing was removed",
             hint=f"set {place.variable} to the URL of the database that {place.text} is in",
         )
@@ -202,5 +206,5 @@ def _told(left: Left) -> dict[str, Any]:
         return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
     if place.kind == "files":
         return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
-    what = "units in its database" if place.kind == "units" else "PostgreSQL table"
+    what = {"units": "units in its database", "mysql": "MySQL table"}.get(place.kind, "PostgreSQL table")
     return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

@@ -15,6 +15,7 @@ from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
 from onlyonce import environment, settings
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -48,10 +49,30 @@ def in_delta(path: Path, windowed: bool) -> Windows:
 
 def in_postgres(place: Place, windowed: bool) -> Windows:
     """Those of a PostgreSQL table; none of one that is not there."""
+    return run(Database(_url(place), "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
+
+
+def in_mysql(place: Place, windowed: bool) -> Windows:
+    """Those of a MySQL table; none of one that is not there. Its times are in UTC."""
+
+    def count(connection: Connection) -> Windows:
+        if not mysql.tables(connection, place.where):
+            return Counter()
+        table = mysql.quoted(connection, place.where)
+        if windowed:
+            _check(list(connection.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys()), place.where)
+        by = ", ".join(WINDOW) if windowed else "NULL, NULL"
+        rows = connection.exec_driver_sql(f"SELECT {by}, COUNT(*) FROM {table} GROUP BY 1, 2")
+        return Counter({(_in_utc(start), _in_utc(end)): number for start, end, number in rows})
+
+    return run(Database(_url(place), "onlyonce-audit"), count)
+
+
+def _url(place: Place) -> str:
     url = settings.database_url() if place.variable is None else environment.variable(place.variable)
     if not url:
         raise Refused(f"the environment variable {place.variable} is not set")
-    return run(Database(url, "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
+    return url
 
 
 def _counted(connection: Connection, table: str, windowed: bool) -> Windows:
@@ -79,3 +100,7 @@ def _check(columns: list[str], table: str) -> None:
 
 def _utc(time: Any) -> datetime | None:
     return time.astimezone(UTC) if time is not None else None
+
+
+def _in_utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None else None

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.commitlog.retention import Settled
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
@@ -23,8 +23,8 @@ def remove(settled: list[Settled], *, at_once: bool = False) -> int:
 
 
 def _remove(one: Settled, *, at_once: bool) -> int:
-    path = settings.data_dir(one.instance) / "staged" / one.output
-    if not (path / "_delta_log").is_dir():
+    path = settings.data_location(one.instance) / "staged" / one.output
+    if not log_entries.any_in(path):
         return 0
     table = opening.table(path)
     there = [part for part in table.partitions() if part["oo_lineage"] == one.lineage]

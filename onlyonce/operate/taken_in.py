@@ -17,8 +17,7 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.sources.files import moved_inboxes
-from onlyonce.storage import event_rows
-from onlyonce.storage.log_entries import LOG
+from onlyonce.storage import event_rows, log_entries
 
 Mark = tuple[int, int]
 """Size and time of change, as the registry has them."""
@@ -42,8 +41,8 @@ class Entry:
 
 def entries(connection: Connection, instance: str, there: Collection[Path]) -> list[Entry]:
     """The registry's entries of these files; one that was replaced or registered by a later life has several."""
-    table = settings.data_dir(instance) / "files"
-    if not there or not (table / LOG).is_dir():
+    table = settings.data_location(instance) / "files"
+    if not there or not log_entries.any_in(table):
         return []
     moved, wanted = moved_inboxes.of(instance.partition("@")[0]), {str(path) for path in there}
     named = pc.is_in(

@@ -22,6 +22,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.location import on_disk
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.session import ending
@@ -40,6 +41,7 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups)
+    on_disk(settings.data_root())  # rows of a table are replaced by Spark's writer
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)

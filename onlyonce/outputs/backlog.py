@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -26,6 +25,7 @@ from onlyonce import settings
 from onlyonce.context.query import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.model.batch import read_upto
+from onlyonce.model.location import Location
 from onlyonce.model.outputs.cutting import Size, first_files
 from onlyonce.outputs import first_reading, restart
 from onlyonce.outputs.first_reading import Part
@@ -101,7 +101,7 @@ def _files(context: RunContext, query: Query, start: int) -> int | None:
     )
 
 
-def _waiting(path: Path, first: int) -> Iterator[Size]:
+def _waiting(path: Location, first: int) -> Iterator[Size]:
     for version in count(first):
         try:
             files = log_entries.added(path, version)

@@ -31,7 +31,7 @@ from onlyonce.model.batch import Batch, read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import outputs, raw_windows, reading, restart, results, seeing, windowing
+from onlyonce.outputs import outputs, raw_windows, reading, restart, results, seeing, triggering, windowing
 from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import past_rows
 
@@ -53,10 +53,11 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     context = seeing.as_begun(context, query, root, plan.lookups, number)
     after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
     versions = Versions(after, read_upto(plan.source_to))
-    frame = _rows(context, query, root, batch, versions, before)
+    fired = triggering.fired(context, query, root, batch, versions) if root.trigger and not context.bounded else None
+    frame = fired.rows if fired else _rows(context, query, root, batch, versions, before)
     steps = results.steps_of(context, query, root, frame)
     with ExitStack() as held:
-        outputs.commit(context, query, steps, batch, versions, results.hold(held, frame), held)
+        outputs.commit(context, query, steps, batch, versions, results.hold(held, frame), held, fired)
     query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
 
 

@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches
-from onlyonce.commitlog.outputs import rejections
+from onlyonce.commitlog.outputs import panes, rejections
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -29,11 +29,12 @@ from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, reading, results, seeing, window_log, windowing
+from onlyonce.outputs import backlog, culprit, raw_windows, reading, results, seeing, triggering, window_log, windowing
 from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.first_reading import Part
 from onlyonce.outputs.replayed import Versions
 from onlyonce.outputs.staging import staged
+from onlyonce.outputs.triggering import Fired
 from onlyonce.receive import events
 from onlyonce.storage import delta
 
@@ -56,12 +57,12 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
     result = reading.stream(context, query, root, start)
-    stateless = results.is_stateless(result)
+    stateless = bool(root.trigger) or results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
         result = reading.stream(context, query, root, start)
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
-    steps = results.steps_of(context, query, root, result)
+    steps = results.steps_of(context, query, root, triggering.shape(context, root) if root.trigger else result)
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 
@@ -152,12 +153,12 @@ def _batch(
     batch = run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, known, landed))
     passing("output-after-begin")
     with ExitStack() as held:
-        rows = results.hold(held, frame)
         if batch.committed:
-            rows.count()
+            results.hold(held, frame).count()
             passing("output-consumed")
             return
-        commit(context, query, steps, batch, versions, rows, held)
+        fired = triggering.fired(context, query, steps[0].output, batch, versions) if steps[0].output.trigger and not context.bounded else None
+        commit(context, query, steps, batch, versions, results.hold(held, fired.rows if fired else frame), held, fired)
     passing("output-after-end")
 
 
@@ -169,8 +170,9 @@ def commit(
     versions: Versions,
     rows: DataFrame,
     held: ExitStack,
+    fired: Fired | None = None,
 ) -> None:
-    """Write the rows of a begun batch to all its sinks, and end it. `rows` are held."""
+    """Write the rows of a begun batch to all its sinks, and end it. `rows` are held; `fired`: what they are of, where the output has a trigger."""
     if steps[0].output.stable_input:
         rows.count()
         rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
@@ -180,7 +182,7 @@ def commit(
         made = results.rows_held(held, step.output, rows, context.seen.frames)
         more_windows, more_again = _write(context, query, step, batch, made)
         windows, again = windows + more_windows, again + more_again
-    _end(context, query, steps, batch, versions, windows, again)
+    _end(context, query, steps, batch, versions, windows, again, fired)
 
 
 def _write(
@@ -205,12 +207,11 @@ def _end(
     versions: Versions,
     windows: list[dict[str, Any]],
     again: int,
+    fired: Fired | None,
 ) -> None:
     root = steps[0].output
-    # A new life meets rows again that an earlier one has counted, in as many batches as it takes.
-    after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
-    received = run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
-    met = window_log.counted(context, query, root, received)
+    received = window_log.received(context, query, versions)
+    met = fired.met if fired else window_log.counted(context, query, root, received)
     outcome = Outcome(
         in_time=met.count("in_time"), late=met.count("late"), rejected=met.count("rejected") if root.reject else None,
         written_again=again if batch.at_least_once else None,
@@ -225,7 +226,9 @@ def _end(
         batches.count_windows(conn, batch, root.name, met.windows)
         if root.reject:
             rejections.note(conn, batch.plan.lineage, batch.plan.batch_id, met.rejected)
-        window_log.written(conn, context, [step.output for step in steps], batch, versions.upto, windows)
+        if fired:
+            panes.hold(conn, batch, fired.held)
+        window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
         batches.end(conn, query.driver, batch, outcome)
 
     passing("output-before-end")
@@ -238,7 +241,7 @@ def refusal(root: Output, error: AnalysisException) -> Exception:
     if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
         return error
     return Refused(
-        f"output {root.name}: Spark finds no watermark on what {root.transform} groups by",
+        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
         data="nothing was written",
         hint="group by oo_window as you get it; a window or event time that you compute again loses its watermark. An "
         "output without a window can't aggregate in on-time panes: give it a window, or panes='early'",

@@ -16,22 +16,24 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
+from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.triggers import Bounds
 from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros
 from onlyonce.outputs import windowing
 from onlyonce.receive import past_rows
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows are written by the batches that read them, so that a window is written in parts. (A bounded run
-    has one batch, and says nothing of state.)"""
-    return stateless and root.panes == "on_time" and not isinstance(root.sink, FileSink)
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join too. (A
+    bounded run has one batch, and says nothing of state.)"""
+    return root.join is not None or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
-    if not stateless or root.window is None or root.panes == "early":
+    if not stateless or root.window is None or root.is_early:
         return False
     made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
     if made and not isinstance(root.sink, FileSink):
@@ -53,7 +55,7 @@ def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -
     """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    before, now = (_closed(context, root, version) for version in (after, upto))
+    before, now = (None if version is None else closed_at(context, root, version) for version in (after, upto))
     rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(_may_close(root.window, before, now))
     kept = windowing.assign(rows, root.window)
     end = F.unix_micros("oo_window.end")
@@ -73,9 +75,21 @@ def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> 
     return found
 
 
-def _closed(context: RunContext, root: Output, version: int | None) -> int | None:
-    if version is None:
-        return None
+def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> DataFrame:
+    """The rows in time of some windows, as of a version of `events`."""
+    assert root.window is not None
+    first, last = min(start for start, _ in windows), max(end for _, end in windows)
+    time = F.col("oo_event_time")
+    near = (time >= F.timestamp_micros(F.lit(first))) & (time < F.timestamp_micros(F.lit(last)))
+    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(near)
+    bounds = [((to_time(start), to_time(end)),) for start, end in windows]
+    wanted = context.spark.createDataFrame(bounds, "oo_window struct<start: timestamp, end: timestamp>")
+    inside = windowing.assign(rows, root.window).join(F.broadcast(wanted), "oo_window", "left_semi")
+    return inside.filter(~windowing.is_late(root.window, root.lateness))
+
+
+def closed_at(context: RunContext, root: Output, version: int) -> int | None:
+    """Up to where the output's windows are closed at a version of `events`."""
     assert root.window is not None
     known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
     return closed_until(known, root.window, micros(root.lateness))

@@ -5,11 +5,14 @@ Who calls it: `outputs`, `finishing`. Errors: those of the function, and Refused
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
+from onlyonce.model.triggers import Bounds
 from onlyonce.outputs import first_reading, raw_windows, restart, results, watermark, windowing
 from onlyonce.outputs.first_reading import Part
 from onlyonce.outputs.replayed import Versions
@@ -21,6 +24,8 @@ def stream(
 ) -> DataFrame:
     """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
     read = first_reading.rows(context, part, files) if part else restart.read_from(context, start, files)
+    if root.trigger:  # its batches read the windows that they write from `events`
+        return read
 
     def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
         rows = windowing.in_stream(read, root, until)
@@ -28,14 +33,19 @@ def stream(
             rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
         return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
 
-    return watermark.chosen(root.window, by)
+    # A join gives rows up at any time, not only at ends of windows.
+    return by(windowing.closed_until)[1] if root.join else watermark.chosen(root.window, by)
 
 
-def closing(context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int) -> DataFrame:
-    """The rows of the windows that close with this batch. The first of a new life has all that no earlier one has written."""
+def closing(
+    context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int, also: Sequence[Bounds] = ()
+) -> DataFrame:
+    """The rows of the windows that close with this batch, and of others that are open. The first of a new life has all that no earlier one has written."""
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after
     rows = raw_windows.closed_by(context, root, after, versions.upto)
+    if also:
+        rows = rows.unionByName(raw_windows.of(context, root, list(also), versions.upto), allowMissingColumns=True)
     if query.start_from:
         rows = restart.without_final(context, query, root, rows, after)
     return results.applied(context, root, rows)

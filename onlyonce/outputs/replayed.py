@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model.location import Location
 from onlyonce.outputs import results, windowing
 from onlyonce.receive import events, past_rows
 
@@ -26,7 +26,7 @@ class Versions:
     upto: int
 
 
-def kept(spark: SparkSession, pipeline: Pipeline, path: Path, received: Sequence[Any]) -> DataFrame:
+def kept(spark: SparkSession, pipeline: Pipeline, path: Location, received: Sequence[Any]) -> DataFrame:
     """The kept records of some receive batches (rows of the query `received`)."""
     return past_rows.kept(spark, path, events.schema(pipeline), list(received))
 

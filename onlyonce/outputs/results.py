@@ -5,7 +5,7 @@ The stream of an output (`outputs`), its bounded run and its backfill (`backfill
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from onlyonce.model import origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
-from onlyonce.outputs import rejecting, several_results
+from onlyonce.outputs import joining, rejecting, several_results
 from onlyonce.outputs.calling import calling
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
@@ -53,12 +53,24 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
+    if output.join:
+        return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
     result = _of_function(output, rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names]), lookups)
     wanted = several_results.names(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
         return result
     return _several(output, wanted, result)
+
+
+def _joined(output: Output, rows: DataFrame) -> DataFrame:
+    sides = []
+    for name in output.functions:
+        function = declarations.function(output, name)
+        sides.append(side := _called(output, name, function, rows))
+        stateless = not isinstance(side, DataFrame) or is_stateless(side)
+        joining.check_side(output, name, side, _place(function), stateless=stateless)
+    return joining.joined(output, *sides)
 
 
 def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
@@ -76,9 +88,12 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
 
 
 def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
-    function = declarations.transform(output)
     given = {lookup.name: lookups[lookup.name] for lookup in output.lookups}
-    with calling(f"output {output.name}: {output.transform}", function, rows.columns):
+    return _called(output, output.transform, declarations.transform(output), rows, **given)
+
+
+def _called(output: Output, name: str, function: Callable[..., Any], rows: DataFrame, **given: DataFrame) -> DataFrame:
+    with calling(f"output {output.name}: {name}", function, rows.columns):
         result: DataFrame = function(rows, **given)
     return result
 
@@ -100,7 +115,11 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
 
 
 def _at(output: Output) -> str:
-    return f"{origin.of_function(declarations.transform(output)) or ''}: ".removeprefix(": ")
+    return _place(declarations.transform(output))
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{origin.of_function(function) or ''}: ".removeprefix(": ")
 
 
 def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:

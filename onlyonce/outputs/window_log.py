@@ -15,9 +15,11 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import panes
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import raw_windows, rejecting, results, windowing
+from onlyonce.outputs.replayed import Versions
 from onlyonce.receive import events, past_rows
 from onlyonce.session import schemas
 
@@ -40,6 +42,12 @@ class Met:
     def count(self, fate: str) -> int:
         """How many there are, in all windows."""
         return sum(row[fate] for row in self.windows)
+
+
+def received(context: RunContext, query: Query, versions: Versions) -> list[Any]:
+    """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many batches as it takes."""
+    after = max(versions.after, int(query.start_from.get("counted_upto", -1)))
+    return run(query.database, lambda conn: batches.received(conn, context.instance, after, versions.upto))
 
 
 def counted(context: RunContext, query: Query, root: Output, received: list[Any]) -> Met:
@@ -70,20 +78,21 @@ def written(
     context: RunContext,
     chain: list[Output],
     batch: Batch,
-    upto: int,
+    versions: Versions,
     windows: list[dict[str, Any]],
 ) -> None:
     """What is known of the windows from this batch on. One is final when it has closed: where the batch writes it then, at
-    once, and else when `events` is read so far that nothing in time can come for it."""
+    once, and else when `events` is read so far that nothing in time can come for it. Of a join it is so by what the batches before have read:
+    its rows without a partner come a batch later."""
     root = chain[0]
-    as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless")))
-    whole = root.panes == "on_time" and not as_they_come
+    as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
+    whole = not root.is_early and not as_they_come
     if as_they_come:
         panes.add_rows(conn, batch, windows)
     else:
         batches.add_panes(conn, batch, [window | {"final": whole} for window in windows])
     if not whole:
-        panes.close(conn, context.instance, root, [output.name for output in chain], upto)
+        panes.close(conn, context.instance, root, [output.name for output in chain], versions.after if root.join else versions.upto)
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:

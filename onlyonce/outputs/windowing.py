@@ -20,7 +20,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
@@ -37,19 +37,28 @@ _agreed: set[Fixed] = set()
 
 def closed_until(window: Window, lateness: timedelta) -> Column:
     """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
-    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness)))
+    waits = reach(window)
+    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness) + waits))
     ended = _up(_last_end(window, _micros("oo_frontier.ended")))
     silent = F.least(
         _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
-        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock"))),
+        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(waits))),
     )
     return F.timestamp_micros(F.greatest(tide, ended, silent))
 
 
 def is_late(window: Window, lateness: timedelta) -> Column:
-    """Whether a (record, window) pair met a closed window; a session compares the event time."""
+    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its reach."""
+    if isinstance(window, Joined):
+        return F.coalesce(F.col("oo_event_time") <= taken_until(window, lateness), F.lit(False))
     compared = F.col("oo_event_time") if isinstance(window, Session) else F.col("oo_window.end")
     return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
+
+
+def taken_until(window: Window, lateness: timedelta) -> Column:
+    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in time and gives up all rows of a
+    window that is closed."""
+    return closed_until(window, lateness) + _interval(reach(window))
 
 
 def after_merge(condition: Column) -> Column:
@@ -91,11 +100,13 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
     if output.window is None:
         return events.filter("oo_kind = 'kept'")
     controls = events.filter("oo_kind = 'control'")
-    closing = until(output.window, output.lateness) + F.expr(f"interval {micros(output.lateness)} microseconds")
+    closing = until(output.window, output.lateness) + _interval(reach(output.window) + micros(output.lateness))
     controls = controls.withColumn("oo_event_time", closing)
     controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)
     rows = events.filter("oo_kind = 'kept'")
     # The control branch first: a union takes the watermark of its first branch.
+    if isinstance(output.window, Joined):
+        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
     if isinstance(output.window, Session):
         rows = rows.filter(~is_late(output.window, output.lateness))
         return assign(controls.unionByName(rows), output.window)
@@ -106,7 +117,7 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
     """The same rows for a bounded read, where nothing is late."""
     kept = events.filter("oo_kind = 'kept'")
-    return kept if output.window is None else assign(kept, output.window)
+    return kept if output.window is None or output.join else assign(kept, output.window)
 
 
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
@@ -134,6 +145,10 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 def bounds() -> dict[str, Column]:
     """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own time zone."""
     return {"window_start": F.unix_micros("oo_window.start"), "window_end": F.unix_micros("oo_window.end")}
+
+
+def _interval(length: int) -> Column:
+    return F.expr(f"interval {length} microseconds")
 
 
 def _micros(name: str) -> Column:

@@ -15,11 +15,9 @@ Errors: those of `delta.once` and `batches.end_counted`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
@@ -27,12 +25,14 @@ from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import Location
 from onlyonce.model.units import Counts
 from onlyonce.receive import events
 from onlyonce.storage import delta, log_entries
+from onlyonce.storage.stores import arrow
 
 
-def landed(path: Path, lineage: str, batch_id: int) -> bool:
+def landed(path: Location, lineage: str, batch_id: int) -> bool:
     """Whether the rows of a batch are in `events`."""
     there = delta.version(path, f"{lineage}/events")
     return there is not None and there >= batch_id
@@ -42,7 +42,7 @@ def end(
     database: Database,
     driver: Driver,
     batch: Batch,
-    path: Path,
+    path: Location,
     must: Callable[[int], int],
     version: int,
     *,
@@ -60,12 +60,12 @@ def end(
     return run(database, lambda conn: batches.end_counted(conn, driver, batch, read, version, counts, bounded=bounded))
 
 
-def counted(path: Path, version: int) -> Counts:
+def counted(path: Location, version: int) -> Counts:
     """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
     for added in log_entries.added(path, version):
-        with parquet.ParquetFile(added.path, coerce_int96_timestamp_unit="us") as file:
+        with arrow.opened(added.path, coerce_int96_timestamp_unit="us") as file:
             number[added.partition["oo_kind"]] += file.metadata.num_rows
             if added.partition["oo_kind"] == "invalid":
                 continue
@@ -80,7 +80,7 @@ def _largest(times: pa.ChunkedArray) -> int:
     return int(whole)  # a file has rows, and a kept row has its time
 
 
-def _add_control(driver: Driver, batch: Batch, path: Path, reached: Frontier) -> None:
+def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
     app_id = f"{plan.lineage}/control"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", driver.epoch, repr(reached))

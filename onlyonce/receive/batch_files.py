@@ -6,7 +6,6 @@ Who calls it: `receive`, which names the files to Delta. Errors: those of the so
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.turns import SOURCE
@@ -14,6 +13,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.location import Location, location
 from onlyonce.model.operate.collecting import edge_buckets
 from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit
 from onlyonce.receive.event_files import Stamp
@@ -23,12 +23,12 @@ from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse import plain_records
 
 
-def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Path) -> list[Path]:
+def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
     """The files that the tasks of a batch have written. A record at which it fails again and again is refused."""
     plan = batch.plan
     stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn)
 
-    def write(chosen: Chosen) -> list[Path]:
+    def write(chosen: Chosen) -> list[Location]:
         if batch.without_catalog:
             task, partitions = receive_task.without_catalog(stamp, folder), None
         else:
@@ -37,7 +37,7 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
             partitions = plan.partitions
         return _made(context, query, plan, replace(lines, chosen=chosen), task, partitions)
 
-    def attempt(chosen: Chosen, place: Path) -> list[Path]:
+    def attempt(chosen: Chosen, place: Location) -> list[Location]:
         tried = receive_task.without_catalog(stamp, place)
         return _made(context, query, plan, replace(lines, chosen=chosen), tried, None)
 
@@ -46,7 +46,7 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
 
 def _made(
     context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
-) -> list[Path]:
+) -> list[Location]:
     """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they are."""
     pipeline = context.pipeline.of_source(plan.source_to.get(SOURCE))
     reader = plain_records.reader(pipeline, plan.system_time, partitions or 1)
@@ -61,7 +61,7 @@ def _made(
             found = exchange.apart(context.spark, read, task, gives)
         else:
             found = exchange.judged(context.spark, read, partitions, task, gives)
-        return [Path(row.path) for row in found.collect()] if found is not None else []
+        return [location(row.path) for row in found.collect()] if found is not None else []
 
 
 def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:

@@ -11,7 +11,6 @@ transaction; after a kill the next driver goes on. Raises InvariantBroken when `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.model.location import Location
 from onlyonce.model.operate.collecting import horizon_buckets
 from onlyonce.storage import event_rows
 
@@ -38,7 +38,7 @@ TRIES = 5
 log = structlog.get_logger()
 
 
-def catch_up(database: Database, driver: Driver, instance: str, events: Path, pipeline: Pipeline) -> int:
+def catch_up(database: Database, driver: Driver, instance: str, events: Location, pipeline: Pipeline) -> int:
     """Add the ids that are missing; gives their number. One look into the log when there are none."""
     if not run(database, lambda conn: catalog.without_ids(conn, instance)):
         return 0
@@ -61,7 +61,7 @@ def catch_up(database: Database, driver: Driver, instance: str, events: Path, pi
     return added
 
 
-def again(database: Database, instance: str, events: Path, lineage: str, bucket: int) -> int:
+def again(database: Database, instance: str, events: Location, lineage: str, bucket: int) -> int:
     """Make the chunks of a lineage in a live bucket again from `events`, of all its committed batches; gives the ids.
 
     Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they were
@@ -115,7 +115,7 @@ def _groups(missing: list[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def _read(events: Path, group: list[Any]) -> dict[int, packed.Ids]:
+def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
     """The ids that each batch of a group has kept."""
     first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
     wanted = (pc.field("oo_kind") == "kept") & (pc.field("oo_lineage") == lineage)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,11 +18,13 @@ from pyarrow import parquet
 
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import Location
 from onlyonce.model.sources.tides import Turn, after_batch
 from onlyonce.model.windows import Micros
 from onlyonce.receive.exchange import CODE
 from onlyonce.sources.parse.plain_records import INSTANT
 from onlyonce.storage import dictionaries
+from onlyonce.storage.stores import arrow
 
 FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
 ROWS, BYTES = 1 << 17, 1 << 26
@@ -59,7 +60,7 @@ class Stamp:
 class EventFiles:
     """Open files, as a context; at its end they are whole, and `paths` has their names."""
 
-    def __init__(self, folder: Path, stamp: Stamp, partition: int) -> None:
+    def __init__(self, folder: Location, stamp: Stamp, partition: int) -> None:
         self.paths: list[str] = []
         self._folder, self._stamp, self._partition = folder, stamp, partition
         self._name = f"part-{partition:05}-{uuid4().hex}.parquet"
@@ -95,11 +96,8 @@ class EventFiles:
 
     def _opened(self, kind: str, first: pa.Table) -> parquet.ParquetWriter:
         path = self._folder / f"oo_kind={kind}" / self._name
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Zstandard takes the time of Snappy here, and two thirds of its space.
         repeated = dictionaries.worth_it(first)
-        writer = parquet.ParquetWriter(
-            path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False
-        )
+        writer = arrow.writer(path, first.schema, use_dictionary=repeated, compression="zstd", store_schema=False)
         self.paths.append(str(path))
         return self._open.enter_context(writer)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.batch import to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta, log_entries, own_tables
+from onlyonce.storage.stores import arrow
 
 FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
 PLATFORM = (
@@ -43,13 +43,13 @@ def schema(pipeline: Pipeline) -> StructType:
     return StructType(schemas.of(pipeline.schema).fields + schemas.of(PLATFORM).fields)
 
 
-def make(spark: SparkSession, path: Path, pipeline: Pipeline) -> None:
+def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
     """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
     delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
     columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
 
 
-def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:
+def add_control(path: Location, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:
     """Commit one control row; gives the table's version. `number` is the batch that it follows, or a close's, negative."""
     row = {
         "oo_system_time": now, "oo_lineage": lineage, "oo_batch": number,
@@ -58,14 +58,14 @@ def add_control(path: Path, commit: delta.Commit, lineage: str, number: int, rea
     return own_tables.append_rows([[row]], path, commit, {"oo_kind": "control"})
 
 
-def stream(spark: SparkSession, path: Path, start: int | None, files: int = UNSPLIT) -> DataFrame:
+def stream(spark: SparkSession, path: Location, start: int | None, files: int = UNSPLIT) -> DataFrame:
     """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what comes.
     `files` ends a batch: as many as some whole commits have."""
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files)
     return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 
-def kept_files(path: Path, received: list[Any]) -> list[Path]:
+def kept_files(path: Location, received: list[Any]) -> list[Location]:
     """The data files with the kept rows of some receive batches, by the commits that hold them: rows of the query `received`.
 
     No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM needed.
@@ -74,6 +74,6 @@ def kept_files(path: Path, received: list[Any]) -> list[Path]:
     return [file.path for file in added if file.partition["oo_kind"] == "kept"]
 
 
-def count(files: list[Path]) -> int:
+def count(files: list[Location]) -> int:
     """How many rows data files hold, as they say themselves."""
-    return sum(parquet.read_metadata(file).num_rows for file in files)
+    return sum(arrow.footer(file).num_rows for file in files)

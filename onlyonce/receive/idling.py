@@ -3,13 +3,13 @@
 A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others are further, that is a close: its row fixes
 the new tide and which sources are idle, so a replay of what comes sees the same. Protocol step 7.
 
-Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found idle at the moment when it is; the next look does.
+Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found idle at the moment when it is: a look must have
+found nothing of it since.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from onlyonce.commitlog import batches, turns
 from onlyonce.context.run_context import RunContext
@@ -29,9 +29,10 @@ def looked(context: RunContext, database: Database) -> tuple[Frontier, Tides] | 
             batches.last_taken_in(conn, context.instance),
         ),
     )
-    if not known.of:
+    if not known.of or context.looked_at is None:
         return None
-    clock = to_micros(datetime.now(UTC))
+    # Not the clock of now: what has come since the last look is not known yet.
+    clock = to_micros(context.looked_at)
     assert clock is not None
     idle_after = {name: one.idle_after for name, one in context.pipeline.inputs.items()}
     tides = known.declared(idle_after, clock).fallen_idle(clock, idle_after, context.source().behind(taken_in))

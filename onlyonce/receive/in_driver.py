@@ -13,24 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain, groupby
-from pathlib import Path
 
 import pyarrow as pa
 import structlog
-from pyarrow import parquet
 
 from onlyonce import settings
+from onlyonce.model.location import Location, location
 from onlyonce.receive import exchange
 from onlyonce.receive.exchange import Task
 from onlyonce.sources.files import line_reader
 from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse.plain_records import Reader
-from onlyonce.storage import dictionaries
+from onlyonce.storage import dictionaries, stores
+from onlyonce.storage.stores import arrow
 
 log = structlog.get_logger()
 
 
-def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) -> list[Path] | None:
+def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) -> list[Location] | None:
     """The files that a task has written of each partition; None where the batch is for Spark. `seeded`: each has its seed."""
     if reader is None or not _is_small(lines):
         return None
@@ -41,33 +41,28 @@ def written(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) ->
         schema = exchange.record_schema(reader)
         found = (task(exchange.share(mine, schema, at if seeded else None)) for at, mine in enumerate(blocks))
         return _one_of_each(
-            [Path(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
+            [location(path) for batch in chain.from_iterable(found) for path in batch.column("path").to_pylist()]
         )
     except OSError as error:
         log.warning("a small batch could not be taken in by the driver; Spark's tasks try", problem=str(error))
         return None
 
 
-def _one_of_each(files: list[Path]) -> list[Path]:
+def _one_of_each(files: list[Location]) -> list[Location]:
     """One file of each kind of rows: each file that the table names is carried by every reader, however small."""
     found = []
-    for _, some in groupby(sorted(files), key=lambda file: file.parent):
+    for _, some in groupby(sorted(files, key=str), key=lambda file: file.parent):
         parts = list(some)
         if len(parts) > 1:
-            rows = pa.concat_tables([_rows(part) for part in parts], promote_options="default")
+            rows = pa.concat_tables([arrow.rows(part) for part in parts], promote_options="default")
             parts.append(parts[0].with_name(f"all-{parts[0].name}"))
-            parquet.write_table(
-                rows, parts[-1], use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False
+            arrow.write(
+                parts[-1], rows, use_dictionary=dictionaries.worth_it(rows), compression="zstd", store_schema=False
             )
             for part in parts[:-1]:
-                part.unlink()
+                stores.of(part).delete(part)
         found.append(parts[-1])
     return found
-
-
-def _rows(file: Path) -> pa.Table:
-    with parquet.ParquetFile(file) as opened:
-        return opened.read()
 
 
 def _is_small(lines: Lines) -> bool:

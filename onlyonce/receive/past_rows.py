@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 from onlyonce.commitlog import compaction
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
+from onlyonce.model.location import Location
 from onlyonce.receive import events
 
 
@@ -29,7 +29,7 @@ def as_of(context: RunContext, version: int) -> DataFrame:
     return upto(context.spark, context.events, last)
 
 
-def upto(spark: SparkSession, path: Path, last: Mapping[str, int]) -> DataFrame:
+def upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFrame:
     """The rows of all kinds but control of these lives of receive, each up to a batch."""
     return spark.read.format("delta").load(str(path)).filter((F.col("oo_kind") != "control") & in_batches(last))
 
@@ -48,7 +48,7 @@ def _of_life(lineage: str, after: int, last: int) -> Column:
     return found & (F.col("oo_batch") > after) if after >= 0 else found
 
 
-def kept(spark: SparkSession, path: Path, schema: StructType, received: list[Any]) -> DataFrame:
+def kept(spark: SparkSession, path: Location, schema: StructType, received: list[Any]) -> DataFrame:
     """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = events.kept_files(path, intact)

@@ -47,7 +47,9 @@ def begin(context: RunContext) -> None:
 def register(context: RunContext) -> int:
     """Put what is new in the source into the registry; gives how many entries."""
     query = context.open_query("receive")
-    added = context.source().register(context.spark, query.driver, datetime.now(UTC))
+    now = datetime.now(UTC)
+    added = context.source().register(context.spark, query.driver, now)
+    context.looked_at = now
     if added:
         query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
     passing("receive-registered")
@@ -80,9 +82,9 @@ def something_waits(context: RunContext) -> bool:
 def idle(context: RunContext) -> None:
     """Of several sources: see which are idle, and let the watermark go on without them. Not within a batch; others may wait."""
     query = context.open_query("receive")
-    if not context.pipeline.sources:
+    if not context.pipeline.sources or idling.looked(context, query.database) is None:
         return
-    with context.receiving:
+    with context.receiving:  # no batch comes between the look and its close
         after = idling.looked(context, query.database)
         if after is not None:
             _close(context, query, "idle", *after)

@@ -7,7 +7,6 @@ It returns the paths of the files that it has written; the driver commits them (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from pyspark import TaskContext
 
 from onlyonce.catalog import catalog_lookup
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import Location
 from onlyonce.receive import receive_unit, spill
 from onlyonce.receive.event_files import EventFiles, Stamp
 from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
@@ -31,7 +31,7 @@ KINDS = {KEPT: "kept", INVALID: "invalid", REMNANT: "remnant", SEED: "control"}
 """By fate; a duplicate is in no file."""
 
 
-def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Task:
+def exactly_once(work: Work, stamp: Stamp, folder: Location, *, bounded: bool) -> Task:
     """Judge all of a partition, commit its unit, write what is not a duplicate, and the control row.
 
     A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was known.
@@ -55,7 +55,7 @@ def exactly_once(work: Work, stamp: Stamp, folder: Path, *, bounded: bool) -> Ta
     return task
 
 
-def without_catalog(stamp: Stamp, folder: Path) -> Task:
+def without_catalog(stamp: Stamp, folder: Location) -> Task:
     """Each record is kept or invalid by itself, and written as it comes."""
 
     def task(parts: Parts) -> Batches:

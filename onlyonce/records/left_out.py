@@ -21,7 +21,7 @@ from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.windows import Fixed, Session, Window, micros
+from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
 from onlyonce.storage import event_rows
 
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
     times = _whole_micros(part.column("oo_event_time"))
     closed = closed_by_row(part.column("oo_frontier"), output.window, micros(output.lateness))
     for starts, ends in _windows(output.window, times):
-        compared = times if isinstance(output.window, Session) else ends
+        compared = times - reach(output.window) if isinstance(output.window, Session | Joined) else ends
         yield starts, ends, np.flatnonzero((closed != NOTHING_CLOSED) & (compared <= closed))
 
 

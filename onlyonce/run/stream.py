@@ -13,7 +13,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import driver_runs, lineages, long_runs, views
+from onlyonce.commitlog import authorities, driver_runs, lineages, long_runs, views
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
@@ -24,6 +24,7 @@ from onlyonce.model.report import Report
 from onlyonce.model.run.long_run import refuse_beside, refuse_with
 from onlyonce.run import long_run
 from onlyonce.session import ending
+from onlyonce.storage.stores import claiming
 
 if TYPE_CHECKING:
     from onlyonce.context.run_context import RunContext
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> Report:
         )
     if asked.dry_run:
         return _dry_run(pipeline, asked)
+    claiming.claim(settings.data_root(), str(run(database, authorities.identity)))
     instance = _instance(database, pipeline, asked.bounded)
     run(database, lambda conn: lineages.add_instance(conn, instance, pipeline.name))
     passing("start-instance")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from onlyonce.environment import within
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
+from onlyonce.model.location import Location, location, on_disk
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -56,14 +57,44 @@ def inbox(pipeline: str, declared: str | None = None) -> Path:
     return Path(declared).expanduser() if declared else home() / "inbox" / pipeline
 
 
+def data_root() -> Location:
+    """Where the data of all pipelines is: the home, or what ONLYONCE_DATA names. Raises Refused for a URL that is none."""
+    named = _current().data
+    if named is None:
+        return home()
+    at = location(named, "ONLYONCE_DATA")
+    return at.resolve() if isinstance(at, Path) else at
+
+
+def data_location(instance: str) -> Location:
+    """The place of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
+    return data_root() / "data" / instance
+
+
+def tables_location() -> Location:
+    """The place of the Delta tables that outputs write and people read."""
+    return data_root() / "tables"
+
+
+def table_location(declared: str) -> Location:
+    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path."""
+    return Path(declared) if declared.startswith("/") else tables_location() / declared
+
+
 def data_dir(instance: str) -> Path:
-    """The folder of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
-    return home() / "data" / instance
+    """`data_location`, for what can work on a file system only so far. Raises Refused where the data is in an object store."""
+    return on_disk(data_location(instance))
 
 
 def tables_dir() -> Path:
-    """The folder of the Delta tables that outputs write and people read."""
-    return home() / "tables"
+    """`tables_location`, likewise."""
+    return on_disk(tables_location())
+
+
+def blocks_dir(instance: str) -> Path:
+    """The folder of what is on its way from one Spark job to the next: on a disk, wherever the data is."""
+    root = data_root()
+    return (root if isinstance(root, Path) else home()) / "data" / instance / "blocks"
 
 
 def files_dir() -> Path:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from deltalake import DeltaTable
-from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from onlyonce.storage import delta, opening, own_tables, table_features
+from onlyonce.model.location import Location, Url
+from onlyonce.storage import delta, opening, own_tables, stores, table_features
+from onlyonce.storage.stores import arrow
 
 FEATURES = table_features.KNOWN - {"generatedColumns"}
 """What asks nothing of a writer that only adds files, beyond what `delta_fit` has looked at."""
@@ -30,17 +30,24 @@ SAYS_NOTHING = {"comment"}
 """What the metadata of a column may have: all else may be a rule for its values."""
 
 
-def append(rows: DataFrame, path: Path, commit: delta.Commit, by: list[str], *, replayed: bool = False) -> int:
+def append(rows: DataFrame, path: Location, commit: delta.Commit, by: list[str], *, replayed: bool = False) -> int:
     """Append rows once; gives the table's version that holds them."""
     if not plain(opening.table(path), rows.schema, by):
         return delta.append(rows, path, commit, by, replayed=replayed)
 
-    def write(folder: Path) -> Sequence[Path]:
+    def write(folder: Location) -> Sequence[Location]:
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         (writer.partitionBy(*by) if by else writer).parquet(str(folder))
-        return [file for file in folder.rglob("*.parquet") if parquet.read_metadata(file).num_rows]
+        files = [entry.at for entry in stores.of(folder).entries(folder) if entry.at.name.endswith(".parquet")]
+        return [file for file in files if arrow.footer(file).num_rows]
 
     return own_tables.append(write, path, commit, replayed=replayed)
+
+
+def refuse_by_spark(path: Location, schema: StructType, by: list[str]) -> None:
+    """Raise Refused for a table in an object store to which files alone can't be added: Spark's writer would have to commit."""
+    if isinstance(path, Url) and not plain(opening.table(path), schema, by):
+        delta.refuse_by_spark(path)
 
 
 def plain(table: DeltaTable, schema: StructType, by: list[str]) -> bool:

@@ -8,20 +8,19 @@ table. Not promised: that the write succeeds, for a disk may be full. `onlyonce 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
 from onlyonce.storage import opening
 
 CONSTRAINT = "delta.constraints."
 
 
-def check(output: Output, path: Path, rows: DataFrame) -> None:
+def check(output: Output, path: Location, rows: DataFrame) -> None:
     """Raise for rows that can't be written."""
     if output.sink.write == "upsert":
         _check_keys(output, rows)
@@ -35,7 +34,7 @@ def check(output: Output, path: Path, rows: DataFrame) -> None:
             )
 
 
-def _conditions(path: Path) -> dict[str, str]:
+def _conditions(path: Location) -> dict[str, str]:
     """What a row must be, by the table's constraints and its columns."""
     table = opening.table(path)
     checks = {

@@ -6,11 +6,12 @@ the next start notices it.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
+from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, Url
 from onlyonce.session.names import quoted
 from onlyonce.storage import opening
 
@@ -18,7 +19,18 @@ FORGETS = "delta.setTransactionRetentionDuration"
 """After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
 
 
-def check_remembers(path: Path, output: str) -> None:
+def refuse_in_store(path: Location, output: Output) -> None:
+    """Raise Refused for an output whose table is in an object store and asks more than appends."""
+    wants = "late='recompute'" if output.late == "recompute" else f"Delta(write={output.sink.write!r})"
+    if isinstance(path, Url) and (output.late == "recompute" or output.sink.write != "append"):
+        raise Refused(
+            f"{declared_at(output)}output {output.name}: {wants} replaces rows of {path}, and in an object store rows can only be appended so far",
+            data="nothing was written",
+            hint="append, with late='keep'; or give the output another sink, such as Postgres. docs/how-to/object-store.md",
+        )
+
+
+def check_remembers(path: Location, output: str) -> None:
     """Raise Refused for a table that forgets its transactions."""
     kept = opening.table(path).metadata().configuration.get(FORGETS)
     if kept is not None:
@@ -30,7 +42,7 @@ def check_remembers(path: Path, output: str) -> None:
         )
 
 
-def check_one_row_a_key(spark: SparkSession, path: Path, output: str, keys: tuple[str, ...], date: str) -> None:
+def check_one_row_a_key(spark: SparkSession, path: Location, output: str, keys: tuple[str, ...], date: str) -> None:
     """Raise Refused for a table by dates, as they were made once for these keys too, which has a key on two of them."""
     if date not in opening.table(path).metadata().partition_columns:
         return

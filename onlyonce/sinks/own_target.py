@@ -15,6 +15,7 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.commitlog.sinks import targets
 from onlyonce.context.run_context import RunContext
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import target_identity
 from onlyonce.declare.pipeline import Output, target
@@ -51,12 +52,14 @@ def _database(variable: str | None) -> str:
 
 def _is_there(place: Place) -> bool:
     if place.kind == "delta":
-        return delta.exists(settings.tables_dir() / place.where)
+        return delta.exists(settings.table_location(place.where))
     if place.kind == "files":
         return True  # each window has files of its own, which the log names
-    schema, table = place.where.split(".", 1)
 
     def look(connection: Connection) -> bool:
+        if place.kind == "mysql":
+            return bool(mysql.tables(connection, place.where))
+        schema, table = place.where.split(".", 1)
         cursor = connection.connection.cursor()
         cursor.execute("SELECT to_regclass(format('%%I.%%I', %s, %s)) IS NOT NULL", (schema, table))
         [(there,)] = cursor.fetchall()

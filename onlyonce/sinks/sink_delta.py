@@ -55,12 +55,11 @@ class DeltaWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Delta)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        self.path = settings.tables_dir() / (
-            target(context.pipeline, output).split(":", 1)[1] + context.target_suffix()
-        )
+        self.path = settings.table_location(target(context.pipeline, output).split(":", 1)[1] + context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
+        delta_table.refuse_in_store(self.path, self._output)
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
@@ -71,6 +70,7 @@ class DeltaWriter:
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {})
         columns.fit(session, self.path, full, f"output {self._output.name}")
         delta_table.check_remembers(self.path, self._output.name)
+        delta_append.refuse_by_spark(self.path, full, [DATE] if DATE in full.names else [])
         if DATE in full.names and not settled:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 

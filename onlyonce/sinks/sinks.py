@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.declare.pipeline import Delta, FileSink, Output, Sent
+from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Sent
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content
@@ -41,6 +41,7 @@ class SinkWriter(Protocol):
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     """The writer of an output's declared sink."""
     from onlyonce.sinks.files.sink_files import FilesWriter
+    from onlyonce.sinks.mysql.sink_mysql import MySQLWriter
     from onlyonce.sinks.outbox.sink_outbox import OutboxWriter
     from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
     from onlyonce.sinks.sink_delta import DeltaWriter
@@ -49,4 +50,6 @@ def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
         return OutboxWriter(context, query, output)
     if isinstance(output.sink, FileSink):
         return FilesWriter(context, query, output)
+    if isinstance(output.sink, MySQL):
+        return MySQLWriter(context, query, output)
     return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)

@@ -19,12 +19,13 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
 from onlyonce.declare.starts import EARLIEST, before_start
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
 from onlyonce.sources import custom, registry
 from onlyonce.sources.files import growing, moved_inboxes, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
@@ -39,7 +40,7 @@ class Inbox:
 
     instance: str
     folder: Path
-    table: Path
+    table: Location
     max_files_a_batch: int
     pipeline: Pipeline
     moved: Moved = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Registered:
         return list(dict.fromkeys(path.rpartition("/")[0] for path in reversed(self.marks) if path))[::-1]
 
 
-def registered(table: Path, *, ranges: bool) -> Registered:
+def registered(table: Location, *, ranges: bool) -> Registered:
     """What is in the registry; `ranges`: of a source that is read in ranges."""
     names = [
         "batch_no",
@@ -175,7 +176,7 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
         if field != "moved_to" and (in_ranges(inbox.pipeline) or field in FILE)
     ]
     rows = []
-    if (table / "_delta_log").is_dir():
+    if log_entries.any_in(table):
         rows = (
             opening.table(table).to_pyarrow_table(columns=fields, filters=[("batch_no", "=", NO_BATCH)]).to_pylist()
         )

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,11 +22,13 @@ from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.storage import delta, log_entries, opening, own_tables
+from onlyonce.storage.stores import arrow
 
 
-def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
+def append(table: Location, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
     """Append entries, whose first column is the number of their batch, one data file for each batch.
 
     The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
@@ -45,16 +45,16 @@ def append(table: Path, schema: str, rows: Sequence[tuple[Any, ...]], driver: Dr
     return True
 
 
-def last_batch(table: Path) -> int | None:
+def last_batch(table: Location) -> int | None:
     """The number of the last batch that was registered; None before the first. No JVM needed."""
     for version in range(delta.latest(table), -1, -1):
         if files := log_entries.added(table, version):  # a commit of another kind, such as new columns, adds none
-            numbers = [parquet.read_table(file.path, columns=["batch_no"])["batch_no"] for file in files]
+            numbers = [arrow.rows(file.path, ["batch_no"])["batch_no"] for file in files]
             return max(int(pc.max(one).as_py()) for one in numbers)
     return None
 
 
-def after(table: Path, batch_no: int | None, columns: list[str]) -> pa.Table:
+def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table:
     """These columns of the entries of later batches than that one; of all where it is None."""
     later = [("batch_no", ">", -1 if batch_no is None else batch_no)]
     return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
@@ -67,18 +67,18 @@ def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
     return list(zip(*columns, strict=True))
 
 
-def folder(pipeline: Pipeline, instance: str) -> Path:
+def folder(pipeline: Pipeline, instance: str) -> Location:
     """Where the registry of an instance is; of several sources each has a folder of its own."""
-    home = settings.data_dir(instance)
+    home = settings.data_location(instance)
     return home / "sources" / pipeline.part.name if pipeline.part else home
 
 
-def batch(spark: SparkSession, table: Path, batch_no: int) -> DataFrame:
+def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
     """The entries of one batch by its number, as the stream gives them."""
     return spark.read.format("delta").load(str(table)).filter(F.col("batch_no") == batch_no)
 
 
-def stream(spark: SparkSession, table: Path, start: int) -> DataFrame:
+def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
     """A registry as a stream, one data file (one batch) at a time."""
     return (
         spark.readStream.format("delta")

@@ -14,12 +14,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -29,11 +27,12 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
+from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.discovery import NO_BATCH
 from onlyonce.sources.lines import Lines
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 SCHEMA = "batch_no long, source string, source_batch_no long, records long, seen_at timestamp"
 LOOKS = 5
@@ -45,7 +44,7 @@ class Several:
 
     pipeline: Pipeline
     instance: str
-    table: Path
+    table: Location
     sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
@@ -98,7 +97,7 @@ class Several:
 
     def _new(self) -> list[tuple[Any, ...]]:
         """A turn for each batch that has none."""
-        there = pa.table(DeltaTable(str(self.table)).to_pyarrow_table())
+        there = pa.table(opening.table(self.table).to_pyarrow_table())
         last, seen = pc.max(there["batch_no"]).as_py(), pc.max(there["seen_at"]).as_py()
         found = {name: deque(self._of_source(there, name)) for name in self.sources}
         begin = 0 if last is None else last + 1

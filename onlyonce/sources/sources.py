@@ -87,7 +87,7 @@ def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds 
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
         each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds) for name, view in views.items()}
-        return Several(pipeline, instance, settings.data_dir(instance) / "turns", each)
+        return Several(pipeline, instance, settings.data_location(instance) / "turns", each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
             raise Refused(

@@ -8,25 +8,44 @@ fetches them once (`spark.jars.packages`), in the versions of the installed pack
 from __future__ import annotations
 
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
 
 SCALA = "2.13"
+SDK = "2.35.4"
+"""The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
+BUNDLE = "software.amazon.awssdk:bundle"
+"""All of the SDK in 690 MB, which hadoop-aws would bring."""
 
 
-def of_session(folder: Path) -> dict[str, str]:
-    """The settings that bring the jars to the driver and to executors."""
+def of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
+    """The settings that bring the jars to the driver and to executors; those of S3 only where data is there, since each jar makes a start longer."""
     if list(folder.glob("delta-spark_*.jar")):
-        return {"spark.driver.extraClassPath": f"{folder}/*", "spark.executor.extraClassPath": f"{folder}/*"}
+        there = f"{folder}/*:{_of_s3(folder)}/*" if s3 else f"{folder}/*"
+        return {"spark.driver.extraClassPath": there, "spark.executor.extraClassPath": there}
     if folder.exists() or settings.jars():
         raise Refused(
             f"the Delta jars are not in {folder}",
             data="nothing was started",
             hint="`make env` brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by their coordinates",
         )
+    if s3:
+        return {"spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]), "spark.jars.excludes": BUNDLE}
     return {"spark.jars.packages": ",".join(coordinates())}
+
+
+def _of_s3(folder: Path) -> Path:
+    beside = folder.with_name(f"{folder.name}-s3")
+    if not list(beside.glob("hadoop-aws-*.jar")):
+        raise Refused(
+            f"the jars with which Spark reaches S3 are not in {beside}",
+            data="nothing was started",
+            hint="`make .venv/.made/s3` in a checkout brings them (12 MB); in an image put them beside the folder of ONLYONCE_JARS",
+        )
+    return beside
 
 
 def coordinates() -> list[str]:
@@ -44,3 +63,18 @@ def coordinates() -> list[str]:
         f"io.delta:delta-spark_{minor}_{SCALA}:{delta}",
         f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",
     ]
+
+
+def coordinates_of_s3() -> list[str]:
+    """The same of the jars with which Spark reaches S3, for the Hadoop that the installed pyspark brings."""
+    spec = find_spec("pyspark")
+    found = [*Path(spec.origin).parent.glob("jars/hadoop-client-api-*.jar")] if spec and spec.origin else []
+    if not found:
+        raise Refused(
+            "which Hadoop the installed pyspark brings can't be told: it has no jar hadoop-client-api",
+            data="nothing was started",
+            hint="name a folder with the jars: ONLYONCE_JARS, and beside it one with those of S3",
+        )
+    hadoop = found[0].stem.rpartition("-")[2]
+    parts = [f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "s3-transfer-manager", "sts")]
+    return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]

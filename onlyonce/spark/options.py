@@ -12,9 +12,11 @@ from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import is_s3
 from onlyonce.spark import jars, state
 from onlyonce.spark.defaults import has_logging
 from onlyonce.spark.master import driver_host, refuse_master
+from onlyonce.storage.stores import options as stores
 
 JARS = settings.jars() or Path(sys.prefix) / "jars"
 CLASSES = JARS / "spark.jsa"
@@ -83,6 +85,7 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in each batch.
         "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
         **state.options(master, theirs),
+        **stores.of_spark(settings.data_root()),
         **_said(),
     }
     if mode == "client" and (host := driver_host(master)):
@@ -114,7 +117,7 @@ def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
     named = (theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
     if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
         return {}
-    return jars.of_session(JARS)
+    return jars.of_session(JARS, s3=is_s3(settings.data_root()))
 
 
 def _said() -> dict[str, str]:

@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.model import attempts
+from onlyonce.model.location import Url
 from onlyonce.storage import opening
 
 TABLES = ("events", "files", "ranges")
@@ -22,9 +23,12 @@ TABLES = ("events", "files", "ranges")
 
 def sweep(instance: str, hours: float, warnings: list[str]) -> int:
     """Take away what is older than so many hours, of one pipeline or bounded run; gives the number of files."""
-    removed = 0
+    removed, root = 0, settings.data_location(instance)
+    if isinstance(root, Url):
+        warnings.append(f"{root}: what killed attempts have left there is not swept so far")
+        return 0
     for name in TABLES:
-        path = settings.data_dir(instance) / name
+        path = root / name
         if not (path / "_delta_log").is_dir():
             continue
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
+from onlyonce.storage import stores
 
 _PROVIDER, _PARTITIONS = "spark.sql.streaming.stateStore.providerClass", "spark.sql.shuffle.partitions"
 
@@ -23,7 +24,7 @@ class State:
     partitions: int
 
 
-def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
+def prepare(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
     """Make the checkpoint of a new lineage, or see that the one there is the registered one.
 
     Spark keeps a `metadata` file that is there already (experiments, B18). Raises Refused when it was
@@ -31,13 +32,11 @@ def prepare(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) 
     """
     if is_its_own(folder, lineage, checkpoint_id, begun):
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".metadata.{uuid4().hex}"  # two drivers may start at once
-    partial.write_text(json.dumps({"id": str(checkpoint_id)}))
-    partial.replace(folder / "metadata")
+    at = folder / "metadata"
+    stores.of(at).put_new(at, json.dumps({"id": str(checkpoint_id)}).encode())  # two drivers may start at once
 
 
-def is_its_own(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
+def is_its_own(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
     """Whether the checkpoint is there and is the registered one; False for a lineage that has none yet. Raises Refused
     when it was lost or swapped."""
     there = identity(folder)
@@ -59,20 +58,21 @@ def is_its_own(folder: Path, lineage: str, checkpoint_id: UUID, begun: int | Non
     return False
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Location) -> None:
     """Remove what a killed driver left half written before the first batch had an offset: beside it Spark would refuse
     to begin that batch, at every run. One that still writes is fenced; it loses its file and ends."""
     if last(folder, "offsets") >= 0:
         return
     for kind in ("offsets", "commits"):
-        for partial in (folder / kind).glob(".*"):
-            partial.unlink(missing_ok=True)
+        for name in [*stores.of(folder).names(folder / kind)]:
+            if name.startswith("."):
+                stores.of(folder).delete(folder / kind / name)
 
 
-def identity(folder: Path) -> str | None:
+def identity(folder: Location) -> str | None:
     """The id in the checkpoint's `metadata` file; None when there is none. Raises Refused when unreadable."""
     try:
-        return str(json.loads((folder / "metadata").read_text())["id"])
+        return str(json.loads(_text(folder / "metadata"))["id"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -83,7 +83,7 @@ def identity(folder: Path) -> str | None:
         ) from error
 
 
-def compare(folder: Path, lineage: str, committed: int | None) -> None:
+def compare(folder: Location, lineage: str, committed: int | None) -> None:
     """Require a checkpoint that is whole, and that the log's last committed batch is its last, or one more.
     Raises Refused.
 
@@ -106,7 +106,7 @@ def compare(folder: Path, lineage: str, committed: int | None) -> None:
     )  # fmt: skip
 
 
-def _whole(folder: Path, lineage: str) -> None:
+def _whole(folder: Location, lineage: str) -> None:
     # Spark reads the last two offsets and the last commit; what is wrong with them it says without a way out.
     planned, done = last(folder, "offsets"), last(folder, "commits")
     wanted = [("offsets", n) for n in range(max(done - 1, 0), planned + 1)] + [("commits", done)]
@@ -123,10 +123,10 @@ def _whole(folder: Path, lineage: str) -> None:
         )
 
 
-def _problem(file: Path) -> str | None:
+def _problem(file: Location) -> str | None:
     name = f"{file.parent.name}/{file.name}"
     try:
-        version, *lines = file.read_text().strip().splitlines() or [""]
+        version, *lines = _text(file).strip().splitlines() or [""]
         for line in lines:
             json.loads(line)
     except FileNotFoundError:
@@ -138,22 +138,26 @@ def _problem(file: Path) -> str | None:
     return None if version.startswith("v") and len(lines) >= needed else f"{name} is cut short"
 
 
-def last(folder: Path, kind: str) -> int:
+def last(folder: Location, kind: str) -> int:
     """The highest batch in `offsets` or `commits`; -1 before the first."""
-    names = [p.name for p in (folder / kind).glob("[0-9]*")] if (folder / kind).is_dir() else []
+    names = stores.of(folder).names(folder / kind)
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-def offsets(folder: Path, batch_id: int) -> tuple[dict[str, object], str]:
+def _text(file: Location) -> str:
+    return stores.of(file).read(file).decode()
+
+
+def offsets(folder: Location, batch_id: int) -> tuple[dict[str, object], str]:
     """The (only) source's offset of a batch and the hash of its whole offsets file."""
-    text = (folder / "offsets" / str(batch_id)).read_text()
+    text = _text(folder / "offsets" / str(batch_id))
     return json.loads(text.strip().splitlines()[-1]), hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def state_of(folder: Path) -> State | None:
+def state_of(folder: Location) -> State | None:
     """What Spark has noted of a query's state with its last planned batch; None before the first."""
     planned = last(folder, "offsets")
     if planned < 0:
         return None
-    conf = json.loads((folder / "offsets" / str(planned)).read_text().strip().splitlines()[1])["conf"]
+    conf = json.loads(_text(folder / "offsets" / str(planned)).strip().splitlines()[1])["conf"]
     return State(conf[_PROVIDER], int(conf[_PARTITIONS]))

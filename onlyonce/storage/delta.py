@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from onlyonce.model.errors import InvariantBroken, Retryable
+from onlyonce.model.errors import InvariantBroken, Refused, Retryable
+from onlyonce.model.location import Location, Url
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.log_entries import LOG
 
@@ -72,13 +73,13 @@ class Commit:
         return (note.get("app_id"), note.get("version")) == (self.app_id, self.version)
 
 
-def exists(path: Path) -> bool:
+def exists(path: Location) -> bool:
     """Whether there is a Delta table."""
-    return (path / LOG).is_dir() and any((path / LOG).glob("*.json"))
+    return log_entries.any_in(path)
 
 
 def make(
-    path: Path, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
+    path: Location, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
 ) -> None:
     """Make an empty table if there is none; drivers at once make one, and what a killed one has left is no table.
 
@@ -99,6 +100,9 @@ def make(
                 raise
 
     if exists(path):
+        return
+    if isinstance(path, Url):
+        opening.make(path, frame_schema.json(), partition_by, properties)
         return
     made_by_another = tenacity.retry_if_exception(lambda _: exists(path) or _only_begun(path))
     try:
@@ -130,8 +134,10 @@ def _only_begun(path: Path) -> bool:
     )
 
 
-def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str], *, replayed: bool = False) -> int:
+def append(frame: DataFrame, path: Location, commit: Commit, partition_by: list[str], *, replayed: bool = False) -> int:
     """Append rows once; gives the table's version that holds them. For `replayed` and errors see `once`."""
+
+    refuse_by_spark(path)
 
     def write() -> None:
         writer = frame.write.format("delta").mode("append").option("userMetadata", commit.note())
@@ -141,14 +147,26 @@ def append(frame: DataFrame, path: Path, commit: Commit, partition_by: list[str]
     return once(path, commit, write, replayed=replayed)
 
 
-def replace(frame: DataFrame, path: Path, commit: Commit, where: str) -> None:
+def replace(frame: DataFrame, path: Location, commit: Commit, where: str) -> None:
     """Put rows in the place of those that the predicate names, in one commit. To be called by `once`."""
+    refuse_by_spark(path)
     writer = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
     writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
     writer.option("userMetadata", commit.note()).save(str(path))
 
 
-def _until_alone(path: Path, write: Callable[[], int | None]) -> int | None:
+def refuse_by_spark(path: Location) -> None:
+    """Raise Refused for a commit of Spark's own writer to a table in an object store."""
+    if isinstance(path, Url):
+        raise Refused(
+            f"{path}: this commit is Spark's, and Spark's writer has no conditional PUT: beside another writer it loses commits (experiments, 26)",
+            data="nothing was written",
+            hint="in an object store only what delta-rs can commit is possible so far: appends to a table whose features ask nothing of a writer. "
+            "docs/how-to/object-store.md",
+        )
+
+
+def _until_alone(path: Location, write: Callable[[], int | None]) -> int | None:
     # Delta judges by the files that a commit has read: an append to one of the same dates is a conflict (experiments, A9).
     try:
         for attempt in tenacity.Retrying(
@@ -175,7 +193,7 @@ def _is_conflict(error: BaseException) -> bool:
 
 
 def once(
-    path: Path,
+    path: Location,
     commit: Commit,
     write: Callable[[], int | None],
     *,
@@ -212,12 +230,12 @@ def once(
     return there[0]
 
 
-def version(path: Path, app_id: str) -> int | None:
+def version(path: Location, app_id: str) -> int | None:
     """The highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
     return opening.table(path).transaction_version(app_id) if exists(path) else None
 
 
-def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
+def find(path: Location, commit: Commit) -> tuple[int, dict[str, Any]] | None:
     """(table version, note) of the commit with this transaction id and version."""
     table = opening.table(path)
     for limit in (RECENT, None):
@@ -228,7 +246,7 @@ def find(path: Path, commit: Commit) -> tuple[int, dict[str, Any]] | None:
     return None
 
 
-def _behind(path: Path, commit: Commit, after: int) -> tuple[int, dict[str, Any]] | None:
+def _behind(path: Location, commit: Commit, after: int) -> tuple[int, dict[str, Any]] | None:
     """The same among the entries behind a version: usually the next one. None when it is not told there."""
     with suppress(FileNotFoundError):
         for number in count(after + 1):
@@ -237,6 +255,6 @@ def _behind(path: Path, commit: Commit, after: int) -> tuple[int, dict[str, Any]
     return None
 
 
-def latest(path: Path) -> int:
+def latest(path: Location) -> int:
     """The table's version now; -1 without a table."""
     return opening.table(path).version() if exists(path) else -1

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from onlyonce.model.location import Location
+from onlyonce.storage import stores
 
 LOG = "_delta_log"
 
@@ -18,25 +20,31 @@ LOG = "_delta_log"
 class Added:
     """One data file of a commit, with the values of its partition columns."""
 
-    path: Path
+    path: Location
     partition: dict[str, str]
     bytes: int
 
 
-def added(path: Path, version: int) -> list[Added]:
+def any_in(path: Location) -> bool:
+    """Whether there is a Delta table. No JVM needed."""
+    return any(name.endswith(".json") for name in stores.of(path).names(path / LOG))
+
+
+def added(path: Location, version: int) -> list[Added]:
     """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
     files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
 
 
-def noted(path: Path, version: int) -> dict[str, Any]:
+def noted(path: Location, version: int) -> dict[str, Any]:
     """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
     infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
     return note(infos[0].get("userMetadata") if infos else None)
 
 
-def _entry(path: Path, version: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / LOG / f"{version:020}.json").read_text().splitlines()]
+def _entry(path: Location, version: int) -> list[dict[str, Any]]:
+    at = path / LOG / f"{version:020}.json"
+    return [json.loads(line) for line in stores.of(at).read(at).decode().splitlines()]
 
 
 def note(text: str | None) -> dict[str, Any]:

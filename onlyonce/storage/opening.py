@@ -5,7 +5,10 @@ Who calls it: whoever reads or commits with delta-rs. Errors: those of delta-rs,
 
 from __future__ import annotations
 
-from deltalake import DeltaTable
+from collections.abc import Mapping, Sequence
+
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from onlyonce.model.location import Location
 from onlyonce.storage.stores import options
@@ -14,3 +17,19 @@ from onlyonce.storage.stores import options
 def table(at: Location, version: int | None = None) -> DeltaTable:
     """The table as it is now, or as of a version."""
     return DeltaTable(str(at), version=version, storage_options=options.of_delta(at))
+
+
+def make(at: Location, schema: str, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Make an empty table, unless somebody has: of those who do at once one does. `schema`: as Delta's log has it, which is as Spark has it."""
+    try:
+        DeltaTable.create(
+            str(at), Schema.from_json(schema), mode="ignore", partition_by=list(partition_by), configuration=dict(properties),
+            storage_options=options.of_delta(at),
+        )  # fmt: skip
+    except DeltaError:
+        table(at)  # raises where there is none
+
+
+def add_columns(at: Location, schema: str) -> None:
+    """Add columns at the end of a table. Raises DeltaError, also where another adds them just now."""
+    table(at).alter.add_columns(list(Schema.from_json(schema).fields))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,11 +22,12 @@ import tenacity
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
-from pyarrow import parquet
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
-from onlyonce.storage import delta, opening, statistics
+from onlyonce.model.location import Location
+from onlyonce.storage import delta, opening, statistics, stores
+from onlyonce.storage.stores import arrow
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column has no value, as Spark names it."""
@@ -35,21 +35,21 @@ BETWEEN = 20
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
 
 
-def append(write: Callable[[Path], Sequence[Path]], path: Path, commit: delta.Commit, *, replayed: bool = False) -> int:
+def append(write: Callable[[Location], Sequence[Location]], path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
     """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
     gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
     see `delta.once`."""
     table = opening.table(path)
 
     def once() -> int | None:
-        return _commit(table, path, commit, sorted(write(path / _folder(commit))))
+        return _commit(table, path, commit, sorted(write(path / _folder(commit)), key=str))
 
     return delta.once(path, commit, once, replayed=replayed, table=table)
 
 
 def append_rows(
     files: Sequence[Sequence[Mapping[str, Any]]],
-    path: Path,
+    path: Location,
     commit: delta.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
@@ -60,10 +60,9 @@ def append_rows(
     def write() -> int | None:
         schema = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in values)
         folder = path.joinpath(_folder(commit), *(f"{name}={value}" for name, value in values.items()))
-        folder.mkdir(parents=True)
         names = [folder / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
-            parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), file)
+            arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
         return _commit(table, path, commit, names)
 
     return delta.once(path, commit, write, table=table)
@@ -73,7 +72,7 @@ def _folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(opened: DeltaTable, path: Path, commit: delta.Commit, files: Sequence[Path]) -> int | None:
+def _commit(opened: DeltaTable, path: Location, commit: delta.Commit, files: Sequence[Location]) -> int | None:
     """Name the files in the log; gives the version after which it was, None when the transaction was there. To open a table costs as much
     as to commit to it, so the first try takes the one that is open."""
     passing("table-before-commit")
@@ -106,11 +105,13 @@ def tries() -> tenacity.Retrying:
     )
 
 
-def added(path: Path, file: Path, indexed: Sequence[str], *, data_change: bool = True) -> AddAction:
+def added(path: Location, file: Location, indexed: Sequence[str], *, data_change: bool = True) -> AddAction:
     """What a commit says of a new data file, which lies in an attempt's folder below those of its partition. `indexed`: the
     columns that the table's files are skipped by."""
-    place, stat = file.relative_to(path), file.stat()
+    place, entry = file.relative_to(path), stores.of(file).look(file)  # type: ignore[arg-type]
+    if entry is None:
+        raise FileNotFoundError(str(file))
     values = (part.split("=", 1) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(parquet.read_metadata(file), indexed))
-    return AddAction(str(place), stat.st_size, partition, int(stat.st_mtime * 1000), data_change, found)
+    found = json.dumps(statistics.of(arrow.footer(file), indexed))
+    return AddAction(str(place), entry.bytes, partition, int(entry.modified * 1000), data_change, found)

@@ -20,10 +20,12 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import triggers
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
+from onlyonce.model.triggers import Bounds, Held, Trigger
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import results, windowing
+from onlyonce.outputs import rejecting, results, windowing
 from onlyonce.receive import event_files
 from onlyonce.records import left_out
 from onlyonce.testing import shape
@@ -53,6 +55,7 @@ class Play:
     _last: datetime | None = None
     _events: list[DataFrame] = field(default_factory=list)
     _early: dict[str, list[Row]] = field(default_factory=dict)
+    _held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.targets = {output.name: Target(output) for output in self.pipeline.outputs}
@@ -132,6 +135,8 @@ class Play:
 
     def _written(self, root: Output, before: Frontier, came: DataFrame | None) -> DataFrame | None:
         """The rows of the function that a batch writes; None where it has nothing to look at."""
+        if root.trigger is not None:
+            return self._fired(root, root.trigger, before, came)
         if root.panes == "early":
             return None if came is None else self._of(root, self._all())
         if self.comes[root.name]:
@@ -142,6 +147,27 @@ class Play:
         end = F.unix_micros("oo_window.end")
         closing = end <= F.lit(now) if was is None else (end <= F.lit(now)) & (end > F.lit(was))
         return self._of(root, self._all()).filter(windowing.after_merge(closing))
+
+    def _fired(self, root: Output, trigger: Trigger, before: Frontier, came: DataFrame | None) -> DataFrame | None:
+        """The windows that close with a batch, and those of which it writes a pane."""
+        held, closed = self._held.setdefault(root.name, {}), self._closed(root, self.frontier)
+        met = {} if came is None else self._met(root, came)
+        due, after = triggers.decided(trigger, held, met, closed, to_micros(self._last) or 0)
+        for window, left in after.items():
+            held.pop(window, None)
+            if left is not None:
+                held[window] = left
+        was, end = self._closed(root, before), F.unix_micros("oo_window.end")
+        written = F.lit(False) if closed is None else (end <= F.lit(closed)) & (end > F.lit(was if was is not None else -1))
+        for start, stop in due:
+            written = written | ((F.unix_micros("oo_window.start") == start) & (end == stop))
+        return self._of(root, self._all()).filter(written) if self._events else None
+
+    def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
+        assert root.window is not None
+        rows = windowing.counted(rejecting.accepted(self.pipeline, root, came), root.window, root.lateness)
+        found = rows.withColumns(windowing.bounds()).select("window_start", "window_end", "in_time").collect()
+        return {(row.window_start, row.window_end): row.in_time for row in found}
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
         """The function over the rows in time, each with its window."""

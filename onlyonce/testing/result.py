@@ -18,7 +18,7 @@ class Pane:
 
     batch        the number of the step that wrote it, from 0; a close counts as a step
     generation   0 of the stream; 1, 2, … of backfills, which put theirs in the place of the one before
-    rows         how many rows it has; of an early pane those that have changed
+    rows         how many rows it has; of an early pane those that have changed, of one by a trigger all
     final        whether the window was closed by then
     """
 

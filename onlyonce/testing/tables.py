@@ -25,7 +25,8 @@ def given(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table])
     """The tables by name, for the functions of all outputs."""
     lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
     for output in loading.with_function(pipeline.outputs):
-        parameters.check(output, loading.transform(output))
+        for function in loading.functions(output):
+            parameters.check(output, function)
     for name in of_test:
         if name not in lookups:
             raise unknown("lookup", name, sorted(lookups))

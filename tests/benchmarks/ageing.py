@@ -22,6 +22,7 @@ from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, do, run
+from onlyonce.model.location import Location, on_disk
 from onlyonce.storage import delta, own_tables
 from tests.benchmarks.growth import uniform
 
@@ -75,11 +76,11 @@ def events_of(events: Path, driver: Driver, upto: int) -> None:
     table = DeltaTable(str(events))
     like = {Path(file).parent.name: Path(file) for file in table.file_uris()}
 
-    def write(folder: Path) -> list[Path]:
+    def write(folder: Location) -> list[Location]:
         return [
             path
             for kind, each in (("oo_kind=kept", EACH), ("oo_kind=control", 2))
-            for path in _many(parquet.read_table(like[kind], partitioning=None), upto * each, folder / kind)
+            for path in _many(parquet.read_table(like[kind], partitioning=None), upto * each, on_disk(folder) / kind)
         ]
 
     commit = delta.Commit(f"{driver.lineage}/events", upto - 1, f"{driver.lineage}/{upto - 1}/events", driver.epoch, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.location import Location
 from onlyonce.receive import batch_files, events, exchange
 from onlyonce.session import schemas
 from onlyonce.sources.files import line_reader
@@ -50,7 +51,7 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
         return exchange.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
-    def written() -> list[Path]:
+    def written() -> Sequence[Location]:
         return batch_files.written(context, query, batch, lines, home / "pieces_ours")
 
     return {

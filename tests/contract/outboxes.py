@@ -96,12 +96,14 @@ def ids(rows: Sequence[Row]) -> Counter[str]:
     return Counter(row["id"] for row in rows)
 
 
-def run_process(log: Log, url: str, folder: Path, point: str, nth: int = 1) -> tuple[int, str]:
+def run_process(
+    log: Log, url: str, folder: Path, point: str, nth: int = 1, pipelines: str = "tests/support/sending.py"
+) -> tuple[int, str]:
     """A delivery as a process and session of its own, which a fail-point kills: exit code and output."""
     environment = os.environ | {
         "ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill", "ONLYONCE_FAILPOINT_DIR": str(folder),
         "ONLYONCE_DATABASE_URL": log.url, "ONLYONCE_HOME": str(folder), "TEST_ENDPOINT": url,
-        "ONLYONCE_PIPELINES": str(ROOT / "tests/support/sending.py"), "BIGQUERY_EMULATOR_HOST": url,
+        "ONLYONCE_PIPELINES": str(ROOT / pipelines), "BIGQUERY_EMULATOR_HOST": url,
     }  # fmt: skip
     started = subprocess.Popen(
         [sys.executable, "-m", "onlyonce.sinks.outbox.deliver"], cwd=ROOT, start_new_session=True, text=True, env=environment,

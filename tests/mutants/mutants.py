@@ -12,6 +12,8 @@ SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
+MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
+STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
@@ -23,6 +25,7 @@ DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
+TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
 AUTHORITIES = "tests/contract/commitlog/test_authorities.py::"
@@ -54,7 +57,7 @@ def changed(mutant: Mutant, text: str) -> str:
     return text
 
 
-_CLAIM = """ask(
+_CLAIM = """do(
         connection, "units", "claim",
         unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
         epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
@@ -113,6 +116,38 @@ _ALL = (
         "rows-of-any-partition", "a Postgres unit takes whatever rows Spark gives its task", "onlyonce/sinks/postgres/pinned.py",
         (("        if targets not in ([], [unit.partition]):", "        if False:"),),
         (POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
+    ),
+    Mutant(
+        "stream-for-each-attempt", "an attempt begins a write stream of its own, and not that of the unit", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        name = self._streams.find(unit) or self._new(unit)\n", "        name = self._new(unit)\n"),),
+        (STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
+    ),
+    Mutant(
+        "stream-uncounted", "a write stream is committed without the server's count of its rows", "onlyonce/sinks/outbox/bigquery_stream.py",
+        (("        if counted != number:", "        if False:"),),
+        (STREAMS + "test_a_stream_with_a_part_of_the_rows_is_not_committed",),
+    ),
+    Mutant(
+        "mysql-of-any-sign", "rows come into MySQL in the character set of its database", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("LONGTEXT CHARACTER SET utf8mb4 PATH", "LONGTEXT PATH"),),
+        (MYSQL + "test_texts_arrive_as_they_are[append]",),
+    ),
+    Mutant(
+        "mysql-zombie-lives-on", "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
+        "onlyonce/commitlog/lineages.py",
+        (("        mysql.end_older_sessions(connection, driver.number, driver.epoch)\n", ""),),
+        (MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
+    ),
+    Mutant(
+        "mysql-any-engine", "a table of an engine without transactions is taken", "onlyonce/sinks/mysql/mysql_table.py",
+        (('table.kind != "BASE TABLE" or table.engine != "InnoDB"', 'table.kind != "BASE TABLE"'),),
+        (MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
+    ),
+    Mutant(
+        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_rows.py",
+        (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
+          "[c for c in columns if c not in work.keys]"),),
+        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
@@ -234,7 +269,7 @@ _ALL = (
     Mutant(
         "frontier-anew", "a replay is stamped with the frontier of now, not with the one that its batch began with",
         "onlyonce/commitlog/batches.py",
-        (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True)", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor, row.state, replayed=True)"),),
+        (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor,", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor,"),),
         (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
     ),
     Mutant(
@@ -389,7 +424,7 @@ _ALL = (
     ),
     Mutant(
         "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
-        "onlyonce/outputs/outputs.py",
+        "onlyonce/outputs/window_log.py",
         (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
         ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
         spark=True,
@@ -557,7 +592,7 @@ _ALL = (
     ),
     Mutant(
         "owner-not-asked", "a sink's own database lets two platforms write under one name", "onlyonce/commitlog/authorities.py",
-        ((".platform != ours:\n", ".platform is None:\n"),),
+        ((".platform) != str(ours):\n", ".platform) == \"\":\n"),),
         (AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",),
     ),
     Mutant(
@@ -641,6 +676,22 @@ _ALL = (
         ("tests/unit/check/test_check.py::test_keys_and_types_are_held_against_what_is_there",),
     ),
     Mutant(
+        "any-404-is-no-schema", "whatever answers with a 404 makes a schema id unknown, and its records invalid", "onlyonce/sources/formats/schema_registry.py",
+        (("""        if getattr(error, "error_code", None) == NO_SUCH_SCHEMA and """, "        if "),),
+        ("tests/unit/sources/test_schema_registry.py::test_no_answer_but_the_registrys_own_makes_an_id_unknown",),
+    ),
+    Mutant(
+        "one-message-spoils-the-others", "where messages of one schema can't be decoded together all of them are invalid", "onlyonce/sources/formats/decoding.py",
+        (("        if len(rows) == 1:\n", "        if len(rows):\n"),),
+        ("tests/unit/sources/test_message_formats.py::test_a_message_is_read_as_if_it_were_alone",),
+    ),
+    Mutant(
+        "schema-looked-for-anew", "a replay asks the registry again for a schema that its batch did not find", "onlyonce/sources/kafka/kafka_schemas.py",
+        (("for number in ids if _fact(part, number) in facts}", "for number in ids if None in facts}"),),
+        ("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
+        spark=True,
+    ),
+    Mutant(
         "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
         (("    if name not in written and ", "    if not written and "),),
         ("tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),
@@ -657,7 +708,7 @@ _ALL = (
     ),
     Mutant(
         "skipped-stateful-plan", "the plan of a batch that is written already is not run", "onlyonce/outputs/outputs.py",
-        (("        if batch.committed:\n            rows.count()\n", "        if batch.committed:\n"),),
+        (("        if batch.committed:\n            results.hold(held, frame).count()\n", "        if batch.committed:\n"),),
         ("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
     ),
@@ -669,6 +720,24 @@ _ALL = (
         ),
         ("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
         spark=True,
+    ),
+    Mutant(
+        "join-behind-its-windows", "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a partner stay in the state",
+        "onlyonce/outputs/windowing.py",
+        (("_interval(reach(output.window) + micros(output.lateness))", "_interval(micros(output.lateness))"),),
+        ("tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",),
+        spark=True,
+    ),
+    Mutant(
+        "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
+        (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
+    ),
+    Mutant(
+        "neighbours-left-late", "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves as they are",
+        "onlyonce/model/outputs/backfill.py",
+        (("    known = [start for start, _ in late]\n", "    known: list[Micros] = []\n"),),
+        ("tests/unit/declare/test_declared_joins.py::test_a_span_is_computed_again_with_its_neighbours_and_with_theirs_where_late_records_wait",),
     ),
     Mutant(
         "watermark-inside-a-window", "Spark plans a batch without rows whenever an output has read on", "onlyonce/outputs/watermark.py",
@@ -816,6 +885,16 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "pane-forgets-what-waits", "a trigger counts the records of one batch alone", "onlyonce/model/triggers.py",
+        (("held = Held(known.records + met.get(window, 0), known.since)", "held = Held(met.get(window, 0), known.since)"),),
+        ("tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",),
+    ),
+    Mutant(
+        "pane-of-its-batch", "a pane of an open window has what has come with its batch, and not all of the window", "onlyonce/outputs/raw_windows.py",
+        (('.filter("oo_kind = \'kept\'").filter(near)', '.filter("oo_kind = \'kept\'").filter(near).filter(F.lit(False))'),),
+        ("tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",), spark=True,
+    ),
+    Mutant(
         "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/rejecting.py",
         (('~F.col("late") & F.col(REASON).isNotNull()', 'F.col(REASON).isNotNull()'),),
         (REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",), spark=True,
@@ -842,6 +921,22 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "furthest-source", "a pipeline of several sources is as far as the furthest of them", "onlyonce/model/sources/tides.py",
+        (("return self.furthest() if not awake else min(known) if", "return self.furthest() if not awake else max(known) if"),),
+        (TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",
+         "tests/unit/model/sources/test_model_tides.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle"),
+    ),
+    Mutant(
+        "tides-of-nobody", "a replay of a batch of one of several sources does not see how far they had come", "onlyonce/commitlog/batches.py",
+        (("seen, Tides.read(row.source_tides))", "seen, Tides({}).declared([row.source_to[turns.SOURCE]], seen))"),),
+        (TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
+    ),
+    Mutant(
+        "ids-of-any-source", "two sources with ids of their own have one space of ids", "onlyonce/sources/parse/plain_records.py",
+        (("        if self.salt:\n", "        if False:\n"),),
+        ("tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",),
+    ),
+    Mutant(
         "swept-before-its-commit", "files of an attempt go though its transaction is not in the table", "onlyonce/storage/attempt_files.py",
         (("        if there is None or there < attempt.version:\n", "        if False:\n"),),
         (OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
@@ -860,6 +955,22 @@ _ALL = (
         "settings-of-a-moment-ago", "a setting that was read once stays, whatever the environment says now", "onlyonce/settings/configuration.py",
         (("    given = tuple(environment.variable(name) for name in VARIABLES.values())\n", "    given = ()\n"),),
         ("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
+    ),
+    Mutant(
+        "put-whatever-is-there", "what is to be put only if nothing is there is put in any case", "onlyonce/storage/stores/objects.py",
+        ((', mode="create", use_multipart=False)', ", use_multipart=False)"),),
+        ("tests/storage/test_stores.py::test_of_writers_at_once_that_put_if_absent_one_wins_and_its_content_stays[versitygw]",
+         "tests/storage/test_refused_at_the_start.py::test_a_claim_is_made_once_and_is_the_platforms_own"),
+    ),
+    Mutant(
+        "no-bucket-is-no-object", "a bucket that is gone is told as an object that is not there", "onlyonce/storage/stores/objects.py",
+        (('        if _code(error) in (None, "NoSuchKey"):\n', "        if True:\n"),),
+        ("tests/storage/test_stores.py::test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there",),
+    ),
+    Mutant(
+        "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
+        (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
+        ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
     ),
 )  # fmt: skip
 

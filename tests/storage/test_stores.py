@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onlyonce.model.location import Location
+from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, location
 from onlyonce.storage import stores
+from tests.support.s3 import S3
 
 ROUNDS, WRITERS = 10, 6
 
@@ -69,3 +71,13 @@ def test_the_same_bytes_put_again_count_as_ours(place: Location) -> None:
     assert stores.of(place).put_new(place / "once", b"ours")
     assert stores.of(place).put_new(place / "once", b"ours")
     assert not stores.of(place).put_new(place / "once", b"theirs")
+
+
+def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(versitygw: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each table in it would be a new one."""
+    for name, value in versitygw.environment.items():
+        monkeypatch.setenv(name, value)
+    at = location("s3://there-is-none/some/object")
+    for look in (stores.of(at).read, lambda at: [*stores.of(at).entries(at)], lambda at: [*stores.of(at).names(at)]):
+        with pytest.raises(Refused, match="is not there"):
+            look(at)

@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -84,3 +87,42 @@ def _served(command: list[str], port: int, given: dict[str, str]) -> Iterator[No
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class _Deaf(BaseHTTPRequestHandler):
+    """Hands each request on, without its condition."""
+
+    protocol_version = "HTTP/1.1"
+    behind = ""
+
+    def _pass_on(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("if-none-match", "host")}
+        answer = httpx.request(self.command, self.behind + self.path, headers=headers, content=sent)
+        self.send_response(answer.status_code)
+        for name, value in answer.headers.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer.content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.content)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def without_condition(server: S3) -> Iterator[str]:
+    """The address of a store that overwrites what it was told to leave: moto behind a proxy that drops If-None-Match."""
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), type("Deaf", (_Deaf,), {"behind": server.url}))
+    thread = Thread(target=proxy.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{proxy.server_port}"
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        thread.join()

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 from onlyonce.model.frontier import Frontier, closed_until, is_late
-from onlyonce.model.windows import Micros, Session, micros
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.windows import Joined, Micros, Session, micros
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())
@@ -22,9 +23,13 @@ class OutputModel:
 
     declared: Declared
     held: list[tuple[Record, Bounds]] = field(default_factory=list)
+    met: set[int] = field(default_factory=set)
+    waiting: dict[Bounds, list[Micros]] = field(default_factory=dict)
 
-    def step(self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str]) -> Outcome:
-        """What it writes and calls late when these records come between two frontiers, and its table has these rows."""
+    def step(
+        self, before: Frontier, after: Frontier, records: list[Record], table: dict[str, str], clock: Micros
+    ) -> Outcome:
+        """What it writes and calls late when these records come between two frontiers, its table has these rows, and the clock shows this."""
         late: Late = Counter()
         rejected: Late = Counter()
         came: list[tuple[Record, Bounds]] = []
@@ -39,7 +44,26 @@ class OutputModel:
                     came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
-        return Outcome(self._writes(came, closed), late, closed, rejected)
+        writes = self._joins(len(came), closed) if self.declared.join else self._writes(came, closed, clock)
+        return Outcome(writes, late, closed, rejected)
+
+    def _joins(self, came: int, closed: Micros | None) -> Written:
+        """The pairs that are new, and what has found no partner when its bound has passed. A key in capitals is of the left side."""
+        found: Written = Counter()
+        window = self.declared.window
+        assert isinstance(window, Joined)
+        for at, (mine, bounds) in enumerate(self.held):
+            for other_at, (other, _) in enumerate(self.held):
+                pair = mine.key.isupper() and other.key == mine.key.lower() and abs(mine.time - other.time) <= micros(window.within)
+                if pair:
+                    found[f"{mine.key}+{other.key}", bounds, 1] += max(at, other_at) >= len(self.held) - came
+                    self.met |= {at, other_at}
+        for at, (one, bounds) in enumerate(self.held):
+            if at not in self.met and closed is not None and one.time <= closed:
+                self.met.add(at)
+                side = "left" if one.key.isupper() else "right"
+                found[one.key, bounds, 1] += self.declared.join in (side, "full")
+        return +found
 
     def _joined(self, record: Record, table: dict[str, str]) -> Record:
         return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record
@@ -64,7 +88,9 @@ class OutputModel:
         window = self.declared.window
         return None if window is None else closed_until(after, window, micros(self.declared.lateness))
 
-    def _writes(self, came: list[tuple[Record, Bounds]], closed: Micros | None) -> Written:
+    def _writes(self, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros) -> Written:
+        if isinstance(self.declared.panes, AfterRecords | AfterTime):
+            return self._panes(self.declared.panes, came, closed, clock)
         if self.declared.panes == "early":
             touched = {(record.key, bounds) for record, bounds in came}
             return counted([one for one in self.held if (one[0].key, one[1]) in touched])
@@ -74,6 +100,22 @@ class OutputModel:
         done = [one for one in groups if closed is not None and one[1] is not None and one[1][1] <= closed]
         self.held = [one for one in groups if one not in done]
         return counted(done)
+
+
+    def _panes(self, trigger: Trigger, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros) -> Written:
+        """All of each window that closes, or that has enough records which came since its last pane, or the first of them long ago."""
+        for _, bounds in came:
+            self.waiting.setdefault(bounds, []).append(clock)
+        done = {bounds for _, bounds in self.held if closed is not None and bounds is not None and bounds[1] <= closed}
+        due = {
+            bounds
+            for bounds, times in self.waiting.items()
+            if (len(times) >= trigger.records if isinstance(trigger, AfterRecords) else clock - times[0] >= micros(trigger.time))
+        }
+        written = counted([one for one in self.held if one[1] in done | due])
+        self.held = [one for one in self.held if one[1] not in done]
+        self.waiting = {bounds: times for bounds, times in self.waiting.items() if bounds not in done | due}
+        return written
 
 
 def merged(held: list[tuple[Record, Bounds]], session: Session) -> list[tuple[Record, Bounds]]:
@@ -115,7 +157,7 @@ def play(story: Story) -> list[dict[str, Outcome]]:
         records = [record for record in step.records if not is_invalid(record, step, story)]
         after = sources.after(known, step, records) if story.sources else _after(known, step, records, story, arrived)
         table = table if step.table is None else step.table
-        made = {name: model.step(known, after, records, table) for name, model in models.items()}
+        made = {name: model.step(known, after, records, table, step.clock) for name, model in models.items()}
         found.append({declared.name: _of_result(declared, story, made) for declared in story.outputs})
         known = after
         arrived = step.clock if step.kind == "batch" else arrived
@@ -126,7 +168,7 @@ def _play_bounded(story: Story) -> dict[str, Outcome]:
     records = [record for step in story.steps for record in step.records if not is_invalid(record, step, story)]
     end = Frontier().after_batch(max(record.time for record in records)).declared_ended()
     roots = [declared for declared in story.outputs if not declared.result_of]
-    made = {declared.name: OutputModel(declared).step(Frontier(), end, records, {}) for declared in roots}
+    made = {declared.name: OutputModel(declared).step(Frontier(), end, records, {}, 0) for declared in roots}
     return {declared.name: _of_result(declared, story, made) for declared in story.outputs}
 
 

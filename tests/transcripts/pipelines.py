@@ -7,9 +7,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Input, Lookup, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline
+from onlyonce.model.windows import Joined
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
+
+ME = "tests.transcripts.pipelines"
 
 
 def by_window(records: DataFrame) -> DataFrame:
@@ -53,6 +56,17 @@ def colours(records: DataFrame, colours: DataFrame) -> DataFrame:
     return rows(with_colour(records, colours))
 
 
+def capitals(records: DataFrame) -> DataFrame:
+    """The left side of a join: keys in capitals."""
+    upper = F.upper("key") == F.col("key")
+    return records.where(upper).select(F.lower("key").alias("key"), F.col("key").alias("mine"), "oo_event_time")
+
+
+def small(records: DataFrame) -> DataFrame:
+    """The right side."""
+    return records.where(F.lower("key") == F.col("key")).select("key", F.col("key").alias("other"), "oo_event_time")
+
+
 def pipeline(told: Story) -> Pipeline:
     """The declaration that a transcript is about."""
     return Pipeline(
@@ -77,7 +91,12 @@ def _read(told: Story) -> dict[str, Any]:
 def _output(declared: Declared, told: Story) -> Output:
     if declared.result_of:
         return Output(name=declared.name, from_output=declared.result_of, sink=Delta())
-    early = declared.panes == "early"
+    if declared.join:
+        assert isinstance(declared.window, Joined)
+        sides = {"left": f"{ME}:capitals", "right": f"{ME}:small"}
+        join = Join(**sides, on="key", within=declared.window.within, kind=declared.join)
+        return Output(name=declared.name, join=join, window=declared.window, lateness=declared.lateness, sink=Delta())
+    early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)
     function = "good_and_odd" if several else "by_window" if declared.window else "totals" if early else "rows"
@@ -85,7 +104,7 @@ def _output(declared: Declared, told: Story) -> Output:
         function = "colours_by_window" if declared.window else "colours"
     return Output(
         name=declared.name,
-        transform=f"tests.transcripts.pipelines:{function}",
+        transform=f"{ME}:{function}",
         window=declared.window,
         lateness=declared.lateness,
         panes=declared.panes,

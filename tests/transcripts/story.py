@@ -16,7 +16,8 @@ from typing import Any, Literal
 import yaml
 
 from onlyonce.model.batch import to_micros
-from onlyonce.model.windows import Fixed, Micros, Session, Sliding, Window
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Window
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None
@@ -46,9 +47,10 @@ class Declared:
     name: str
     window: Window | None
     lateness: timedelta
-    panes: Literal["on_time", "early"]
+    panes: Literal["on_time", "early"] | Trigger
     looks_up: bool = False
     result_of: str | None = None
+    join: Literal["inner", "left", "right", "full"] | None = None
     keys: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
 
@@ -132,21 +134,39 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "rejects")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
         )
-    panes = told.get("panes", "on time")
-    _one_of(panes, "on time", "early")
+    if "join" in told:
+        return _joined(name, told)
     return Declared(
         name,
         window(told["window"]),
         span(told.get("lateness", "0 seconds")),
-        "early" if panes == "early" else "on_time",
+        _panes(told.get("panes", "on time")),
         "looks up" in told,
         rejects=frozenset(_parts(told.get("rejects", "nothing"))),
     )
+
+
+def _joined(name: str, told: dict[str, str]) -> Declared:
+    kind, _, within = told["join"].partition(" within ")
+    _one_of(kind, "inner", "left", "right", "full")
+    plain = window(told["window"])
+    assert isinstance(plain, Fixed)
+    late = span(told.get("lateness", "0 seconds"))
+    return Declared(name, Joined.of(plain, span(within)), late, "on_time", join=kind)  # type: ignore[arg-type]
+
+
+def _panes(told: str) -> Literal["on_time", "early"] | Trigger:
+    """'on time', 'early', 'after 3 records', 'after 5 minutes'."""
+    if told.startswith("after "):
+        number, _, unit = told.removeprefix("after ").partition(" ")
+        return AfterRecords(int(number)) if unit == "records" else AfterTime(span(f"{number} {unit}"))
+    _one_of(told, "on time", "early")
+    return "early" if told == "early" else "on_time"
 
 
 def window(told: str) -> Window | None:

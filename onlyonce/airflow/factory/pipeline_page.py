@@ -89,7 +89,8 @@ def _sources(pipeline: Pipeline) -> str:
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
-        return f"Kafka, the topic `{source.topic}`, {source.max_offsets_a_batch} offsets a batch"
+        layout = "" if source.value is None else f", {type(source.value).__name__} by a schema registry"
+        return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
@@ -109,8 +110,9 @@ def _place(pipeline: Pipeline) -> str:
 
 def _row(pipeline: Pipeline, output: Output) -> str:
     root = pipeline.output(output.from_output) if output.from_output else output
-    made_by = f"`{output.transform}`" + (f" from `{root.name}`" if output.from_output else "")
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{root.name}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
+    made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     lateness = str(root.lateness) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
     sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Delta, FileSink, Kafka, Pipeline, Postgres, PubSub, target
+from onlyonce.declare.pipeline import Delta, FileSink, Kafka, MySQL, Pipeline, Postgres, PubSub, target
 from onlyonce.declare.sources import WithInbox
 
 Place = tuple[str, str]
@@ -48,9 +48,12 @@ def _source(pipeline: Pipeline) -> list[Place]:
 def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
     kind, _, place = target(pipeline, output).partition(":")
     if isinstance(output.sink, Delta):
-        return [("file", str(settings.tables_dir() / place))]
+        at = settings.table_location(place)
+        return [("file", str(at)) if isinstance(at, Path) else (at.root, at.key)]
     if isinstance(output.sink, Postgres):
         return [_table(*place.split(":", 1))]
+    if isinstance(output.sink, MySQL):
+        return [_mysql_table(*place.split(":", 1))]
     if isinstance(output.sink, FileSink):
         address = urlsplit(place)
         return (
@@ -71,6 +74,14 @@ def _table(variable: str, table: str) -> Place:
         return ("postgres", table)  # known where the driver runs only
     url = urlsplit(found)
     return (f"postgres://{url.hostname}:{url.port or 5432}", f"{url.path.strip('/')}.{table}")
+
+
+def _mysql_table(variable: str, table: str) -> Place:
+    found = environment.variable(variable)
+    if found is None:
+        return ("mysql", table)
+    url = urlsplit(found)
+    return (f"mysql://{url.hostname}:{url.port or 3306}", f"{url.path.strip('/')}.{table}")
 
 
 def _files(place: str) -> Path:

@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import do, do_rows
+from onlyonce.database.connect import ask, do, do_rows
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.batch import Batch, to_time
+from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import closed_until
+from onlyonce.model.triggers import Bounds, Held
 from onlyonce.model.windows import micros
 
 
@@ -25,6 +26,22 @@ def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) 
         "lookups": batch.plan.lookups or None,
     }  # fmt: skip
     do_rows(connection, "batches", "add_to_panes", [same | pane for pane in panes])
+
+
+def held(connection: Connection, instance: str, output: str) -> dict[Bounds, Held]:
+    """What the batches before have left of an output's open windows: the records that no pane has."""
+    found = {}
+    for row in ask(connection, "triggers", "held", instance=instance, output=output):
+        start, end, since = (to_micros(time) or 0 for time in (row.window_start, row.window_end, row.held_since))
+        found[start, end] = Held(row.held, since)
+    return found
+
+
+def hold(connection: Connection, batch: Batch, rows: list[dict[str, Any]]) -> None:
+    """Store what a batch leaves of the windows that it has changed."""
+    plan = batch.plan
+    same = {"lineage": plan.lineage, "batch_id": plan.batch_id, "declaration_hash": plan.declaration_hash}
+    do_rows(connection, "triggers", "hold", [same | row for row in rows])
 
 
 def close(connection: Connection, instance: str, root: Output, outputs: list[str], version: int) -> None:

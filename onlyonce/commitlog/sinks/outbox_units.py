@@ -1,4 +1,4 @@
-"""The outbox in whole units, for targets that take a unit at once: Kafka, and the user's own sinks. Called by `onlyonce.sinks.outbox.units`.
+"""The outbox in whole units, for targets that take a unit at once: Kafka, BigQuery's streams, and the user's own sinks. Called by `onlyonce.sinks.outbox.units`.
 
 Locks and epochs are those of `outbox`. All rows of a unit have one state, since they are begun and recorded together.
 """
@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog.lineages import check_epoch
 from onlyonce.commitlog.sinks.outbox import BYTES_AT_ONCE, Deliverer
 from onlyonce.database.connect import Database, ask, do, run
+from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Row
 
 
@@ -48,6 +49,37 @@ def record(database: Database, deliverer: Deliverer, unit: Unit, answer: str) ->
 def wait(database: Database, deliverer: Deliverer, unit: Unit, answer: str, *, lost: bool, uncertain: bool) -> None:
     """The attempt failed. `lost`: nobody knows whether the target has it; `uncertain`: nor will. Raises Superseded."""
     _change(database, deliverer, "wait", unit, answer=answer, lost=lost, uncertain=uncertain)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The write streams of an output's units, as the outbox has them. `unit` is the name under which a target knows it."""
+
+    database: Database
+    deliverer: Deliverer
+
+    def find(self, unit: str) -> str | None:
+        """The stream that a unit was sent to. Raises Refused for a unit of which other requests have sent a part."""
+        key = unit.rpartition("@")[0]
+        found = run(self.database, lambda conn: ask(conn, "outbox_units", "stream", unit=key))[0]
+        if found.mixed:
+            raise Refused(
+                f"unit {unit}: a part of its rows was sent in another way, before the sink was declared as it is now",
+                data="nothing of it was sent now; what is in the table stays",
+                hint="declare the sink as it was until onlyonce.outbox has nothing that waits, then declare it anew",
+            )
+        stream: str | None = found.stream
+        return stream
+
+    def note(self, unit: str, stream: str) -> None:
+        """Keep where a unit goes, before its first row is sent there. Raises Superseded."""
+        key = unit.rpartition("@")[0]
+
+        def work(connection: Connection) -> None:
+            check_epoch(connection, self.deliverer.name, self.deliverer.epoch)
+            do(connection, "outbox_units", "note_stream", unit=key, stream=stream)
+
+        run(self.database, work)
 
 
 def rows(database: Database, unit: Unit, after: int, most: int) -> list[Row]:

@@ -71,6 +71,11 @@ def feed(
 
 
 def _producer(source: Kafka) -> Any:
+    if source.schema_ids:
+        raise Refused(
+            f"the feed writes JSON and keys of text, and topic {source.topic} is declared as {source.layout()}",
+            hint="write to such a topic with a producer of your own, and the serializer of its format",
+        )
     if source.options:
         raise Refused(
             f"the feed writes to plain brokers only, and topic {source.topic} is declared with {', '.join(source.options)}",

@@ -6,6 +6,7 @@
 | units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | removed               |
 | delta:shop/per_shop          | a Delta table below <home>/tables                       | kept, unless --tables |
 | postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | kept, unless --tables |
+| mysql:VARIABLE:counts        | a table of MySQL or MariaDB                             | kept, unless --tables |
 | files:shop/counts            | a folder below <home>/files, or an object store's URL   | kept, unless --tables |
 
 Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
@@ -19,8 +20,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["data", "units", "delta", "postgres", "files"]
-TABLES = ("delta", "postgres", "files")
+Kind = Literal["data", "units", "delta", "postgres", "mysql", "files"]
+TABLES = ("delta", "postgres", "mysql", "files")
+NAMED = ("units", "postgres", "mysql")
+"""What a variable names the database of."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,18 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """data, units, delta, postgres or files."""
+        """data, units, delta, postgres, mysql or files."""
         return self.text.split(":", 1)[0]
 
     @property
     def variable(self) -> str | None:
         """The environment variable of the sink's connection."""
-        return self.text.split(":", 2)[1] or None if self.kind in ("units", "postgres") else None
+        return self.text.split(":", 2)[1] or None if self.kind in NAMED else None
 
     @property
     def where(self) -> str:
         """The folder, table or lineages."""
-        return self.text.split(":", 2 if self.kind in ("units", "postgres") else 1)[-1]
+        return self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
 
 
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -61,7 +64,7 @@ def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[st
 
 def other_databases(instance: str, query: str | None, places: Iterable[str], known: Iterable[str]) -> list[str]:
     """Where units of an instance are beside the platform's own database: by its places, and by what the log remembers."""
-    variables = {*known, *(Place(text).variable for text in places if text.startswith("postgres:"))} - {None}
+    variables = {*known, *(Place(text).variable for text in places if text.startswith(("postgres:", "mysql:")))} - {None}
     return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
 
 

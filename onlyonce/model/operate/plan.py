@@ -123,9 +123,14 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
     ),
     "panes": (Need.LINEAGE, "what is final is another matter in early panes; a new life writes what is open anew"),
+    "trigger": (Need.NOTHING, "from the next batch on"),
     "session": (
         Need.NAME,
         "sessions that go over the change can't be told apart: a new output reads `events` from the start",
+    ),
+    "join": (
+        Need.NAME,
+        "its state has rows of the old join, and its table rows that a new one would write again: a new output reads `events` from the start",
     ),
     "window or none": (
         Need.NAME,
@@ -255,15 +260,21 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     """Each option that differs, with its kind of change."""
     windows = {old["window"], new["window"]}
     none, session = "none" in windows, any(window.startswith("Session") for window in windows)
+    joins = "join" in old or "join" in new
+    if old.get("join") != new.get("join"):
+        yield "join", "join"
     if not same_code(old["source"], new["source"]):
-        yield "source", _of_transform(root=root, stateless=stateless, none=none, session=session)
+        yield "source", "join" if joins else _of_transform(root=root, stateless=stateless, none=none, session=session)
     if old["from_output"] != new["from_output"]:
         yield "from_output", "from_output"
     for part in ("window", "lateness", "panes"):
         if old[part] != new[part]:
+            if part == "panes" and all(one.startswith("After") for one in (old[part], new[part])):
+                yield part, "trigger"
+                continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
-            early = part == "window" and "early" in (old["panes"], new["panes"])
-            yield part, "window or none" if early else wanted
+            early = part == "window" and {old["panes"], new["panes"]} != {"on_time"}
+            yield part, "join" if joins else "window or none" if early else wanted
     if old["target"] != new["target"]:
         yield "target", "target, no window" if none and root else "target"
     else:

@@ -17,7 +17,7 @@ from typing import Any
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.compacting import Reader, until
-from onlyonce.model.windows import Micros, Session, Window, first_start, micros
+from onlyonce.model.windows import Micros, Session, Window, first_start, micros, reach
 
 DAY = micros(timedelta(days=1))
 NOTHING = -1
@@ -57,12 +57,12 @@ def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] 
     if closed is None:
         return 0
     first = closed - micros(window.gap) if isinstance(window, Session) else window.assign(closed)[0][0]
-    return min([first, *(start - reach_back(window) for start in late)])
+    return min([first - reach(window), *(start - reach_back(window) for start in late)])
 
 
 def reach_back(window: Window | None) -> Micros:
-    """How far before its start records may belong to a window: to a session its gap, since there it may have begun."""
-    return micros(window.gap) if isinstance(window, Session) else 0
+    """How far before its start records may belong to a window: to a session its gap, since there it may have begun; to a join its reach."""
+    return micros(window.gap) if isinstance(window, Session) else reach(window)
 
 
 def furthest(holds: Sequence[Hold]) -> Hold:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.windows import Fixed, Micros, Session, Window, micros
+from onlyonce.model.windows import Fixed, Joined, Micros, Session, Window, micros, reach
 
 
 class OpenWindows(Retryable):
@@ -60,14 +60,30 @@ class Span:
 
 def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
     """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
-    some that are in windows outside only, of sessions a first guess on both sides.
+    some that are in windows outside only, of sessions a first guess on both sides, of joins as far as their reach.
     """
     if isinstance(window, Session):
         margin = 8 * micros(window.gap)
         return span.start - margin, span.stop + margin
     # Of fixed windows one ends where the next begins.
     low = window.last_end(span.start - 1) if isinstance(window, Fixed) else span.start
-    return low, window.last_end(span.stop - 1)
+    return low - reach(window), window.last_end(span.stop - 1) + reach(window)
+
+
+def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
+    """The span of a join widened to the windows of all rows that its records may belong to. Where such a neighbour has late records that are not folded
+    in yet, the span goes on to its neighbours too: so all late records of a span have all their rows when it is computed again."""
+    known = [start for start, _ in late]
+    inner, wide = span, _neighbours(window, span)
+    while more := [start for start in known if wide.holds(start) and not inner.holds(start)]:
+        inner = Span(min(inner.start, *more), max(inner.stop, *(start + 1 for start in more)))
+        wide = _neighbours(window, inner)
+    return wide
+
+
+def _neighbours(window: Joined, span: Span) -> Span:
+    low, high = rows_of(window, span)
+    return Span(min(span.start, window.assign(low)[0][0]), max(span.stop, window.assign(high - 1)[0][0] + 1))
 
 
 def closed_part(output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from onlyonce import settings
 from onlyonce.commitlog.declared import Ran
 from onlyonce.spark.state import PROVIDERS
-from onlyonce.storage import checkpoint
+from onlyonce.storage import checkpoint, stores
 
 
 def told(instance: str, staying: Iterable[Ran]) -> list[str]:
@@ -20,8 +20,8 @@ def told(instance: str, staying: Iterable[Ran]) -> list[str]:
 
 
 def _told(instance: str, ran: Ran) -> str | None:
-    folder = settings.data_dir(instance) / "checkpoints" / ran.query / ran.lineage.rsplit("/", 1)[1]
-    there = checkpoint.state_of(folder) if (folder / "state").is_dir() else None
+    folder = settings.data_location(instance) / "checkpoints" / ran.query / ran.lineage.rsplit("/", 1)[1]
+    there = checkpoint.state_of(folder) if any(stores.of(folder).names(folder / "state")) else None
     if there is None:
         return None
     asked = settings.spark()

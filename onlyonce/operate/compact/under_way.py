@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from onlyonce import settings
 from onlyonce.commitlog import compaction
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.model.batch import is_part, read_upto
-from onlyonce.storage import checkpoint
+from onlyonce.model.location import Location
+from onlyonce.storage import checkpoint, stores
 
 
 def hours(database: Database, instance: str) -> float:
@@ -38,17 +38,24 @@ def _planned(database: Database, instance: str) -> Iterator[float]:
     for _, folder in _lives(database, instance):
         planned = checkpoint.last(folder, "offsets")
         if planned > checkpoint.last(folder, "commits"):
-            yield (time.time() - (folder / "offsets" / str(planned)).stat().st_mtime) / 3600
+            yield _age(folder / "offsets" / str(planned))
 
 
 def _begun(database: Database, instance: str) -> Iterator[float]:
     """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file of then."""
     for one, folder in _lives(database, instance):
         if is_part(one.source_from) or is_part(one.source_to):
-            yield (time.time() - (folder / "metadata").stat().st_mtime) / 3600
+            yield _age(folder / "metadata")
 
 
-def _lives(database: Database, instance: str) -> list[tuple[Any, Path]]:
+def _age(file: Location) -> float:
+    there = stores.of(file).look(file)
+    if there is None:
+        raise FileNotFoundError(str(file))
+    return (time.time() - there.modified) / 3600
+
+
+def _lives(database: Database, instance: str) -> list[tuple[Any, Location]]:
     known = run(database, lambda conn: compaction.queries(conn, instance))
-    home = settings.data_dir(instance) / "checkpoints"
+    home = settings.data_location(instance) / "checkpoints"
     return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]

@@ -29,7 +29,7 @@ from onlyonce.model.batch import Batch, Plan, to_micros
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.windows import Session, Sliding
+from onlyonce.model.windows import Joined, Session, Sliding
 from onlyonce.outputs import culprit, rejecting, results, staging, windowing
 from onlyonce.outputs.recompute import recompute_lookups, recompute_sessions
 from onlyonce.outputs.recompute.recompute_lookups import Which
@@ -52,6 +52,9 @@ def recompute(
     todo = {output.name: what_to_do(output) for output in chain}
     asked = span
     reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
+    wide = _widened(context, root, span)
+    if wide != span:
+        reach, wide = backfills.closed_reach(context.database, context.instance, root, wide)
     parts = recompute_lookups.parts_of(context, root, span, lookups)
     hash = context.kept_declaration(root.name)
     back = retaining.reach_back(root.window)
@@ -63,8 +66,8 @@ def recompute(
     query.log.info("backfill begun", windows=str(span), events=reach.consumed)
     with ExitStack() as held:
         seeing = replace(context, seen=parts.parts[-1].seen)
-        held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, span, reach)))
-        made = _computed(context, root, asked, span, reach, parts)
+        held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, wide, reach)))
+        made = _computed(context, root, asked, wide, reach, parts)
         if made.span != span:
             run(query.database, lambda conn: backfills.widen(conn, driver, request, number, made.span))
         batch = _batch(context, query, number, request, reach)
@@ -111,6 +114,9 @@ def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
 
 def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
     kept = _kept(context, root, span, reach)
+    if root.join:
+        made = results.applied(context, root, kept).filter(starts_in(F.col("oo_window.start"), span))
+        return Recomputed(made, span, parts=parts)
     if isinstance(root.window, Session):
         [one] = parts.parts
         found = recompute_sessions.computed(replace(context, seen=one.seen), root, asked, span, reach, kept)
@@ -120,6 +126,14 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
     return Recomputed(made, span, parts=parts)
+
+
+def _widened(context: RunContext, root: Output, span: Span) -> Span:
+    """What is computed again for a span: of a join its neighbours too, where its records have rows."""
+    if not isinstance(root.window, Joined):
+        return span
+    late = run(context.database, lambda conn: backfills.late_windows(conn, context.instance, root.name))
+    return model.with_neighbours(root.window, span, late)
 
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:

@@ -2,7 +2,7 @@
 
 Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never changes, in the
 order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter (jobs/PROTOCOL.md, 15).
-Kafka and the user's own sinks take whole units, in order. A unit that they can't take holds all that come after it.
+Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A unit that they can't take holds all that come after it.
 It is safe beside a running stream and beside itself, and may be killed at any point and run again.
 
 Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an endpoint that is away,
@@ -79,7 +79,7 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
     if asked.output is not None and not isinstance(declared[name].output(asked.output).sink, Sent):
         raise Refused(
             f"output {asked.output} sends nothing",
-            hint="only these sinks send rows: Webhook, BigQuery, KafkaSink, CustomSink",
+            hint="only these sinks send rows: Webhook, BigQuery, BigQueryStream, KafkaSink, CustomSink",
         )
     return [(asked.pipeline, declared[name])]
 
@@ -109,7 +109,8 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
         if not ours:
             return False
         deliverer = outbox_units.take_over(database, unnumbered)
-        with target_of(sink, f"{deliverer.instance}/{deliverer.output}") as target:
+        streams = outbox_units.Streams(database, deliverer)
+        with target_of(sink, f"{deliverer.instance}/{deliverer.output}", streams) as target:
             lost = outbox_units.recover(database, deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)

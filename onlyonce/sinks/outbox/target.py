@@ -1,4 +1,4 @@
-"""The interface of a target that takes whole units (Kafka, and the user's own sinks: docs/how-to/own-sink.md), and the choice of a sink's target."""
+"""The interface of a target that takes whole units (Kafka, BigQuery's streams, and the user's own sinks: docs/how-to/own-sink.md), and the choice of a sink's target."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol, cast
 
-from onlyonce.declare.pipeline import CustomSink, KafkaSink
+from onlyonce.declare.pipeline import BigQueryStream, CustomSink, KafkaSink
 from onlyonce.declare.resolve import named
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.sinks.delivery import Guarantee, Row, Unsent
-from onlyonce.sinks.outbox import kafka
+from onlyonce.sinks.outbox import bigquery_stream, kafka
 
 
 class Target(Protocol):
@@ -29,8 +29,12 @@ class Target(Protocol):
         """Let go of connections. Nothing is written after it."""
 
 
-def target_of(sink: KafkaSink | CustomSink, deliverer: str) -> AbstractContextManager[Target]:
-    """The target of a sink, open inside, for a deliverer of this name. Raises Refused."""
+def target_of(
+    sink: KafkaSink | CustomSink | BigQueryStream, deliverer: str, streams: bigquery_stream.Streams
+) -> AbstractContextManager[Target]:
+    """The target of a sink, open inside, for a deliverer of this name. `streams`: where the name of a unit's stream is kept. Raises Refused."""
+    if isinstance(sink, BigQueryStream):
+        return cast("AbstractContextManager[Target]", bigquery_stream.opened(sink, streams))
     if isinstance(sink, KafkaSink):
         return kafka.opened(sink, deliverer)
     return cast("AbstractContextManager[Target]", closing(_own(sink)))

@@ -3,7 +3,7 @@
 There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in the rows'
 transaction adds up over all attempts, so the batch can tell how many rows are there twice.
 
-Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put` raises.
+Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put_rows` raises.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from onlyonce.failpoints import passing
 from onlyonce.session.worker import attempt_name
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import Batches
-from onlyonce.sinks.postgres.postgres_unit import Work
+from onlyonce.sinks.postgres.postgres_unit import Put, Work
 
 
-def write_rows(work: Work) -> Callable[[Batches], Batches]:
+def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
     """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
 
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
         first = next(batches, None)
-        rows = 0 if first is None else _commit(here, chain([first], batches))
+        rows = 0 if first is None else _commit(here, chain([first], batches), put)
         yield pa.RecordBatch.from_pydict(
             {"partition": pa.array([here.unit.partition], pa.int32()), "rows": pa.array([rows], pa.int64())}
         )
@@ -40,7 +40,7 @@ def write_rows(work: Work) -> Callable[[Batches], Batches]:
     return run_task
 
 
-def _commit(work: Work, batches: Batches) -> int:
+def _commit(work: Work, batches: Batches, put: Put) -> int:
     rows = 0
 
     def counted() -> Batches:
@@ -51,7 +51,7 @@ def _commit(work: Work, batches: Batches) -> int:
 
     with transaction(work.database) as connection:
         lineages.check_epoch(connection, work.unit.lineage, work.epoch)
-        postgres_unit.put(connection, work, counted())
+        put(connection, work, counted())
         units.note(connection, work.unit, work.epoch, attempt_name(), rows)
         passing("postgres-plain-before-commit")
     passing("postgres-plain-after-commit")

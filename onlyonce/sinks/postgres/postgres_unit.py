@@ -62,8 +62,13 @@ class Work:
     beside: tuple[tuple[str, str], ...] = ()
 
 
-def write_unit(work: Work) -> Callable[[Batches], Batches]:
-    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+Put = Callable[[Connection, Work, Batches], None]
+"""Writes the rows of a unit, in the transaction of its claim."""
+
+
+def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition → (partition, rows). `put` writes them in another database's words."""
+    write = put or put_rows
 
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
@@ -72,7 +77,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
         not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
         rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))
         try:
-            _commit(here, rows, tally)
+            _commit(here, rows, tally, write)
         except CommitStateUnknown:
             _settle(here, tally)
         passing("postgres-unit-after-commit")
@@ -83,7 +88,7 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
     return run_task
 
 
-def _commit(work: Work, batches: Batches, tally: Tally) -> None:
+def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
     passing("postgres-unit-before-claim")
     with transaction(work.database) as connection:
         there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
@@ -93,7 +98,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> None:
                 pass
             compare(work.unit, there, tally.content())
             return
-        put(connection, work, batches)
+        write(connection, work, batches)
         units.fill(connection, work.unit, tally.content())
         passing("postgres-unit-before-commit")
 
@@ -106,7 +111,7 @@ def _settle(work: Work, tally: Tally) -> None:
     compare(work.unit, there, tally.content())
 
 
-def put(connection: Connection, work: Work, batches: Batches) -> None:
+def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
     """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`postgres_plain`).
 
     Raises Refused for rows that the table can't hold, InvariantBroken for two of the same keys.

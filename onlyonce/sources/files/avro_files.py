@@ -41,6 +41,11 @@ def columns(path: str) -> list[str]:
     return [field["name"] for field in schema["fields"]]
 
 
+def check_types(schema: Schema) -> None:
+    """See that values of some types can be read in bounds. Names are in full, as fastavro's parser gives them. Raises Damaged."""
+    _least(schema, {}, ())
+
+
 def records(path: str, most_rows: int) -> Iterator[list[dict[str, Any]]]:
     """The records in groups, for which memory is there. Only of a file whose `columns` have been looked at."""
     group: list[Any] = []

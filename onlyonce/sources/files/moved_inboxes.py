@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from uuid import uuid4
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
-from onlyonce.storage.durable import sync
+from onlyonce.model.location import Location
+from onlyonce.storage import stores
 
 Moved = Mapping[str, str]
 """A folder as the registry names it → where it is now."""
@@ -23,19 +22,18 @@ Moved = Mapping[str, str]
 
 def of(pipeline: str) -> Moved:
     """Which folders of a pipeline were moved, and where to."""
-    path = _file(pipeline)
-    told: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    at = _file(pipeline)
+    try:
+        told: dict[str, str] = json.loads(stores.of(at).read(at))
+    except FileNotFoundError:
+        return {}
     return told
 
 
 def tell(pipeline: str, named: str, folder: str) -> None:
     """From now on the folder that the registry names so is here."""
-    path = _file(pipeline)
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    partial.write_text(json.dumps({**of(pipeline), named: folder}, indent=1, sort_keys=True))
-    sync(partial)
-    partial.replace(path)
-    sync(path.parent)
+    at = _file(pipeline)
+    stores.of(at).put(at, json.dumps({**of(pipeline), named: folder}, indent=1, sort_keys=True).encode())
 
 
 def place(path: str, moved: Moved) -> str:
@@ -66,5 +64,5 @@ def last(roots: Collection[str], moved: Moved) -> str:
     return moved.get(root, root)
 
 
-def _file(pipeline: str) -> Path:
-    return settings.data_dir(pipeline) / "inboxes.json"
+def _file(pipeline: str) -> Location:
+    return settings.data_location(pipeline) / "inboxes.json"

@@ -28,7 +28,7 @@ NONE_SO_LATE = -1
 
 def options(source: Kafka) -> dict[str, str]:
     """The options of Kafka's client, with what the environment holds for secrets. Never log them. Raises Refused."""
-    found = {name.removeprefix("kafka."): _resolved(name, value) for name, value in source.options.items()}
+    found = {name.removeprefix("kafka."): resolved(name, value) for name, value in source.options.items()}
     return found | {"bootstrap.servers": source.servers}
 
 
@@ -131,14 +131,15 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
     )
 
 
-def _resolved(name: str, value: str) -> str:
+def resolved(name: str, value: str) -> str:
+    """The value of an option, or what the variable holds that it names. It may be a secret: never log it. Raises Refused."""
     if not value.startswith(FROM_ENVIRONMENT):
         return value
     variable = value.removeprefix(FROM_ENVIRONMENT)
     held = environment.variable(variable)
     if held is None:
         raise Refused(
-            f"the environment variable {variable} of Kafka's option {name} is not set",
+            f"the environment variable {variable} of the option {name} is not set",
             data="nothing was read or written",
             hint=f"set {variable} where the driver runs",
         )

@@ -18,6 +18,7 @@ from onlyonce.sources.kafka.offsets import Range
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
 
+VALUE, KEY = "oo_value", "oo_key"
 TOMBSTONE = "the message has no value (a tombstone)"
 
 
@@ -36,19 +37,26 @@ def messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFra
 
 
 def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
-    """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers."""
+    """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
+
+    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it on.
+    """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
+    packed = {"value": VALUE, "key": KEY}
+    packed = {part: name for part, name in packed.items() if part in source.schema_ids}
     # Some producers end a value with a line feed.
     value = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
     beside = {name: _header(name) for name in source.headers}
-    if source.key:
+    if isinstance(source.key, str):
         beside = {source.key: F.col("key").cast("string"), **beside}
-    size: Column = sum(
-        (F.coalesce(F.octet_length(text), F.lit(0)) for text in [F.col("value"), *beside.values()]), F.lit(0)
-    )
+    sized = [F.col("value"), *([F.col("key")] if "key" in packed else []), *beside.values()]
+    size: Column = sum((F.coalesce(F.octet_length(text), F.lit(0)) for text in sized), F.lit(0))
     over = size > source.max_record_bytes
     bad = F.when(over, _too_large(source, size)).when(F.col("value").isNull(), F.lit(TOMBSTONE))
-    value = F.when(over, F.substring(value, 1, record_size.BEGINNING)).otherwise(value)
+    if "value" in packed:
+        value = F.when(over, F.hex(F.substring("value", 1, record_size.BEGINNING // 2))).otherwise(F.lit(""))
+    else:
+        value = F.when(over, F.substring(value, 1, record_size.BEGINNING)).otherwise(value)
     for name, text in beside.items():
         named = "key" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
@@ -56,7 +64,8 @@ def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame
     return messages(spark, source, ranges).select(
         F.coalesce(value, F.lit("")).alias("oo_line"), bad.alias("oo_refused"), files[F.col("partition")].alias("oo_file"),
         F.col("offset").alias("oo_position"),
-        *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside],
+        *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in beside],
+        *[F.when(~over, F.col(part)).alias(name) for part, name in packed.items()],
     )  # fmt: skip
 
 

@@ -125,8 +125,9 @@ def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
 
 def refuse_lost(source: Kafka, facts: Mapping[str, Any]) -> None:
     """Raises Refused where messages of a registered batch are lost and the declaration says to stop."""
-    if facts and source.on_loss == "stop":
-        raise _loss(source, [fact["reason"] for _, fact in sorted(facts.items())])
+    lost = [fact["reason"] for _, fact in sorted(facts.items()) if "from" in fact]
+    if lost and source.on_loss == "stop":
+        raise _loss(source, lost)
 
 
 def _range(

@@ -6,10 +6,9 @@ batch's ranges as a bounded read. The connector's own stream can't tell that a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +19,14 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
+from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.sources import registry
-from onlyonce.sources.kafka import kafka_admin, kafka_reader
-from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import record_id
-from onlyonce.sources.parse.parse import BESIDE
+from onlyonce.sources.kafka import kafka_admin
+from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, new_ranges
+from onlyonce.sources.kafka.ranges import Ranges as Ranges
 from onlyonce.storage import delta, opening
 
 SCHEMA = (
@@ -58,7 +55,7 @@ class Topic:
     pipeline: Pipeline
     source: Kafka
     instance: str
-    table: Path
+    table: Location
     bounds: Bounds | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
@@ -116,8 +113,8 @@ class Topic:
         rows = sorted(batch.withColumn("seen_at", F.unix_micros("seen_at")).collect(), key=lambda r: (r.place, r.first))
         ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
         if not rows:
-            return Ranges(self, spark, [], NO_BATCH, datetime.now(UTC))
-        return Ranges(self, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
+            return Ranges(self.pipeline, self.source, spark, [], NO_BATCH, datetime.now(UTC))
+        return Ranges(self.pipeline, self.source, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
     def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
         """The same of one batch by its number, of those that are registered."""
@@ -152,81 +149,7 @@ def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | 
     return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds)
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """The ranges of one batch, the batch's number in the registry, and its system time."""
-
-    topic: Topic
-    spark: SparkSession
-    ranges: list[Range]
-    batch_no: int
-    seen_at: datetime
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to read: such a batch only stores where the source began."""
-        return not any(one.offsets or one.refusal for one in self.ranges)
-
-    def size(self) -> int:
-        """About how many bytes they have, by the number of offsets."""
-        return partitions.A_RECORD * sum(one.offsets for one in self.ranges)
-
-    def summary(self) -> dict[str, Any]:
-        """What the batch row says of them."""
-        offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
-        said = {"batch_no": self.batch_no, "lines": sum(one.offsets for one in self.ranges), "offsets": offsets}
-        lost = sum(one.refusal is not None for one in self.ranges)
-        return {**said, "lost": lost} if lost else said
-
-    def unreadable(self) -> dict[str, Any]:
-        """What of it is lost at the moment when the batch begins. The batch row keeps it, so that a replay decides the same."""
-        return lost_since(self.topic.source, self.ranges, kafka_admin.find(self.spark, self.topic.source))
-
-    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
-        """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
-
-        Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
-        ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
-        tautology. Raises Refused for lost messages, unless they are to be skipped.
-        """
-        refuse_lost(self.topic.source, facts)
-        left, lost = readable(self.ranges, facts), self._lost(facts)
-        beside = ", ".join(f"{BESIDE}{name} string" for name in self.topic.source.beside)
-        schema = LINE + (f", {beside}" if beside else "")
-        rows = [
-            ("", reason, file, position, *[None] * len(self.topic.source.beside)) for reason, file, position in lost
-        ]
-        frame = self.spark.createDataFrame(rows, schemas.of(schema))
-        if left:
-            messages = kafka_reader.values(self.spark, self.topic.source, left)
-            frame = frame.union(messages) if lost else messages
-
-        def must(fated: int) -> int:
-            offsets = sum(one.offsets for one in left) + len(lost)
-            return (
-                offsets
-                if fated == offsets
-                else len(lost) + (kafka_reader.messages(self.spark, self.topic.source, left).count() if left else 0)
-            )
-
-        return Lines([], frame), must
-
-    def names(self) -> dict[int, str]:
-        """Each partition as 'topic/number', by what stands for it in the place of a record."""
-        return {record_id.of_file(one.place): one.place for one in self.ranges}
-
-    def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
-        # A place below zero is that of no message.
-        found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
-        found += [
-            (facts[one.place]["reason"], one.place, one.first)
-            for one in self.ranges
-            if one.place in facts and one.offsets
-        ]
-        return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
-
-
-def _entries(table: Path) -> pa.Table:
+def _entries(table: Location) -> pa.Table:
     return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
         [("batch_no", "ascending"), ("first", "ascending")]
     )

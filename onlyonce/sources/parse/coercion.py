@@ -126,7 +126,7 @@ def _fit(
     for field in wanted:
         at = batch.schema.get_field_index(field.name)
         found = pa.nulls(rows, field.type) if at < 0 else batch.column(at)
-        columns.append(_cast(found if known is None else found.take(known), field))
+        columns.append(cast(found if known is None else found.take(known), field))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*_BESIDE, *wanted]))
 
 
@@ -142,17 +142,18 @@ def _beginning(row: pa.RecordBatch) -> str:
     return record_size.beginning(json.dumps(found, ensure_ascii=False).encode()).decode()
 
 
-def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+def cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    """An array as the declared type. Raises Damaged with both types, or with what a value is."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.type != field.type and not _fits(array.type, field.type):
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
     try:
-        cast = array.cast(field.type, safe=not _finer(array.type))
-        cast.validate(full=True)  # texts may be no UTF-8
+        fitted = array.cast(field.type, safe=not _finer(array.type))
+        fitted.validate(full=True)  # texts may be no UTF-8
     except pa.ArrowInvalid as error:
         raise Damaged(f"column {field.name}: {str(error)[:300]}") from error
-    return cast
+    return fitted
 
 
 def _finer(kind: pa.DataType) -> bool:

@@ -6,16 +6,16 @@ would be lost or guessed. Called by `events` and the Delta sink.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, Url
 from onlyonce.session.names import quoted
+from onlyonce.storage import opening
 
 
-def fit(spark: SparkSession, path: Path, wanted: StructType, whose: str) -> None:
+def fit(spark: SparkSession, path: Location, wanted: StructType, whose: str) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for one whose type has changed; then nothing is added."""
     there = _there(spark, path)
     for field in wanted.fields:
@@ -30,6 +30,9 @@ def fit(spark: SparkSession, path: Path, wanted: StructType, whose: str) -> None
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if not missing:
         return
+    if isinstance(path, Url):
+        opening.add_columns(path, StructType(missing).json())
+        return
     try:
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(map(_definition, missing))})")
     except Exception:
@@ -38,7 +41,7 @@ def fit(spark: SparkSession, path: Path, wanted: StructType, whose: str) -> None
             raise
 
 
-def _there(spark: SparkSession, path: Path) -> dict[str, StructField]:
+def _there(spark: SparkSession, path: Location) -> dict[str, StructField]:
     # Spark takes capitals and small letters for the same column.
     return {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema}
 

@@ -140,7 +140,7 @@ def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader
     of_line = [kind for name, kind in kinds.items() if name not in beside]
     if source.format != "json" or not of_line or not {*of_line} <= {*plain_json.EXACT}:
         return None
-    if any(kinds[name] != "string" for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
+    if any(kinds[name] not in plain_lines.TYPES for name in beside) or kinds[pipeline.event_time] not in AS_TIMES:
         return None
     if any(kinds[name] not in AS_IDS for name in pipeline.record_id) or (pipeline.part and pipeline.part.columns):
         return None

@@ -1,11 +1,12 @@
 """What is at a location, and how it gets there: one interface for a local disk and for object stores.
 
-| module  | holds                                                                     |
-|---------|---------------------------------------------------------------------------|
-| local   | a disk: a file gets its name by a rename, or by a link where it must be new |
-| objects | S3, GCS and ADLS by obstore                                                |
-| arrow   | Arrow's own file system for a location, for rows                          |
-| options | what delta-rs, obstore and Spark are told of a store; never a secret       |
+| module   | holds                                                                               |
+|----------|-------------------------------------------------------------------------------------|
+| local    | a disk: a file gets its name by a rename, or by a link where it must be new         |
+| objects  | S3, GCS and ADLS by obstore                                                         |
+| arrow    | Arrow's own file system for a location, for rows                                    |
+| options  | what delta-rs, obstore and Spark are told of a store; never a secret                |
+| claiming | a prefix is one platform's, and the store has a conditional PUT: seen at the first start |
 
 The object side is `obstore`, the crate under delta-rs: so files and commits are written by one client, with one set of variables, and it has
 what everything here rests on, a PUT that is carried out only if the key is not there. `pyarrow.fs`, which was there before, has no
@@ -45,6 +46,9 @@ class Store(Protocol):
 
     def entries(self, below: Location) -> Iterator[Entry]:
         """All that is below, at any depth, page by page; nothing where there is nothing. In no order."""
+
+    def names(self, at: Location) -> Iterator[str]:
+        """The names directly below, of files and of folders; nothing where there is nothing. In no order."""
 
     def look(self, at: Location) -> Entry | None:
         """What is there; None for nothing."""

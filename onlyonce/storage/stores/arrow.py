@@ -1,13 +1,17 @@
 """A location as Arrow's own file system, where Arrow reads or writes rows: columns are read by range, and nothing passes through Python.
 
-Who calls it: `event_rows`, `event_files`, `own_tables` and others that have Parquet files. Errors: OSError. Not promised: conditions of any kind.
+Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditions of any kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from pyarrow import fs
+import pyarrow as pa
+from pyarrow import fs, parquet
 
 from onlyonce.model.location import Location
 from onlyonce.storage.stores import options
@@ -17,18 +21,55 @@ def folder(at: Location) -> fs.FileSystem:
     """A file system whose root is the location."""
     if isinstance(at, Path):
         return fs.SubTreeFileSystem(str(at.absolute()), fs.LocalFileSystem())
-    system, root = file(at)
+    system, root = _object(at)
     return fs.SubTreeFileSystem(root, system)
 
 
-def file(at: Location) -> tuple[fs.FileSystem, str]:
-    """A file system, and how it names the location."""
+def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWriter:
+    """A Parquet file to be written; there when it is closed."""
     if isinstance(at, Path):
-        return fs.LocalFileSystem(), str(at.absolute())
+        at.parent.mkdir(parents=True, exist_ok=True)
+        return parquet.ParquetWriter(at, schema, **form)
+    system, name = _object(at)
+    return parquet.ParquetWriter(name, schema, filesystem=system, **form)
+
+
+def write(at: Location, rows: pa.Table, **form: Any) -> None:
+    """Write a Parquet file."""
+    with writer(at, rows.schema, **form) as file:
+        file.write_table(rows)
+
+
+def opened(at: Location, **form: Any) -> parquet.ParquetFile:
+    """A Parquet file to be read, as a context."""
+    if isinstance(at, Path):
+        return parquet.ParquetFile(at, **form)
+    system, name = _object(at)
+    return parquet.ParquetFile(name, filesystem=system, **form)
+
+
+def footer(at: Location) -> parquet.FileMetaData:
+    """What a Parquet file says of itself."""
+    with opened(at) as file:
+        return file.metadata
+
+
+def rows(at: Location, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a Parquet file, with some of its columns or all."""
+    with opened(at) as file:
+        return file.read(columns)
+
+
+def _object(at: Location) -> tuple[fs.FileSystem, str]:
+    assert not isinstance(at, Path)
     if at.scheme != "s3":
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(str(at))
         return found
+    return _s3(options.endpoint(), options.region()), f"{at.root.removeprefix('s3://')}/{at.key}"
+
+
+@lru_cache(maxsize=8)
+def _s3(endpoint: str | None, region: str | None) -> fs.FileSystem:
     # The standard variables, or the role of the machine, say who we are.
-    scheme, _, host = (options.endpoint() or "https://").partition("://")
-    system = fs.S3FileSystem(endpoint_override=host or None, scheme=scheme, region=options.region())
-    return system, f"{at.root.removeprefix('s3://')}/{at.key}"
+    scheme, _, host = (endpoint or "https://").partition("://")
+    return fs.S3FileSystem(endpoint_override=host or None, scheme=scheme, region=region)

@@ -30,6 +30,11 @@ class LocalFiles:
                 if not name.endswith(PARTIAL) and (entry := self.look(Path(folder, name))):
                     yield entry
 
+    def names(self, at: Location) -> Iterator[str]:
+        """See the interface."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(_path(at)) as found:
+            yield from (one.name for one in found if not one.name.endswith(PARTIAL))
+
     def look(self, at: Location) -> Entry | None:
         """See the interface."""
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -6,11 +6,13 @@ Who calls it: `stores.of`. Errors: those of the interface. Not promised: that an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore import exceptions
@@ -21,31 +23,48 @@ from onlyonce.model.location import Location, Url
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.local import changed
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
 PAGE = 1000
 """Objects of one answer to a listing: what S3 gives at most."""
 PATIENCE = timedelta(seconds=60)
-DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+DENIED = (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+NO_BUCKET = "NoSuchBucket"
+NOT_OURS = (NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+"""Codes of a store for a bucket or a key that it does not know, whatever status it gives them."""
 NO_CREDENTIALS = ("credential", "169.254.169.254")
 """What is in the error of a client that has found no key, and no role to ask for one."""
 
 
+@dataclass(frozen=True)
 class Objects:
-    """The side of object stores."""
+    """The side of object stores. `retries`: how often a request is sent again at most."""
+
+    retries: int = 10
 
     def entries(self, below: Location) -> Iterator[Entry]:
         """See the interface."""
         url = _url(below)
         with _told(url):
-            for page in obstore.list(_bucket(url), url.key or None, chunk_size=PAGE):
+            for page in obstore.list(self._bucket(url), url.key or None, chunk_size=PAGE):
                 for one in page:
                     yield _entry(Url(url.root, one["path"]), one)
+
+    def names(self, at: Location) -> Iterator[str]:
+        """See the interface."""
+        url = _url(at)
+        with _told(url):
+            found = obstore.list_with_delimiter(self._bucket(url), url.key or None)
+        yield from (Url(url.root, one["path"]).name for one in found["objects"])
+        yield from (Url(url.root, prefix).name for prefix in found["common_prefixes"])
 
     def look(self, at: Location) -> Entry | None:
         """See the interface."""
         url = _url(at)
         try:
             with _told(url):
-                return _entry(url, obstore.head(_bucket(url), url.key))
+                return _entry(url, obstore.head(self._bucket(url), url.key))
         except FileNotFoundError:
             return None
 
@@ -53,20 +72,20 @@ class Objects:
         """See the interface."""
         url = _url(at)
         with _told(url):
-            return bytes(obstore.get(_bucket(url), url.key).bytes())
+            return bytes(obstore.get(self._bucket(url), url.key).bytes())
 
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
         """See the interface."""
         url = _url(at)
         with _told(url):
-            found = obstore.get(_bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
+            found = obstore.get(self._bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
             return bytes(found.bytes())
 
     def put(self, at: Location, content: bytes) -> None:
         """See the interface."""
         url = _url(at)
         with _told(url):
-            obstore.put(_bucket(url), url.key, content)
+            obstore.put(self._bucket(url), url.key, content)
 
     def put_new(self, at: Location, content: bytes) -> bool:
         """See the interface."""
@@ -74,7 +93,7 @@ class Objects:
         with _told(url):
             try:
                 # In one request: the parts of a longer upload would be put together without the condition.
-                obstore.put(_bucket(url), url.key, content, mode="create", use_multipart=False)
+                obstore.put(self._bucket(url), url.key, content, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return self.read(at) == content
         return True
@@ -84,9 +103,13 @@ class Objects:
         url = _url(at)
         try:
             with _told(url):
-                obstore.delete(_bucket(url), url.key)
+                obstore.delete(self._bucket(url), url.key)
         except FileNotFoundError:
             pass
+
+
+    def _bucket(self, at: Url) -> Any:
+        return _made(at.root, options.plain_http(at), options.endpoint(), options.region(), self.retries)
 
 
 def _url(at: Location) -> Url:
@@ -98,16 +121,13 @@ def _entry(at: Url, found: Any) -> Entry:
     return Entry(at, found["size"], found["e_tag"] or found["version"] or "", found["last_modified"].timestamp())
 
 
-def _bucket(at: Url) -> Any:
-    return _made(at.root, options.plain_http(at), options.endpoint(), options.region())
-
-
 @lru_cache(maxsize=32)
-def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None) -> Any:
+def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None, retries: int) -> Any:
     """A client with its connections; another one where the variables say another place. Keys it reads itself, when it is made."""
     given = {"endpoint": endpoint, "region": region} if root.startswith("s3:") else {}
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
-    return from_url(root, client_options={"allow_http": plain_http}, retry_config={"retry_timeout": PATIENCE}, **more)
+    patience: RetryConfig = {"max_retries": retries, "retry_timeout": PATIENCE}
+    return from_url(root, client_options={"allow_http": plain_http}, retry_config=patience, **more)
 
 
 @contextmanager
@@ -115,15 +135,18 @@ def _told(at: Url) -> Iterator[None]:
     """The errors of obstore as those of the interface. Their texts have URLs and answers of the store, and no key."""
     try:
         yield
-    except exceptions.NotFoundError as error:
-        raise FileNotFoundError(str(at)) from error
+    except FileNotFoundError as error:  # obstore's own word for an answer of 404
+        # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty store.
+        if _code(error) in (None, "NoSuchKey"):
+            raise FileNotFoundError(str(at)) from error
+        raise refused(at, _code(error)) from error
     except exceptions.PreconditionError as error:
         raise changed(at) from error
     except DENIED as error:
-        raise refused(at) from error
+        raise refused(at, _code(error)) from error
     except exceptions.GenericError as error:
-        if any(mark in str(error).lower() for mark in NO_CREDENTIALS):
-            raise refused(at) from error
+        if _code(error) in NOT_OURS or any(mark in str(error).lower() for mark in NO_CREDENTIALS):
+            raise refused(at, _code(error)) from error
         raise Retryable(
             f"{at.root} does not answer as a store does: {str(error).splitlines()[0][:200]}",
             data="nothing was written that is not whole",
@@ -131,10 +154,22 @@ def _told(at: Url) -> Iterator[None]:
         ) from error
 
 
-def refused(at: Url) -> Refused:
-    """What is said where a store does not let us in."""
+def _code(error: Exception) -> str | None:
+    """What the store itself says is wrong."""
+    found = re.search(r"<Code>(\w+)</Code>", str(error))
+    return found[1] if found else None
+
+
+def refused(at: Url, code: str | None) -> Refused:
+    """What is said where a store does not let us in, or has no such bucket."""
+    if code == NO_BUCKET:
+        return Refused(
+            f"the bucket of {at} is not there",
+            data="nothing was written",
+            hint="make the bucket, or correct its name, the region (AWS_REGION) or the endpoint (AWS_ENDPOINT_URL)",
+        )
     return Refused(
-        f"{at.root} does not let us in",
+        f"{at.root} does not let us in" + (f": {code}" if code else ""),
         data="nothing was read or written",
         hint="look at the credentials, by the standard variables or the role of this machine, and at what they may do with the bucket: "
         "list, get, put and delete",

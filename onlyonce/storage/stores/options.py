@@ -10,7 +10,7 @@ Who calls it: `opening`, `objects`, `onlyonce.spark.options`. Errors: none. Pure
 from __future__ import annotations
 
 from onlyonce.environment import variable
-from onlyonce.model.location import Location, Url
+from onlyonce.model.location import Location, Url, is_s3
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -20,13 +20,13 @@ def of_delta(at: Location) -> dict[str, str] | None:
     """The storage options of delta-rs; None for a local path."""
     if not isinstance(at, Url):
         return None
-    given = {"aws_endpoint_url": endpoint(), "aws_region": region()} if at.scheme == "s3" else {}
+    given = {"aws_endpoint_url": endpoint(), "aws_region": region()} if is_s3(at) else {}
     return {key: value for key, value in given.items() if value} | ({"allow_http": "true"} if plain_http(at) else {})
 
 
 def of_spark(at: Location) -> dict[str, str]:
     """The settings of a Spark session that has data there. `s3://` is spoken by S3A, so that a table has one name for all its readers."""
-    if not isinstance(at, Url) or at.scheme != "s3":
+    if not isinstance(at, Url) or not is_s3(at):
         return {}
     found = {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -55,4 +55,4 @@ def region() -> str | None:
 
 def plain_http(at: Url) -> bool:
     """Whether the store is spoken to without TLS, as one on this machine is."""
-    return at.scheme == "s3" and (endpoint() or "").startswith("http://")
+    return is_s3(at) and (endpoint() or "").startswith("http://")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Pipeline, Postgres
+from onlyonce.declare.pipeline import Delta, Files, FileSink, MySQL, Pipeline, Postgres
 from onlyonce.model.errors import Refused
 
 TEXT = """from onlyonce.testing.crashtest.redirected import pipeline
@@ -35,13 +35,20 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
 
 
 def check(found: Pipeline) -> None:
-    """Raises Refused for a source that can't be copied: nothing but whole files is known to be."""
+    """Raises Refused for a source that can't be copied, where nothing but whole files is known to be, and for a sink that can't be moved."""
     if not isinstance(found.source, Files):
         raise Refused(
             f"pipeline {found.name}: its source is {'one of several' if found.sources else type(found.source).__name__}; a crash test reads a copy of files",
             data="nothing was read or written",
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )
+    for output in found.outputs:
+        if isinstance(output.sink, MySQL):
+            raise Refused(
+                f"pipeline {found.name}: output {output.name} writes to MySQL, and a crash test has no server of it to write to instead",
+                data="nothing was read or written",
+                hint="declare the same output with Postgres(…) or Delta(…) in a file of its own: the function is what is tested",
+            )
 
 
 def connections(found: Pipeline) -> list[str]:

@@ -16,6 +16,7 @@ from onlyonce.database.connect import run
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.batch import to_micros
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import on_disk
 from onlyonce.operate.compact import compaction, under_way
 from onlyonce.receive import events
 from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting
@@ -94,7 +95,7 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
 
     assert (done["up to version"], done["held by"]) == (read, "per_shop")
     for version in range(read + 1, delta.latest(shop.events)):
-        assert all(file.path.exists() for file in log_entries.added(shop.events, version))
+        assert all(on_disk(file.path).exists() for file in log_entries.added(shop.events, version))
 
 
 def begins_later(shop: Shop) -> None:  # noqa: F811
@@ -178,7 +179,7 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
 ) -> None:
     """And as long as the oldest batch that is under way."""
     fill(shop)
-    old = [file.path for version in range(delta.latest(shop.events) + 1) for file in log_entries.added(shop.events, version)]
+    old = [on_disk(file.path) for version in range(delta.latest(shop.events) + 1) for file in log_entries.added(shop.events, version)]
     for file in old:
         os.utime(file, (0, 0))
     compact(shop)

@@ -36,6 +36,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.location import Location, on_disk
 from onlyonce.model.units import Content, UnitId
 from onlyonce.outputs import outputs, results, staging, windowing
 from onlyonce.receive import events, exchange, receive, receive_unit
@@ -159,13 +160,14 @@ def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> None:
         _put(query.folder / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def _offset(folder: Path, number: int) -> Row | None:
+def _offset(folder: Location, number: int) -> Row | None:
     with suppress(FileNotFoundError):
         return dict(checkpoint.offsets(folder, number)[0]) if number >= 0 else None
     return None
 
 
-def _put(path: Path, text: str) -> None:
+def _put(at: Location, text: str) -> None:
+    path = on_disk(at)
     path.parent.mkdir(exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text)

@@ -14,7 +14,7 @@ import pytest
 from onlyonce.model.batch import EPOCH, to_micros, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -77,6 +77,7 @@ WINDOWS: list[Window] = [
     Fixed(timedelta(days=7), timedelta(days=4)), Sliding(timedelta(hours=1), timedelta(minutes=20)),
     Sliding(timedelta(hours=1), timedelta(minutes=20), timedelta(minutes=19)), Session(timedelta(minutes=7)),
     DAYS[0], DAYS[3], Fixed(timedelta(days=7), timedelta(days=4), "America/New_York"),
+    Joined(timedelta(hours=1), within=timedelta(minutes=90)),
 ]  # fmt: skip
 
 

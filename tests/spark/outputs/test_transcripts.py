@@ -20,7 +20,7 @@ import onlyonce
 from onlyonce import settings
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
-from onlyonce.model.windows import Session
+from onlyonce.model.windows import Session, reach
 from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story
@@ -49,9 +49,10 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from onlyonce.receive import idling, receive
+    from onlyonce.outputs import outputs
+    from onlyonce.receive import receive
 
-    for module in (receive, idling):
+    for module in (receive, outputs):
         monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 
@@ -135,12 +136,12 @@ def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
     outcomes = [step.expected[declared.name] for step in steps]
     writes: Written = Counter()
     for outcome in outcomes:
-        if declared.panes == "early":
+        if declared.panes != "on_time":
             again = {(key, bounds) for key, bounds, _ in outcome.writes}
             writes = Counter({one: n for one, n in writes.items() if one[:2] not in again})
         writes += outcome.writes
-    late = sum((outcome.late for outcome in outcomes), Counter())
-    rejected = sum((outcome.rejected for outcome in outcomes), Counter())
+    late: Late = sum((outcome.late for outcome in outcomes), Counter())
+    rejected: Late = sum((outcome.rejected for outcome in outcomes), Counter())
     return Outcome(writes, late, outcomes[-1].closed, rejected)
 
 
@@ -150,7 +151,8 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     table = platform.table(f"{told.name}/{declared.name}" + ("@1" if told.bounded else ""))
     writes: Written = Counter()
     for row in table.to_dict("records"):
-        writes[row["key"], bounds(row), int(row["records"])] += 1
+        key = "+".join(filter(None, (row["mine"], row["other"]))) if declared.join else row["key"]
+        writes[key, bounds(row), int(row.get("records", 1))] += 1
     late: Late = Counter()
     for row in left_out.late(pipelines.pipeline(told), instance, 1000)[1]:
         if row["output"] == declared.name:
@@ -158,8 +160,10 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     rejected: Late = Counter()
     for row in onlyonce.open(told.name).rejected(declared.name).to_dict("records") if declared.rejects else []:
         rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
-    closed = None if told.bounded or declared.window is None else watermark(told.name, declared.name)
-    return Outcome(writes, late, closed, rejected)
+    triggered = not isinstance(declared.panes, str)  # its query has no watermark
+    closed = None if told.bounded or declared.window is None or triggered else watermark(told.name, declared.name)
+    # The watermark of a join is behind what is closed by its reach.
+    return Outcome(writes, late, None if closed is None else closed - reach(declared.window), rejected)
 
 
 def watermark(instance: str, output: str) -> int | None:

@@ -18,6 +18,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.batch import Outcome
+from onlyonce.model.location import on_disk
 from onlyonce.outputs import results
 from onlyonce.sinks.sink_delta import DeltaWriter
 from onlyonce.testing.suite import cases, cases_of_rows
@@ -89,7 +90,7 @@ class DeltaAppend(OfLog):
 
     @contextmanager
     def _in_the_way(self) -> Iterator[None]:
-        path = self._writer().path
+        path = on_disk(self._writer().path)
         aside = path.rename(path.with_name("aside"))
         path.write_text("I am no table")
         yield

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onlyonce.model.location import on_disk
 from onlyonce.storage import delta, own_tables
 
 pytestmark = pytest.mark.spark
@@ -64,7 +65,7 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
     ours, sparks = tmp_path / "ours", tmp_path / "sparks"
     for path in (ours, sparks):
         delta.make(path, rows.schema, spark, ["kind"], {delta.SKIPPING: INDEXED})
-    own_tables.append(lambda folder: written(rows, folder), ours, commit)
+    own_tables.append(lambda folder: written(rows, on_disk(folder)), ours, commit)
     delta.append(rows, sparks, commit, ["kind"])
 
     assert statistics(ours, 1) == statistics(sparks, 1)

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, split_ddl, target, unknown
+from onlyonce.declare.pipeline import (
+    BigQueryStream,
+    Delta,
+    Files,
+    MySQL,
+    Output,
+    Pipeline,
+    Postgres,
+    split_ddl,
+    target,
+    unknown,
+)
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed, Session, Sliding
 
@@ -16,6 +27,7 @@ HOUR = Fixed(timedelta(hours=1))
 # Without types, so that wrong options can be given.
 delta: Any = Delta
 postgres: Any = Postgres
+mysql: Any = MySQL
 files: Any = Files
 bare_pipeline: Any = Pipeline
 UPSERT = Delta(write="upsert", keys=("window_start", "shop"))
@@ -85,6 +97,13 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "need keys"),
     "an append with keys": (lambda: Delta(keys=("a",)), "write='append' with keys=", "append has none"),
     "no file a batch": (lambda: Files(max_files_a_batch=0), "at least 1", "1000"),
+    "MySQL that adds up": (
+        lambda: mysql(table="a", connection="C", write="increment", keys="k"), "MySQL: write='increment'", "upsert"),
+    "MySQL with a database": (lambda: MySQL(table="a.b", connection="C"), "MySQL: table 'a.b'", "the URL names the database"),
+    "MySQL by its URL": (lambda: MySQL(table="a", connection="mysql://u:p@h/d"), "connection is a URL", "environment variable"),
+    "MySQL over our own": (lambda: MySQL(table="OnlyOnce_units", connection="C"), "platform's own tables", "another name"),
+    "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "need keys"),
+    "a write stream without a dataset": (lambda: BigQueryStream(table="t"), "BigQueryStream: table 't'", "project.dataset.table"),
     "a table without schema": (lambda: Postgres(table="total"), "'total' has no schema", "'schema.table'"),
     "a table with two dots": (lambda: Postgres(table="a.b.c"), "'a.b.c' has no schema", "'schema.table'"),
     "a table in the platform's schema": (
@@ -106,7 +125,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: output(lateness=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
     "lateness without a window": (
         lambda: output(window=None, lateness=timedelta(1)), "lateness without a window", "nothing is late"),
-    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time' or 'early'"),
+    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time', 'early'"),
     "early panes that are appended": (
         lambda: output(panes="early"), "early panes give the same window again", "write='upsert'"),
     "early panes that are added up": (

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.model.frontier import MILLI, Frontier, closed_until, is_late
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach
 
 QUICK = settings(max_examples=50, deadline=None)
 SECOND = 1_000_000
@@ -27,6 +27,7 @@ windows = st.sampled_from(
         Sliding(timedelta(seconds=6), timedelta(seconds=2), timedelta(milliseconds=1500)),
         Fixed(timedelta(days=1), timezone="Africa/Casablanca"),
         Session(timedelta(seconds=5)),
+        Joined(timedelta(minutes=3), within=timedelta(seconds=70)),
     ]
 )
 latenesses = st.integers(0, 10 * SECOND)
@@ -80,7 +81,7 @@ def test_what_is_closed_is_a_whole_millisecond_rounded_down(tide: int, window: W
 
     assert closed is not None
     assert closed % MILLI == 0
-    assert closed <= tide - lateness < closed + MILLI
+    assert closed <= tide - lateness - reach(window) < closed + MILLI
 
 
 @QUICK
@@ -116,7 +117,8 @@ def test_a_declared_end_closes_the_last_window_and_not_the_next(
 
     assert closed_until(frontier, window, lateness) == end
     assert is_late(frontier, window, lateness, tide, end)
-    assert not is_late(frontier, window, lateness, end, end + 1)
+    first = end + reach(window) + 1 if reach(window) else end
+    assert not is_late(frontier, window, lateness, first, first + 1)
 
 
 @QUICK
@@ -140,7 +142,7 @@ def test_a_close_by_silence_never_passes_the_clock(
 
     assert closed is not None
     assert by_tide is not None
-    last_end, bound = -(-window.last_end(tide) // MILLI) * MILLI, (clock - idle) // MILLI * MILLI
+    last_end, bound = -(-window.last_end(tide) // MILLI) * MILLI, (clock - idle) // MILLI * MILLI - reach(window)
     assert closed == max(by_tide, min(last_end, bound))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import xxhash
 
 from onlyonce.receive import block_files, exchange
-from onlyonce.sources.parse import plain_records
+from onlyonce.sources.parse import plain_records, record_id
 
 NOON = 1_772_366_400_000_000
 BOUND = NOON + 86_400_000_000
@@ -136,3 +138,18 @@ def test_what_comes_beside_a_message_is_its_column(tmp_path: Path) -> None:
 
     assert [record["id"] for record in records] == ["k"]
     assert len(left) == 2
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+def test_an_id_of_one_source_is_another_id_in_another_source(tmp_path: Path, by_place: bool) -> None:
+    """Where its sources have ids of their own: by what stands before the values, or the place, in the chain of hashes, as `trace` computes them."""
+    found = []
+    for salt in ("", "web", "till"):
+        read = replace(reader(record_id=() if by_place else ("id",)), salt=salt)
+        [record], _ = opened(read(iter([lines(line("a"))])), tmp_path)
+        before = [salt.encode()] if salt else []
+        texts = [struct.pack("<q", 7), struct.pack("<q", 0)] if by_place else [b"a"]
+        wanted = record_id._chained([*before, *texts]), record_id._chained([b"low", *before, *texts])
+        assert (record["oo_high"], record["oo_low"]) == wanted
+        found.append(record["oo_high"])
+    assert len(set(found)) == 3

@@ -6,12 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
+from onlyonce.commitlog.sinks.outbox import Deliverer
+from onlyonce.commitlog.sinks.outbox_units import Streams
+from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import CustomSink, KafkaSink
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import Row
 from onlyonce.sinks.outbox.kafka import headers, message_key, place_of
 from onlyonce.sinks.outbox.kafka_units import settings_of
 from onlyonce.sinks.outbox.target import target_of
+
+NO_STREAMS = Streams(Database("postgresql+psycopg2://nobody@127.0.0.1:1/nothing"), Deliverer("shop", "kept"))
+"""Nobody asks for a stream here."""
 
 
 def row(key: str | None, payload: str = "{}") -> Row:
@@ -60,8 +66,8 @@ def test_a_units_place_is_all_but_its_batch(lineage: str) -> None:
         (lambda: KafkaSink(topic="a", connection="K", units_topic="a"), "units_topic"),
         (lambda: CustomSink(target_class="no class"), "module:Class"),
         (lambda: settings_of("{no json"), "JSON"),
-        (lambda: target_of(CustomSink(target_class="not_there:Ledger"), "shop/kept"), "not_there"),
-        (lambda: target_of(CustomSink(target_class="collections:Counter"), "shop/kept"), "guarantee"),
+        (lambda: target_of(CustomSink(target_class="not_there:Ledger"), "shop/kept", NO_STREAMS), "not_there"),
+        (lambda: target_of(CustomSink(target_class="collections:Counter"), "shop/kept", NO_STREAMS), "guarantee"),
     ],
 )
 def test_what_can_not_work_is_refused(declare: Callable[[], object], word: str) -> None:

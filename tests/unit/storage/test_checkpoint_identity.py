@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,17 +13,17 @@ from onlyonce.storage import checkpoint
 
 
 def test_two_drivers_that_make_one_checkpoint_at_once_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second comes between the first one's writing of the file and its renaming; both go on."""
-    folder, known, rename = tmp_path / "receive" / "1", uuid4(), Path.replace
+    """The second comes between the first one's writing of the file and its naming; both go on."""
+    folder, known, link = tmp_path / "receive" / "1", uuid4(), os.link
     drivers = ["first", "second"]
 
-    def renamed(self: Path, target: Any) -> Path:
+    def linked(source: Any, target: Any) -> None:
         drivers.pop()
         if drivers:
             checkpoint.prepare(folder, "shop/receive/1", known, None)
-        return rename(self, target)
+        link(source, target)
 
-    monkeypatch.setattr(Path, "replace", renamed)
+    monkeypatch.setattr(os, "link", linked)
     checkpoint.prepare(folder, "shop/receive/1", known, None)
 
     assert drivers == []

@@ -1,0 +1,150 @@
+"""The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions (protocol step 3).
+
+That database is the authority. It has its own epochs and units; the log notes that (`authorities`), and the end of the batch copies the
+units to the log.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import authorities, units
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import do, run
+from onlyonce.declare.pipeline import MySQL, Output
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch, Plan
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.session import worker
+from onlyonce.session.names import quoted
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.mysql import mysql_columns, mysql_rows
+from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.mysql.target_database import database_of
+from onlyonce.sinks.postgres import pinned, postgres_plain, postgres_unit
+from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned_units import floats
+
+
+class MySQLWriter:
+    """Writes one output to its table."""
+
+    def __init__(self, context: RunContext, query: Query, output: Output) -> None:
+        assert isinstance(output.sink, MySQL)
+        self._context, self._query, self._output, self._sink = context, query, output, output.sink
+        self._database = query.driver.session(database_of(output.sink))
+        self._table = MySQLTable(self._database, output, output.sink, context.target_suffix())
+
+    def prepare(self, schema: StructType) -> None:
+        """Tell the database the epoch; make the table, add new columns; refuse one that can't work."""
+        authorities.adopt(self._context.database, self._query.driver, self._sink.connection)
+        self._table.prepare(schema)
+
+    def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
+        """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
+        if batch.at_least_once:
+            return self._plainly(batch, rows, content_of_rows.rows)
+        if content_of_rows.rows == 0:
+            self._commit_nothing(batch, content_of_rows)
+            return 0
+        self._commit(batch, rows, self._sink.write, None)
+        return 0
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether any rows of this batch are noted."""
+        return self._noted(plan) > 0
+
+    def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
+        """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
+        assert batch.plan.partitions == 1, "a reader must never see half a generation"
+        self._commit(batch, rows, "replace", tuple(map(_as_text, span.times)))
+
+    def end(self, connection: Connection, batch: Batch) -> None:
+        """Copy the units to the platform's log; see that all partitions are there."""
+        plan = batch.plan
+        for row in run(self._database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id)):
+            values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
+            values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": self._sink.connection}
+            do(connection, "units", "copy_to_log", **values)
+        if batch.at_least_once:
+            return
+        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+
+    def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
+        plan, schema, keys = batch.plan, rows.schema, self._sink.keys
+        key = F.xxhash64(*[F.col(quoted(k)) for k in keys]) if keys else content_hash.row_hash(schema)
+        found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
+        if batch.replayed:
+            pinned.check_replay(self._database, plan, self._output.name, found, schema)
+        beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
+        exported = found.select(
+            mysql_columns.row(schema).alias(mysql_rows.ROW),
+            *[F.col(quoted(name)).alias(column) for column, name in beside],
+            HASH,
+            PARTITION,
+        )
+        work = self._work(plan, write, windows, beside)
+        passing("postgres-before-units")
+        task = postgres_unit.write_unit(work, mysql_rows.putting(_loaded(schema)))
+        worker.mapped(exported, task, postgres_unit.RESULT).collect()
+        passing("postgres-after-units")
+
+    def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
+        keys = [F.col(quoted(key)) for key in self._sink.keys]
+        # Two rows of the same keys must meet in one task, or nobody would tell.
+        placed = rows.repartition(*keys) if keys else rows
+        passing("postgres-before-units")
+        task = postgres_plain.write_rows(
+            self._work(batch.plan, self._sink.write, None, ()), mysql_rows.putting(_loaded(rows.schema))
+        )
+        exported = placed.select(mysql_columns.row(rows.schema).alias(mysql_rows.ROW))
+        worker.mapped(exported, task, postgres_unit.RESULT).collect()
+        passing("postgres-after-units")
+        return self._noted(batch.plan) - count
+
+    def _commit_nothing(self, batch: Batch, nothing: Content) -> None:
+        """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
+        plan, epoch = batch.plan, self._query.driver.epoch
+
+        def work(connection: Connection) -> None:
+            for partition in range(plan.partitions):
+                unit = UnitId(plan.lineage, plan.batch_id, self._output.name, partition)
+                there = units.claim(connection, units.Claim(unit, epoch, "driver", "data"))
+                if there is None:
+                    units.fill(connection, unit, nothing)
+                else:
+                    compare(unit, there, nothing)
+
+        passing("postgres-before-units")
+        run(self._database, work)
+        passing("postgres-after-units")
+
+    def _work(
+        self, plan: Plan, write: str, windows: tuple[str, ...] | None, beside: tuple[tuple[str, str], ...]
+    ) -> postgres_unit.Work:
+        unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
+        return postgres_unit.Work(
+            self._database, unit, self._query.driver.epoch, "", self._table.name, write, self._sink.keys, (), windows, beside=beside
+        )
+
+    def _noted(self, plan: Plan) -> int:
+        name = self._output.name
+        return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+
+
+def _loaded(schema: StructType) -> mysql_rows.Loaded:
+    return mysql_rows.Loaded(tuple(schema.names), mysql_columns.binary(schema))
+
+
+def _as_text(time: datetime) -> str:
+    """A time as the columns have it: UTC, without a zone."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,0 +1,131 @@
+"""One batch of a topic: its ranges of offsets, what of it can't be read, and its messages as lines or rows.
+
+Who calls it: `source_kafka` makes it, receive reads it. Errors: Refused for lost messages, and those of `kafka_schemas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import partitions
+from onlyonce.session import schemas
+from onlyonce.sources.kafka import kafka_admin, kafka_reader, kafka_schemas
+from onlyonce.sources.kafka.offsets import Range, lost_since, readable, refuse_lost
+from onlyonce.sources.lines import LINE, Lines
+from onlyonce.sources.parse import record_id
+from onlyonce.sources.parse.parse import BESIDE
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of one batch, the batch's number in the registry, and its system time."""
+
+    pipeline: Pipeline
+    source: Kafka
+    spark: SparkSession
+    ranges: list[Range]
+    batch_no: int
+    seen_at: datetime
+    _named: dict[tuple[Range, ...], kafka_schemas.Ids] = field(default_factory=dict, repr=False, compare=False)
+    _gone: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read: such a batch only stores where the source began."""
+        return not any(one.offsets or one.refusal for one in self.ranges)
+
+    def size(self) -> int:
+        """About how many bytes they have, by the number of offsets."""
+        return partitions.A_RECORD * sum(one.offsets for one in self.ranges)
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of them."""
+        offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
+        said = {"batch_no": self.batch_no, "lines": sum(one.offsets for one in self.ranges), "offsets": offsets}
+        lost = sum(one.refusal is not None for one in self.ranges)
+        said |= {"lost": lost} if lost else {}
+        named = self._schemas_now()
+        return {**said, "schemas": named} if named else said
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it is lost at the moment when the batch begins, and which schemas the registry does not know. The batch row keeps it, so
+        that a replay decides the same."""
+        return self._lost_now() | kafka_schemas.unknown(self.source, self._schemas_now())
+
+    def _lost_now(self) -> dict[str, Any]:
+        if not self._gone:
+            self._gone.append(lost_since(self.source, self.ranges, kafka_admin.find(self.spark, self.source)))
+        return self._gone[0]
+
+    def _schemas_now(self) -> kafka_schemas.Ids:
+        # Where messages are lost and the declaration says to stop, nothing is read.
+        if not kafka_schemas.formats(self.source) or (self._lost_now() and self.source.on_loss == "stop"):
+            return {}
+        return self._schemas(readable(self.ranges, self._lost_now()))
+
+    def lines(self, facts: dict[str, Any]) -> tuple[DataFrame, Callable[[int], int]]:
+        """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
+
+        Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
+        ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
+        tautology. Raises Refused for lost messages, unless they are to be skipped.
+        """
+        refuse_lost(self.source, facts)
+        left, lost = readable(self.ranges, facts), self._lost(facts)
+        frame = self.spark.createDataFrame([("", *one) for one in lost], schemas.of(LINE))
+        if left:
+            messages = self._messages(left, facts)
+            frame = frame.unionByName(messages, allowMissingColumns=True) if lost else messages
+        else:
+            frame = frame.unionByName(self.spark.createDataFrame([], self._gives()), allowMissingColumns=True)
+
+        def must(fated: int) -> int:
+            offsets = sum(one.offsets for one in left) + len(lost)
+            return (
+                offsets
+                if fated == offsets
+                else len(lost) + (kafka_reader.messages(self.spark, self.source, left).count() if left else 0)
+            )
+
+        return Lines([], frame), must
+
+    def _messages(self, left: list[Range], facts: dict[str, Any]) -> DataFrame:
+        source = self.source
+        messages = kafka_reader.values(self.spark, source, left)
+        if not kafka_schemas.formats(source):
+            return messages
+        return kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
+
+    def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
+        # Of a batch that begins they are asked for twice, before its row and behind it.
+        if tuple(left) not in self._named:
+            self._named[tuple(left)] = kafka_schemas.named(self.spark, self.source, left)
+        return self._named[tuple(left)]
+
+    def _gives(self) -> StructType:
+        source = self.source
+        if kafka_schemas.formats(source):
+            return schemas.of(kafka_schemas.gives(self.pipeline, source))
+        return schemas.of(", ".join([LINE, *(f"{BESIDE}{name} string" for name in source.beside)]))
+
+    def names(self) -> dict[int, str]:
+        """Each partition as 'topic/number', by what stands for it in the place of a record."""
+        return {record_id.of_file(one.place): one.place for one in self.ranges}
+
+    def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
+        # A place below zero is that of no message.
+        found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
+        found += [
+            (facts[one.place]["reason"], one.place, one.first)
+            for one in self.ranges
+            if one.place in facts and one.offsets
+        ]
+        return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]

@@ -1,0 +1,24 @@
+-- is_there --
+-- Whether this database has one of our tables.
+SELECT COUNT(*) AS there FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name = CONCAT('onlyonce_', :table)
+
+-- identity --
+-- Which database this is.
+SELECT id FROM onlyonce_this_database
+
+-- own --
+-- Whose a lineage is in this database: the platform that came first.
+INSERT IGNORE INTO onlyonce_owners (lineage, platform) VALUES (:lineage, :platform)
+
+-- owner --
+-- The platform that a lineage belongs to here.
+SELECT platform FROM onlyonce_owners WHERE lineage = :lineage
+
+-- newest --
+-- The highest batch of a lineage with a unit in this database.
+SELECT MAX(batch_id) AS batch_id FROM onlyonce_units WHERE lineage = :lineage
+
+-- remove_units --
+-- The units of a lineage's batches up to one, some at a time.
+DELETE FROM onlyonce_units WHERE lineage = :lineage AND batch_id <= :upto LIMIT :at_once

@@ -1,0 +1,11 @@
+-- older_sessions --
+-- The sessions of a lineage's epochs below one that may still live: who holds the lock of that name is one.
+SELECT name, IS_USED_LOCK(name) AS connection FROM onlyonce_sessions WHERE number = :number AND epoch < :below
+
+-- add_session --
+-- A session of a driver, by the name of the lock that it holds. Run as the driver has it: before SQLAlchemy has the session.
+INSERT INTO onlyonce_sessions (name, number, epoch) VALUES (%(name)s, %(number)s, %(epoch)s)
+
+-- remove_session --
+-- A session that has ended.
+DELETE FROM onlyonce_sessions WHERE name = :name

@@ -1,0 +1,43 @@
+-- claim --
+-- The first statement of every unit's transaction: the primary key makes a twin wait here. IGNORE leaves the row that is there.
+INSERT IGNORE INTO onlyonce_units (unique_id, lineage, batch_id, sink, `partition`, epoch, attempt, kind)
+VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :kind)
+
+-- check_epoch --
+-- A shared lock: a bump of the epoch conflicts with it, so none can come between this check and the commit.
+SELECT epoch FROM onlyonce_epochs WHERE lineage = :lineage LOCK IN SHARE MODE
+
+-- fill --
+-- What the unit holds, set in the transaction of its claim. It has no fates: receive's units are in the log.
+UPDATE onlyonce_units SET `rows` = :rows, content_hash = :content_hash, float_sums = :float_sums
+WHERE unique_id = :unique_id
+
+-- find --
+-- The content of a unit that is there.
+SELECT `rows`, content_hash, float_sums FROM onlyonce_units WHERE unique_id = :unique_id
+
+-- of_batch --
+-- All units of a batch.
+SELECT unique_id, sink, `partition`, epoch, attempt, kind, `rows`, content_hash, float_sums, committed_at, writes
+FROM onlyonce_units WHERE lineage = :lineage AND batch_id = :batch_id
+
+-- known_epoch --
+-- The epoch as this database knows it, without a lock: an early answer, never the check before a commit.
+SELECT epoch FROM onlyonce_epochs WHERE lineage = :lineage
+
+-- set_epoch --
+-- This database learns the epoch that the platform gave; it never goes back.
+INSERT INTO onlyonce_epochs (lineage, epoch) VALUES (:lineage, :epoch)
+ON DUPLICATE KEY UPDATE epoch = GREATEST(epoch, VALUES(epoch))
+
+-- note --
+-- Rows that were written without a claim, in their transaction. Written again under the same id, they add up.
+INSERT INTO onlyonce_units (unique_id, lineage, batch_id, sink, `partition`, epoch, attempt, kind, `rows`)
+VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, 'plain', :rows)
+ON DUPLICATE KEY UPDATE `rows` = `rows` + VALUES(`rows`), writes = writes + 1, epoch = VALUES(epoch),
+    attempt = VALUES(attempt), committed_at = CURRENT_TIMESTAMP(6)
+
+-- noted --
+-- How many rows were written without a claim to a sink, over all attempts at a batch.
+SELECT COALESCE(SUM(`rows`), 0) AS `rows` FROM onlyonce_units
+WHERE lineage = :lineage AND batch_id = :batch_id AND sink = :sink AND kind = 'plain'

@@ -1,0 +1,15 @@
+-- held --
+-- The open windows of an output that have records which no pane has.
+SELECT window_start, window_end, held, held_since FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND held IS NOT NULL AND NOT final
+
+-- hold --
+-- What a batch leaves of each window that it has changed. The driver has added it up, so the same batch may be ended again.
+INSERT INTO onlyonce_private.panes AS known
+    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
+SELECT instance, output, window_start, window_end, 0, false, 0, lineage, batch_id, declaration_hash, held, held_since
+FROM json_to_recordset(CAST(:rows AS json)) AS met (
+    instance text, output text, window_start timestamptz, window_end timestamptz, lineage text, batch_id bigint, declaration_hash text,
+    held bigint, held_since timestamptz)
+ON CONFLICT ON CONSTRAINT panes_once DO UPDATE SET held = excluded.held, held_since = excluded.held_since
+WHERE NOT known.final

@@ -1,0 +1,223 @@
+"""BigQuery's write streams, with Google's own client: units of the outbox reach a server that refuses a repeated offset, and misbehaves."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onlyonce.declare.pipeline import BigQueryStream
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import OnlyonceError, Refused, Retryable
+from onlyonce.sinks.outbox import bigquery_rows, bigquery_stream, units
+from tests.contract.conftest import Log
+from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
+from tests.support.platform import free_port
+from tests.support.write_streams import Fault, WriteStreams
+
+SINK = BigQueryStream(table="p.d.t")
+
+
+@pytest.fixture
+def box(log: Log, monkeypatch: pytest.MonkeyPatch) -> Outbox:
+    """The outbox of a BigQuery table. Requests are small."""
+    monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", 300)
+    return Outbox(log, "streamed")
+
+
+def send(box: Outbox, server: WriteStreams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One delivery to a server."""
+    monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
+    assert box.deliver(SINK)
+
+
+def test_each_unit_is_a_stream_whose_rows_become_visible_as_one(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In few requests; the outbox has the stream's name, and a second delivery asks nobody."""
+    units = [sales(20), [row | {"id": f"b{row['id']}"} for row in sales(30)]]
+    for rows in units:
+        box.put(rows)
+    with WriteStreams() as server:
+        send(box, server, monkeypatch)
+        asked = len(server.requests)
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(units[0] + units[1])
+    assert sorted(len(stream.rows) for stream in server.streams.values()) == [20, 30]
+    assert asked == len(server.requests) < 40
+    assert {stream for (stream,) in box.log.rows("SELECT DISTINCT stream FROM onlyonce.outbox")} == set(server.streams)
+    assert box.states() == Counter({("delivered",): 50})
+
+
+def test_values_arrive_as_the_types_of_the_table(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last digit and microsecond; null is null."""
+    row = {"id": "a", "shop": None, "n": 2**62, "at": "2026-01-01T00:00:00.123456Z", "day": "2026-02-28", "text": "🛒 \" é\n"}
+    box.put([row], key=None)
+    box.log.rows("UPDATE onlyonce_private.outbox SET payload = left(payload, -1) || ', \"amount\": 12345678901234567890.123456789}'")
+    with WriteStreams() as server:
+        send(box, server, monkeypatch)
+
+    assert server.rows() == [
+        row | {"at": datetime(2026, 1, 1, 0, 0, 0, 123456, UTC), "day": date(2026, 2, 28), "amount": Decimal("12345678901234567890.123456789")}
+    ]
+
+
+FAULTS: list[Fault] = ["", "lost before", "lost after", "too busy", "twice"]
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])
+def test_whatever_is_lost_each_row_is_there_once(box: Outbox, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Requests of any kind, answers of any request, the process between two of its steps, the server: against the rows that were put."""
+    chance = random.Random(seed)
+    rows: list[Row] = []
+    for unit in range(3):
+        mine = [row | {"id": f"{unit} {row['id']}"} for row in sales(chance.randrange(1, 40))]
+        box.put(mine)
+        rows += mine
+    ends = chance.randrange(3, 30)
+    passed = 0
+
+    def ended(name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed % ends == 0 and passed < 60:
+            raise FailPoint(name)
+
+    monkeypatch.setattr(bigquery_stream, "passing", ended)
+    monkeypatch.setattr(units, "passing", ended)
+    server = WriteStreams(lambda number, _: chance.choice(FAULTS) if number < 60 and chance.random() < 0.25 else "")
+    for _ in range(60):
+        with server, suppress(OnlyonceError, FailPoint):
+            monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", chance.choice([120, 300, 1000]))  # as of another version
+            send(box, server, monkeypatch)
+            break
+
+    assert server.ids() == ids(rows)
+    assert box.states() == Counter({("delivered",): len(rows)})
+    assert box.log.rows("SELECT count(*) FROM onlyonce.outbox WHERE uncertain") == [(0,)]
+
+
+POINTS = [
+    "deliver-unit-before-begin", "deliver-unit-after-begin", "bigquery-after-stream", "bigquery-after-note", "bigquery-after-append",
+    "bigquery-after-rows", "bigquery-after-end", "deliver-unit-after-write", "deliver-unit-after-record",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("point", [p if p == "deliver-unit-after-write" else pytest.param(p, marks=pytest.mark.whole) for p in POINTS])
+def test_a_kill_at_any_point_does_not_show(box: Outbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str) -> None:
+    """SIGKILL of the deliverer; the next one goes on in the same stream."""
+    rows = sales(20)
+    box.put(rows)
+    with WriteStreams() as server:
+        monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
+        code, output = run_process(box.log, server.address, tmp_path, point, pipelines="tests/support/streaming.py")
+        assert code == -9, output[-2000:]
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(rows)
+    assert len([stream for stream in server.streams.values() if stream.rows]) == 1
+
+
+def test_of_two_that_write_a_unit_at_once_one_is_seen(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was overtaken goes on in the same stream: the server has each offset once, and is committed once."""
+    rows = sales(20)
+    box.put(rows)
+    with WriteStreams() as server:
+        monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
+        wrote = bigquery_stream.BigQueryStreamTarget.write
+
+        def twice(self: Any, unit: str, rows: Any) -> None:
+            rows = list(rows)
+            wrote(self, unit, iter(rows))
+            wrote(self, unit, iter(rows))
+
+        monkeypatch.setattr(bigquery_stream.BigQueryStreamTarget, "write", twice)
+        assert box.deliver(SINK)
+
+    assert server.ids() == ids(rows)
+
+
+def test_a_stream_with_a_part_of_the_rows_is_not_committed(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of one attempt end within those of the next, as of another version: what lies over is refused as a whole. It is sent anew."""
+    rows = sales(20)
+    box.put(rows)
+    with WriteStreams(lambda number, _: "lost after" if number == 3 else "") as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", 10_000)
+        with pytest.raises(Retryable, match=r"its stream has \d+ rows of 20"):
+            send(box, server, monkeypatch)
+        assert server.rows() == []
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(rows)
+
+
+REFUSED: dict[str, tuple[Callable[[WriteStreams], object], str]] = {
+    "no such column": (lambda server: server.columns.pop("n"), "unexpected field"),
+    "another type": (lambda server: server.columns.update(shop="INT64"), "can't hold its rows"),
+    "a type that does not travel": (lambda server: server.columns.update(raw="BYTES"), "column raw of p.d.t is BYTES"),
+    "a row that the server rejects": (lambda server: setattr(server, "rejects", lambda row: row["n"] == 7), "rejects row 7: no such shop"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_the_table_cannot_hold_is_refused_and_nothing_of_the_unit_is_seen(
+    box: Outbox, monkeypatch: pytest.MonkeyPatch, case: tuple[Callable[[WriteStreams], object], str]
+) -> None:
+    """With the cause; when it is gone the same unit is delivered."""
+    rows, (broken, says) = sales(20), case
+    box.put(rows)
+    server = WriteStreams()
+    broken(server)
+    with server, pytest.raises(Refused, match=says):
+        send(box, server, monkeypatch)
+    assert server.rows() == []
+    assert box.states() == Counter({("waiting",): 20})
+
+    well = WriteStreams(streams=server.streams)
+    with well:
+        send(box, well, monkeypatch)
+    assert well.ids() == ids(rows)
+
+
+def test_a_stream_that_the_server_has_forgotten_is_refused(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was committed can't be asked, so its rows are not sent again."""
+    box.put(sales(5))
+    with WriteStreams(lambda _, name: "lost after" if name == "BatchCommitWriteStreams" else "") as server:
+        with pytest.raises(Retryable):
+            send(box, server, monkeypatch)
+        server.streams.clear()
+        with pytest.raises(Refused, match=r"does not find p\.d\.t, or the stream of the unit"):
+            send(box, server, monkeypatch)
+
+    assert server.rows() == []
+
+
+def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retryable, with what it means for the rows."""
+    rows = sales(5)
+    box.put(rows)
+    monkeypatch.setenv(bigquery_stream.EMULATOR, f"127.0.0.1:{free_port()}")
+    with pytest.raises(Retryable, match="no answer of BigQuery"):
+        box.deliver(SINK)
+    with WriteStreams() as server:
+        send(box, server, monkeypatch)
+
+    assert server.ids() == ids(rows)
+
+
+def test_a_unit_of_which_insert_ids_have_sent_a_part_is_refused(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else that part would be there twice."""
+    box.put(sales(5))
+    box.log.rows("UPDATE onlyonce_private.outbox SET state = 'delivered', attempts = 1, answered_at = now() WHERE seq = 0")
+    with WriteStreams() as server, pytest.raises(Refused, match="sent in another way"):
+        send(box, server, monkeypatch)
+
+    assert server.streams == {}

@@ -1,0 +1,268 @@
+"""The MySQL sink's unit and table, on a real MariaDB: what is written, what is refused, and that nothing commits before the unit."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.sql import types as T
+from pyspark.sql.types import DecimalType, StructField, StructType
+from sqlalchemy import text
+
+from onlyonce.commitlog import authorities
+from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.database import connect
+from onlyonce.database.connect import Database
+from onlyonce.declare.pipeline import MySQL, Output
+from onlyonce.model.errors import DatabaseAway, InvariantBroken, Refused, Superseded
+from onlyonce.model.operate.dropping import Place
+from onlyonce.model.units import UnitId
+from onlyonce.sinks.mysql import mysql_rows
+from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.own_target import _is_there
+from onlyonce.sinks.postgres import postgres_unit
+from onlyonce.testing.suite.log import Log
+from onlyonce.testing.suite.task import hashed, run_unit
+from tests.contract.conformance_mysql import VARIABLE, batch_of
+from tests.support.mariadb import MariaDB
+
+TEXTS = [
+    None, "", " ", "a", "a ", "null", "NULL", r"\N", "\\", r"C:\new\table", '"', "it's", "a,b;c\td", "one\ntwo", "\r\n", "nul \x00 sign",
+    "🛒 çé 漢字 \u202e", "{\"a\": 1}", "$1 %s :x %(y)s", "-- x", "x" * 20_000,
+]  # fmt: skip
+WINDOWED = "shop varchar(50) collate utf8mb4_nopad_bin NOT NULL PRIMARY KEY, window_start datetime(6), window_end datetime(6), cents bigint"
+
+KINDS: dict[str, T.DataType] = {
+    "string": T.StringType(), "int": T.IntegerType(), "long": T.LongType(), "boolean": T.BooleanType(), "double": T.DoubleType(),
+    "float": T.FloatType(), "timestamp": T.TimestampType(), "date": T.DateType(), "binary": T.BinaryType(),
+    "array<int>": T.ArrayType(T.IntegerType()),
+}  # fmt: skip
+
+
+@dataclass
+class There:
+    """A database of a sink, and a driver that may commit in it."""
+
+    log: Log
+    server: MariaDB
+    driver: Driver
+    name: str
+    number: int = field(default=0)
+
+    @property
+    def database(self) -> Database:
+        """As the sink has it."""
+        return Database(self.server.url(self.name))
+
+    def rows(self, statement: str, *parameters: Any) -> list[Any]:
+        """What a reader sees."""
+        return self.server.rows(self.name, statement, *parameters)
+
+    def write(self, columns: str, *rows: list[Any], write: str = "append", keys: tuple[str, ...] = (), **more: Any) -> None:
+        """A unit of a batch of its own, in `kept`; columns that end in ! travel in hexadecimal."""
+        names = columns.split()
+        loaded = mysql_rows.Loaded(tuple(n.rstrip("!") for n in names), tuple(n.endswith("!") for n in names))
+        unit = UnitId(self.driver.lineage, more.pop("batch", self.number), "per_shop", 0)
+        work = postgres_unit.Work(
+            self.driver.session(self.database), unit, self.driver.epoch, "", "kept", write, keys, (), **more
+        )
+        self.number += 1
+        brought = iter([hashed(batch_of(list(rows)), 0)] if rows else [])
+        run_unit(postgres_unit.write_unit(work, mysql_rows.putting(loaded)), brought, 0)
+
+    def prepare(self, ddl: str, **sink: Any) -> None:
+        """What a run does before its first batch."""
+        declared = MySQL(table="kept", connection=VARIABLE, **sink)
+        fields = [part.split(" ") for part in ddl.split(", ")]
+        schema = StructType([StructField(name, KINDS.get(kind) or DecimalType(*map(int, kind[8:-1].split(",")))) for name, kind in fields])
+        MySQLTable(self.database, Output(name="per_shop", transform="a:b", sink=declared), declared, "").prepare(schema)
+
+
+@pytest.fixture
+def there(shared: Log, mariadb: MariaDB) -> Iterator[There]:
+    """A fresh database."""
+    name = mariadb.new_database()
+    with mock.patch.dict(os.environ, {VARIABLE: mariadb.url(name)}):
+        driver = shared.start(f"shop_{name}", "per_shop")
+        authorities.adopt(shared.database, driver, VARIABLE)
+        yield There(shared, mariadb, driver, name)
+    mariadb.rows("", f"DROP DATABASE {name}")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_texts_arrive_as_they_are(there: There, write: str) -> None:
+    """Whatever the database's own character set is; null and '' stay apart."""
+    there.prepare("n int, s string", **({} if write == "append" else {"write": "upsert", "keys": "n"}))
+    there.write("n s", *[[n, s] for n, s in enumerate(TEXTS)], write=write, keys=() if write == "append" else ("n",))
+
+    assert Counter(there.rows("SELECT n, s FROM kept")) == Counter(enumerate(TEXTS))
+
+
+def test_values_of_every_type_arrive_exactly(there: There) -> None:
+    """To the last digit, the last microsecond, the last byte."""
+    there.prepare("l long, b boolean, d double, f float, m decimal(38,10), t timestamp, at date, x binary, a array<int>")
+    there.write(
+        "l b d f m t at x! a",
+        ["-9223372036854775808", 1, "1.7976931348623157E308", "3.4028234663852886E38", "1234567890123456789012345678.0123456789",
+         "9999-12-31 23:59:59.999999", "0001-01-01", "00FF27", "[1,2]"],
+    )  # fmt: skip
+
+    [found] = there.rows("SELECT l, b, d, CAST(f AS DOUBLE), CAST(m AS CHAR), CAST(t AS CHAR), CAST(at AS CHAR), HEX(x), a FROM kept")
+    assert found == (
+        -(2**63), 1, 1.7976931348623157e308, 3.4028234663852886e38, "1234567890123456789012345678.0123456789", "9999-12-31 23:59:59.999999", "0001-01-01",
+        "00FF27", "[1,2]",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ddl, bad, cause",
+    [
+        ("n double", "NaN", "double"), ("n long", "9223372036854775808", "ange"), ("n timestamp", "12345-01-01 00:00:00", "12345"),
+        ("n decimal(4,2)", "1000.00", "ange"), ("k string, n long", None, "null"), ("k string", "k" * 300, "too long"),
+    ],
+)  # fmt: skip
+def test_rows_that_the_table_cannot_hold_are_refused_with_the_cause(there: There, ddl: str, bad: Any, cause: str) -> None:
+    """None is cut, rounded or left out, and nothing of the unit is written."""
+    name = ddl.split()[0]
+    upsert: dict[str, Any] = {"write": "upsert", "keys": ("k",)} if name == "k" else {}
+    there.prepare(ddl, **upsert)
+    with pytest.raises(Refused, match=rf"per_shop/0: kept can't hold its rows: .*(?i:{cause})"):
+        there.write(name, ["2026-01-01 00:00:00" if "timestamp" in ddl else "1"], [bad], **upsert)
+
+    assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []
+
+
+def test_two_rows_with_the_same_keys_stop_an_upsert(there: There) -> None:
+    """Which of them would stay is nobody's guess; keys that differ by a letter's size or a space are two."""
+    there.prepare("k string, n long", write="upsert", keys="k")
+    there.write("k n", ["a", 1], ["A", 2], ["a ", 3], write="upsert", keys=("k",))
+    with pytest.raises(InvariantBroken, match=r"two rows have the same keys \(k\)"):
+        there.write("k n", ["b", 1], ["b", 2], write="upsert", keys=("k",))
+
+    assert Counter(there.rows("SELECT k, n FROM kept")) == Counter([("a", 1), ("A", 2), ("a ", 3)])
+
+
+def test_an_upsert_without_the_window_keeps_the_row_of_the_later_one(there: There) -> None:
+    """Whichever comes first, all of its columns or none; the same window replaces its own."""
+    there.rows(f"CREATE TABLE kept ({WINDOWED})")
+    for hour, cents in [(None, 0), (2, 2), (1, 1), (2, 20)]:
+        times = [None if hour is None else f"2026-01-01 {hour + more:02}:00:00" for more in (0, 1)]
+        there.write("window_end shop cents window_start", [times[1], "a", cents, times[0]], write="upsert", keys=("shop",))
+        [(kept, start)] = there.rows("SELECT cents, hour(window_start) FROM kept")
+        assert (kept, start) == ({0: (0, None), 2: (2, 2), 1: (2, 2), 20: (20, 2)}[cents])
+
+
+def test_an_upsert_of_keys_alone_adds_what_is_new(there: There) -> None:
+    """There is nothing to replace."""
+    there.prepare("k string", write="upsert", keys="k")
+    for number in range(2):
+        there.write("k", ["a"], [f"b{number}"], write="upsert", keys=("k",))
+
+    assert sorted(there.rows("SELECT k FROM kept")) == [("a",), ("b0",), ("b1",)]
+
+
+def test_windows_are_replaced_in_the_transaction_of_the_unit(there: There) -> None:
+    """Those that start in the span, whatever they held; the others stay; a second attempt finds the unit."""
+    there.prepare("n long, window_start timestamp, window_end timestamp")
+    rows: list[list[Any]] = [[hour, f"2026-01-01 {hour:02}:00:00", f"2026-01-01 {hour + 1:02}:00:00"] for hour in range(4)]
+    there.write("n window_start window_end", *rows)
+    for _ in range(2):
+        there.write(
+            "n window_start window_end", [10 * rows[1][0], *rows[1][1:]], write="replace", batch=7,
+            windows=("2026-01-01 01:00:00.000000", "2026-01-01 03:00:00.000000"),
+        )  # fmt: skip
+
+    assert sorted(there.rows("SELECT n FROM kept")) == [(0,), (3,), (10,)]
+
+
+def test_a_row_larger_than_a_statement_of_the_server_is_refused_before_it_is_sent(there: There) -> None:
+    """Else the server ends the session, and each attempt would look like one more outage."""
+    there.prepare("s string")
+    with pytest.raises(Refused, match="larger than the server takes"):
+        there.write("s", ["x" * (17 << 20)])
+
+
+def test_many_rows_are_few_statements(there: There) -> None:
+    """A statement for each is what it costs otherwise."""
+    there.prepare("n long, s string")
+    before = int(there.rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1])
+    there.write("n s", *[[n, "text"] for n in range(5000)])
+
+    assert int(there.rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1]) - before < 100
+    assert there.rows("SELECT count(*), sum(n) FROM kept") == [(5000, 5000 * 4999 // 2)]
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+UPSERT: dict[str, Any] = {"write": "upsert", "keys": ("k",)}
+K = "k varchar(99) collate utf8mb4_nopad_bin NOT NULL"
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "MyISAM": (f"CREATE TABLE kept ({K}, n bigint) ENGINE = MyISAM", {}, "table of MyISAM: .*can't be committed together"),
+    "Aria": (f"CREATE TABLE kept ({K}, n bigint) ENGINE = Aria", {}, "table of Aria"),
+    "a view": ("CREATE VIEW kept AS SELECT 'a' AS k, 1 AS n", {}, "is a view"),
+    "no key": (f"CREATE TABLE kept ({K}, n bigint)", UPSERT, "no primary key or unique index over its keys"),
+    "a longer key": (f"CREATE TABLE kept ({K}, n bigint, PRIMARY KEY (k, n))", UPSERT, "no primary key or unique index"),
+    "a key's beginning": ("CREATE TABLE kept (k text collate utf8mb4_nopad_bin NOT NULL, n bigint, PRIMARY KEY (k(10)))", UPSERT, "column k is varchar"),
+    "another unique index": (f"CREATE TABLE kept ({K} PRIMARY KEY, n bigint UNIQUE)", UPSERT, "another unique index"),
+    "a null key": (f"CREATE TABLE kept ({K.removesuffix('NOT NULL')}, n bigint, UNIQUE (k))", UPSERT, "may be null"),
+    "a key without case": ("CREATE TABLE kept (k varchar(99) collate utf8mb4_general_ci PRIMARY KEY, n bigint)", UPSERT, "different texts are the same key"),
+    "another type": (f"CREATE TABLE kept ({K}, n int)", {}, "column n is bigint, but in kept it is int"),
+    "a text that is cut": ("CREATE TABLE kept (k char(9), n bigint)", {}, "column k is longtext, but in kept it is char"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_a_table_that_cannot_keep_the_promise_is_refused_unchanged(there: There, case: tuple[str, dict[str, Any], str]) -> None:
+    """Before the first batch; no column was added, though one is missing."""
+    made, sink, says = case
+    there.rows(made)
+    with pytest.raises(Refused, match=says):
+        there.prepare("k string, n long, new string", **sink)
+
+    assert len(there.rows("SHOW COLUMNS FROM kept")) == 2
+
+
+def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There) -> None:
+    """And keeps what it has; the same again changes nothing."""
+    there.rows(f"CREATE TABLE kept ({K} PRIMARY KEY, n bigint, theirs int DEFAULT 7)")
+    for _ in range(2):
+        there.prepare("k string, n long, new string", **UPSERT)
+    there.write("k n new", ["a", 1, "x"], **UPSERT)
+
+    assert there.rows("SELECT k, n, theirs, new FROM kept") == [("a", 1, 7, "x")]
+    assert [_is_there(Place(f"mysql:{VARIABLE}:{name}")) for name in ("kept", "other")] == [True, False]
+
+
+def test_another_platform_does_not_write_under_the_same_name(there: There, new_log: Any) -> None:
+    """Its epochs would fence ours, and its units would pass for ours."""
+    other = new_log()
+    with pytest.raises(Refused, match="of another platform, under the same name"):
+        authorities.adopt(other.database, other.start(there.driver.lineage.split("/")[0], "per_shop"), VARIABLE)
+
+
+def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
+    """Superseded; and its session is ended while it holds the epoch."""
+    there.prepare("n long")
+    session = there.driver.session(there.database)
+    newer = there.log.restart(there.driver)
+
+    def hold() -> None:
+        with connect.transaction(session) as holding:
+            check_epoch(holding, there.driver.lineage, there.driver.epoch)
+            authorities.adopt(there.log.database, newer, VARIABLE)
+            holding.execute(text("SELECT 1"))
+
+    with pytest.raises(DatabaseAway):
+        hold()
+    with pytest.raises(Superseded):
+        there.write("n", [1])
+
+    assert there.rows("SELECT * FROM kept") == there.rows("SELECT * FROM onlyonce_units") == []

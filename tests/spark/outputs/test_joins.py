@@ -1,0 +1,147 @@
+"""Joins of two streams: equal to the batch join over the same rows at any cut, wherever a run ends, each row once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.failpoints import FailPoint
+from onlyonce.model.errors import Refused
+from onlyonce.operate import audit
+from onlyonce.outputs import outputs
+from onlyonce.run import lineage
+from tests.support.joined_shop import LATENESS, WITHIN
+from tests.support.platform import Platform, multiset
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+POINTS = ("output-before-begin", "output-after-begin", "output-consumed", "output-before-end", "output-after-end")
+Record = dict[str, Any]
+
+
+def records(chance: random.Random, count: int) -> list[Record]:
+    """Orders and payments of a few shops, most of them in order of time; some have no shop."""
+    times = sorted(chance.randrange(600_000) for _ in range(count))
+    return [
+        {
+            "id": f"{n}",
+            "kind": chance.choice(("order", "payment")),
+            "shop": chance.choice(("a", "b", "c", None)),
+            "at": (START + timedelta(milliseconds=max(0, at - chance.choice((0, 0, 5_000, 60_000))))).isoformat(),
+            "cents": n,
+        }
+        for n, at in enumerate(times)
+    ]
+
+
+def cut(chance: random.Random, them: list[Record], parts: int) -> list[list[Record]]:
+    """The records in files, most of which have records of earlier files again."""
+    places = sorted(chance.sample(range(1, len(them)), parts - 1))
+    files = [them[a:b] for a, b in zip([0, *places], [*places, len(them)], strict=True)]
+    return [file + chance.sample(them[: places[0]], min(2, places[0])) for file in files]
+
+
+def at(record: Record) -> datetime:
+    """When it happened."""
+    return datetime.fromisoformat(record["at"])
+
+
+def in_time(files: list[list[Record]]) -> list[Record]:
+    """Each distinct record that is not behind what earlier files have told, less the lateness."""
+    found: dict[str, Record] = {}
+    seen: set[str] = set()
+    tide = None
+    for file in files:
+        new = [one for one in file if one["id"] not in seen]
+        found |= {one["id"]: one for one in new if tide is None or at(one) > tide - LATENESS}
+        seen |= {one["id"] for one in new}
+        tide = max([at(one) for one in new] + ([tide] if tide else []))
+    return list(found.values())
+
+
+def joined(them: list[Record], kind: str) -> Counter[Any]:
+    """(window, shop, order, payment, cents) by a plain join."""
+    orders, payments = ([one for one in them if one["kind"] == side] for side in ("order", "payment"))
+    pairs: list[tuple[Record | None, Record | None]] = [
+        (order, payment)
+        for order in orders
+        for payment in payments
+        if order["shop"] == payment["shop"] is not None and abs(at(order) - at(payment)) <= WITHIN
+    ]
+    met = {one["id"] for pair in pairs for one in pair if one}
+    pairs += [(order, None) for order in orders if order["id"] not in met and kind in ("left", "full")]
+    pairs += [(None, payment) for payment in payments if payment["id"] not in met and kind in ("right", "full")]
+    return Counter(map(row, pairs))
+
+
+def row(pair: tuple[Record | None, Record | None]) -> tuple[Any, ...]:
+    """What a table has of two records, or of one without a partner."""
+    order, payment = pair
+    first: Record = order or payment or {}
+    window = START + (at(first) - START) // MINUTE * MINUTE
+    return (window, first["shop"], order and order["id"], payment and payment["id"], payment and payment["cents"])
+
+
+COLUMNS = ("window_start", "shop", "order_id", "payment_id", "cents")
+
+
+def in_delta(platform: Platform, name: str) -> Counter[Any]:
+    """What a reader of the table sees."""
+    return plain(platform.table(f"shop/{name}")[list(COLUMNS)])
+
+
+def in_postgres(platform: Platform, name: str) -> Counter[Any]:
+    """The same of a table in PostgreSQL."""
+    return plain(platform.sql(f"SELECT {', '.join(COLUMNS)} FROM results.{name}"))
+
+
+def plain(rows: Any) -> Counter[Any]:
+    """Rows as they are counted, with None for what is missing."""
+    return multiset(rows.astype(object).where(rows.notna(), None))
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by themselves."""
+    platform = new_platform("tests/support/joined_shop.py")
+    chance = random.Random(seed)
+    them = records(chance, 60)
+    files = cut(chance, them, 5)
+    for number, file in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", file)
+        if number in (1, 3):
+            ends_at, passed = chance.randrange(1, 11), Counter[str]()
+
+            def ended(name: str, ends_at: int = ends_at, passed: Counter[str] = passed) -> None:
+                passed["all"] += name in POINTS
+                if passed["all"] == ends_at:
+                    raise FailPoint(name)
+
+            with monkeypatch.context() as armed:
+                armed.setattr(outputs, "passing", ended)
+                with pytest.raises(FailPoint):
+                    platform.run("shop")
+    platform.run("shop", "--close")
+    timely = in_time(files)
+    assert 0 < len(timely) < len(them)
+
+    assert in_delta(platform, "paid") == joined(timely, "inner")
+    assert in_postgres(platform, "all_of_both") == joined(them, "full")
+
+    platform.backfill("shop", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z", "--output", "paid")
+
+    assert in_delta(platform, "paid") == joined(them, "inner")
+    assert audit.main(["--data"]).warnings == []
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+    with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
+        lineage.new("shop/paid", yes=True)

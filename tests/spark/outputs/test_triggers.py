@@ -1,0 +1,153 @@
+"""Panes of open windows by a trigger: which there are is decided by the log, each has all of its window so far, and the last one is that of a batch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from onlyonce import AfterRecords
+from onlyonce.failpoints import FailPoint
+from onlyonce.operate import audit
+from onlyonce.outputs import outputs
+from onlyonce.run import lineage
+from tests.support.paned_shop import SHOP
+from tests.support.platform import Platform, multiset
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+POINTS = ("output-after-begin", "output-consumed", "output-before-end", "output-after-end")
+Windows = Counter[tuple[datetime, datetime]]
+
+
+class Clock(datetime):
+    """A clock that goes on by some seconds whenever it is looked at."""
+
+    shows: ClassVar[datetime] = START
+    chance: ClassVar[random.Random]
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        """Later each time: a second look would decide otherwise."""
+        Clock.shows += timedelta(seconds=Clock.chance.randrange(90))
+        return cls.shows
+
+
+def sales(chance: random.Random, count: int) -> list[dict[str, Any]]:
+    """Records in order of time."""
+    times = sorted(START + timedelta(seconds=chance.randrange(900)) for _ in range(count))
+    return [
+        {"id": f"s{n}", "shop": chance.choice("ab"), "at": at.isoformat(), "cents": chance.randrange(100), "weight": 1.0}
+        for n, at in enumerate(times)
+    ]
+
+
+def in_sinks(platform: Platform) -> dict[str, Windows]:
+    """How many records the rows of each window have."""
+    found = {"counted": platform.sql("SELECT window_start, window_end, sales FROM results.counted"), "timed": platform.table("shop/timed")}
+    windows: dict[str, Windows] = {}
+    for name, frame in found.items():
+        windows[name] = Counter()
+        for row in frame.itertuples():
+            windows[name][row.window_start, row.window_end] += int(row.sales)
+    return windows
+
+
+def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
+    """How many records the last pane of each open window must have, by what each batch met and when it began; and what is open."""
+    met = platform.sql(f"""
+        SELECT c.window_start, c.window_end, c.in_time, b.system_time FROM onlyonce_private.window_counts c JOIN onlyonce_private.batches b USING (lineage, batch_id)
+        JOIN onlyonce_private.lineages l USING (lineage) WHERE c.output = '{name}' AND b.state = 'committed' ORDER BY l.life, b.batch_id""")
+    times = platform.sql(f"""
+        SELECT b.system_time, b.state FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+        WHERE l.query = '{name}' AND b.state = 'committed' ORDER BY l.life, b.batch_id""")
+    trigger = SHOP.output(name).trigger
+    written, waits = Counter[Any](), defaultdict[Any, list[datetime]](list)
+    seen: Windows = Counter()
+    for now in times["system_time"]:
+        for row in met[met["system_time"] == now].itertuples():
+            window = row.window_start, row.window_end
+            seen[window] += row.in_time
+            waits[window] += [now] * row.in_time
+        for window, since in waits.items():
+            if since and (len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time):  # type: ignore[union-attr]
+                written[window] = seen[window]
+                waits[window] = []
+    final = platform.sql(f"SELECT window_start, window_end FROM onlyonce.panes WHERE output = '{name}' AND final")
+    return written, set(seen) - {tuple(row) for row in final.itertuples(index=False)}
+
+
+def check_panes(platform: Platform, before: dict[str, Windows]) -> dict[str, Windows]:
+    """Each open window has its last pane and no more; none has fewer records than before."""
+    there = in_sinks(platform)
+    for name, windows in there.items():
+        written, opened = by_the_log(platform, name)
+        assert {window: windows[window] for window in opened} == {window: written[window] for window in opened}, name
+        assert all(windows[window] >= records for window, records in before.get(name, Counter()).items()), name
+    return there
+
+
+def wanted(records: list[dict[str, Any]], name: str) -> Counter[Any]:
+    """(start, shop, records, cents) of each window, by a plain batch."""
+    window = SHOP.output(name).window
+    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
+    for one in records:
+        at = datetime.fromisoformat(one["at"])
+        for start, _ in window.assign((at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)):  # type: ignore[union-attr]
+            counts[start, one["shop"]] += 1
+            found[start, one["shop"]] += one["cents"]
+    zero = datetime(1970, 1, 1, tzinfo=UTC)
+    return Counter((zero + timedelta(microseconds=key[0]), key[1], counts[key], cents) for key, cents in found.items())
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Over kills and a new life of each, however the input is cut."""
+    platform, chance = new_platform("tests/support/paned_shop.py"), random.Random(seed)
+    monkeypatch.setattr(Clock, "chance", chance, raising=False)
+    monkeypatch.setattr(Clock, "shows", START)
+    monkeypatch.setattr(outputs, "datetime", Clock)
+    records = sales(chance, 80)
+    places = sorted(chance.sample(range(5, len(records)), 3))
+    parts = [records[a:b] for a, b in zip([0, *places], [*places, len(records)], strict=True)]
+    before: dict[str, Windows] = {}
+    point, nth = chance.choice(POINTS), chance.randrange(1, 3)
+    for number, part in enumerate(parts):
+        platform.put("shop", f"{number}.jsonl", [*part, *records[:2]])
+        if number == 1:
+            killed(platform, monkeypatch, point, nth)
+        if number == 2:
+            for query in ("counted", "timed"):
+                lineage.new(f"shop/{query}", yes=True)
+        platform.run("shop", *(["--close"] if part is parts[-1] else []))
+        before = check_panes(platform, before)
+
+    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == wanted(records, "counted")
+    assert multiset(platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == wanted(records, "timed")
+    assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert audit.main(["--data"]).warnings == []
+
+
+def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
+    """A run that ends at that pass of a fail-point."""
+    passed: list[str] = []
+
+    def passing(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == nth:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(outputs, "passing", passing)
+        with pytest.raises(FailPoint):
+            platform.run("shop")

@@ -1,0 +1,48 @@
+"""Commits to a Delta table wherever it lies: nothing that was acknowledged is lost, and nothing is there twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from onlyonce.model.location import Location
+from onlyonce.storage import delta, opening, own_tables
+
+WRITERS, COMMITS = 3, 12
+SCHEMA = StructType([StructField("n", LongType())]).json()
+
+
+def test_of_drivers_at_once_each_acknowledged_commit_is_there(place: Location) -> None:
+    """Each with a transaction of its own, and a row that nobody else has."""
+    opening.make(place, SCHEMA, [], delta.KEEP_ALL)
+
+    def commits(who: int) -> list[int]:
+        rows = [who * COMMITS + number for number in range(COMMITS)]
+        for number, row in enumerate(rows):
+            commit = delta.Commit(f"app{who}", number, f"app{who}/{number}", 1, "")
+            own_tables.append_rows([[{"n": row}]], place, commit)
+        return rows
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        acknowledged = [row for rows in pool.map(commits, range(WRITERS)) for row in rows]
+    assert there(place) == Counter(acknowledged)
+
+
+def test_of_drivers_at_once_with_one_transaction_one_commits_and_all_are_told_so(place: Location) -> None:
+    """A driver and its zombie, with the same rows."""
+    opening.make(place, SCHEMA, [], delta.KEEP_ALL)
+
+    def commit(number: int) -> int:
+        return own_tables.append_rows([[{"n": number}]], place, delta.Commit("app", number, f"app/{number}", 1, ""))
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for number in range(COMMITS):
+            assert len({*pool.map(commit, [number] * WRITERS)}) == 1
+    assert there(place) == Counter(range(COMMITS))
+
+
+def there(place: Location) -> Counter[int]:
+    """The rows of the table."""
+    return Counter(opening.table(place).to_pyarrow_table()["n"].to_pylist())

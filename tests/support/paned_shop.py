@@ -1,0 +1,31 @@
+"""A pipeline with panes by triggers, of fixed and of sliding windows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from onlyonce import AfterRecords, AfterTime, Delta, Files, Fixed, Output, Pipeline, Postgres, Sliding
+
+MINUTE = timedelta(minutes=1)
+KEYS = ("window_start", "shop")
+HERE = "tests.support.shop_transforms"
+
+SHOP = Pipeline(
+    name="shop",
+    source=Files(max_files_a_batch=1),
+    schema="id string, shop string, at timestamp, cents long, weight double",
+    record_id=("id",),
+    event_time="at",
+    outputs=(
+        Output(
+            name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), lateness=MINUTE, panes=AfterRecords(7),
+            sink=Postgres(table="results.counted", write="upsert", keys=KEYS),
+        ),
+        Output(
+            name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterTime(MINUTE),
+            sink=Delta(write="upsert", keys=KEYS),
+        ),
+    ),
+)  # fmt: skip
+
+PIPELINES = [SHOP]

@@ -1,0 +1,20 @@
+"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records."""
+
+from __future__ import annotations
+
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from tests.support.shop import LATENESS, MINUTE
+
+SHOP = Pipeline(
+    name="shop",
+    source=Files(max_files_a_batch=1),
+    schema="id string, shop string, at timestamp, cents long, weight double",
+    record_id=("id",),
+    event_time="at",
+    outputs=(
+        Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
+        Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta()),
+    ),
+)  # fmt: skip
+
+PIPELINES = [SHOP]

@@ -1,0 +1,63 @@
+"""How far a pipeline of several sources is: as far as the least that is not idle, and never back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from onlyonce.model.frontier import Frontier
+from onlyonce.model.sources.tides import Reached, Tides, Turn, after_batch
+
+IDLE = {"web": timedelta(microseconds=100), "till": timedelta(microseconds=100), "slow": None}
+
+
+@pytest.mark.parametrize(
+    ("of", "least"),
+    [
+        ({"web": Reached(500, 0), "till": Reached(10, 0)}, 10),
+        ({"web": Reached(500, 0), "till": Reached(10, 0, idle=True)}, 500),
+        ({"web": Reached(500, 0), "till": Reached(None, 0)}, None),
+        ({"web": Reached(500, 0), "till": Reached(None, 0, idle=True)}, 500),
+        ({"web": Reached(500, 0, idle=True), "till": Reached(10, 0, idle=True)}, 500),
+        ({"web": Reached(None, 0, idle=True), "till": Reached(None, 0, idle=True)}, None),
+    ],
+)
+def test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle(of: dict[str, Reached], least: int | None) -> None:
+    """One of which nothing is kept holds it too; if all are idle nothing holds the furthest."""
+    assert Tides(of).least() == least
+
+
+def test_a_source_is_idle_after_its_time_unless_it_waits_or_has_none() -> None:
+    """By the system time of its last batch; and what was declared since, or never sent, by the time since when it is waited for."""
+    known = Tides({"web": Reached(5, 0)}).declared(IDLE, 50)
+    assert known.of["till"] == Reached(None, 50)
+
+    assert [name for name, one in known.fallen_idle(100, IDLE, ()).of.items() if one.idle] == ["web"]
+    assert [name for name, one in known.fallen_idle(100, IDLE, {"web"}).of.items() if one.idle] == []
+    assert [name for name, one in known.fallen_idle(10_000, IDLE, ()).of.items() if one.idle] == ["web", "till"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_wakes_its_source_and_no_history_moves_the_pipeline_back(seed: int) -> None:
+    """Each task of a batch tells the tide as far as it knows: the largest of what they tell is that of the batch."""
+    random = Random(seed)
+    known, tides = Frontier(), Tides({})
+    for clock in range(0, 2000, 40):
+        names = random.sample(sorted(IDLE), random.randint(1, 3))
+        tides = tides.declared(names, clock)
+        turn = Turn(random.choice(names), clock, tides)
+        largest = [random.choice([None, random.randint(0, 3000)]) for _ in range(3)]
+        whole = max((one for one in largest if one is not None), default=None)
+
+        told = [after_batch(known, turn, one).tide for one in largest]
+        after = after_batch(known, turn, whole)
+        assert after.tide == max((one for one in told if one is not None), default=None)
+        assert known.tide is None or (after.tide is not None and after.tide >= known.tide)
+
+        known, tides = after, turn.after(whole)
+        assert not tides.of[turn.source].idle
+        assert Tides.read(tides.told()) == tides
+        tides = tides.fallen_idle(clock, IDLE, ())
+        known = known.after_batch(tides.least())

@@ -1,0 +1,99 @@
+"""What fires a pane of an open window: against a list of every record that waits; and how it is declared."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.triggers import AfterRecords, AfterTime, Bounds, Held, Trigger, decided
+from onlyonce.model.windows import Fixed, Session, micros
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("trigger", [AfterRecords(1), AfterRecords(7), AfterTime(timedelta(microseconds=1)), AfterTime(timedelta(microseconds=30))])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window(trigger: Trigger, seed: int) -> None:
+    """Batch after batch, the numbers that are held decide as a list of all records that wait does."""
+    chance = random.Random(seed)
+    held: dict[Bounds, Held] = {}
+    waiting: dict[Bounds, list[int]] = {}
+    now = 0
+    for number in range(30):
+        now += chance.randrange(20)
+        closed = number * 10 - 50
+        windows = [(start, start + 20) for start in range(number * 10 - 40, number * 10 + 40, 20)]
+        met = {window: chance.choice([0, 0, 1, 3, 8]) for window in windows if window[1] > closed - 10}
+        for window, records in met.items():
+            waiting.setdefault(window, []).extend([now] * records)
+        open_ones = {window: times for window, times in waiting.items() if window[1] > closed and times}
+        due = sorted(
+            window for window, times in open_ones.items()
+            if (len(times) >= trigger.records if isinstance(trigger, AfterRecords) else now - times[0] >= micros(trigger.time))
+        )  # fmt: skip
+        waiting = {window: times for window, times in open_ones.items() if window not in due}
+
+        again = decided(trigger, held, met, closed, now)
+        fired, after = decided(trigger, held, met, closed, now)
+        assert again == (fired, after)
+        held |= {window: left for window, left in after.items() if left is not None}
+        held = {window: left for window, left in held.items() if after.get(window, left) is not None}
+        assert fired == due
+        assert held == {window: Held(len(times), times[0]) for window, times in waiting.items()}
+
+
+BY_COUNT = AfterRecords(1000)
+
+
+def output(panes: Any = BY_COUNT, **more: Any) -> Output:
+    """An output with a trigger."""
+    plain: dict[str, Any] = {
+        "name": "sums", "transform": f"{__name__}:output", "window": Fixed(MINUTE), "sink": Delta(write="upsert", keys="window_start"),
+    }  # fmt: skip
+    return Output(panes=panes, **plain | more)
+
+
+def pipeline(*outputs: Output) -> Pipeline:
+    """A pipeline of them."""
+    return Pipeline(name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs)
+
+
+WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
+    "no records": (lambda: AfterRecords(0), "not a number of records", "panes='early'"),
+    "no time": (lambda: AfterTime(timedelta(0)), "not a length of time", "timedelta"),
+    "a number of seconds": (lambda: AfterTime(30), "not a length of time", "timedelta"),  # type: ignore[arg-type]
+    "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
+    "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
+    "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
+    "a word": (lambda: output(panes="after"), "panes 'after'", "AfterRecords"),
+    "one made from it": (
+        lambda: pipeline(output(), Output(name="made", transform="m:f", from_output="sums", sink=Delta())), "early panes change", "on_time"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
+    """The message names the cause, the hint what to write instead."""
+    make, what, hint = WRONG[case]
+    with pytest.raises(Refused, match=what) as refused:
+        make()
+    assert re.search(hint, refused.value.hint), refused.value.hint
+
+
+def test_a_plan_tells_of_a_trigger() -> None:
+    """Another one holds from the next batch on; to have one needs a new life, since Spark keeps no state then."""
+    on_time, by_count, by_time = (
+        loading.parts(pipeline(output(panes)), "sums") for panes in ("on_time", AfterRecords(1000), AfterTime(MINUTE))
+    )
+    assert [change.need for change in changes("sums", on_time, by_count)] == [Need.LINEAGE]
+    [change] = changes("sums", by_count, by_time)
+    assert (change.before, change.after, change.need) == ("AfterRecords(records=1000)", "AfterTime(time=0:01:00)", Need.NOTHING)

@@ -1,0 +1,65 @@
+"""Data is read and written through `onlyonce.storage.stores` and Delta's libraries: what opens files itself is listed here, and the list can only shrink."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from onlyonce.settings import ROOT
+
+FOLDERS = ("catalog", "check", "context", "lookups", "operate", "outputs", "receive", "records", "run", "sinks", "sources", "storage")
+"""Where records and results pass through."""
+TOUCHES = {
+    "open", "read_text", "write_text", "read_bytes", "write_bytes", "mkdir", "unlink", "rename", "hardlink_to", "symlink_to", "rmdir", "touch",
+    "iterdir", "glob", "rglob", "stat", "lstat", "is_dir", "is_file", "link", "scandir", "listdir", "walk", "utime", "rmtree", "copytree", "move",
+    "data_dir", "tables_dir", "on_disk",
+}  # fmt: skip
+"""Calls that reach a file system, or that ask for one."""
+
+KNOWN: dict[str, set[str]] = {
+    "the local side of the interface": {"storage/durable", "storage/stores/arrow", "storage/stores/local"},
+    "of no use after the process, or the job": {"catalog/shared_files", "check/kept", "receive/block_files"},
+    "an inbox is a folder so far": {
+        "operate/archive", "operate/erase/input_files", "sources/discovery", "sources/files/avro_files", "sources/files/growing", "sources/files/inbox",
+        "sources/files/listing", "sources/files/regular_file", "sources/land",
+    },
+    "a table of Spark's making": {"storage/delta"},
+    "rows are taken out, or written anew, on a file system only so far": {
+        "operate/compact/compaction", "operate/compact/retention", "operate/drop", "operate/erase/forget", "operate/erase/records", "outputs/backfill",
+        "outputs/release", "outputs/releasing", "run/lineage", "run/withdraw", "sinks/maintain", "storage/attempt_files", "storage/rewriting",
+    },
+    "looks at a file system only so far": {
+        "operate/assets", "operate/audit_data", "operate/disk_state", "operate/repairs", "operate/sink_rows", "records/left_out",
+    },
+    "sharded files have a store of their own so far": {"sinks/files/local_store"},
+}
+
+
+def test_only_known_modules_touch_files_by_themselves() -> None:
+    """One that does no more goes from the list."""
+    found = {name for folder in FOLDERS for name in _touching(ROOT / "onlyonce" / folder)}
+    known = set().union(*KNOWN.values())
+    assert found - known == set(), "use onlyonce.storage.stores"
+    assert known - found == set(), "take these from the list"
+
+
+def _touching(folder: Path) -> set[str]:
+    return {
+        str(file.relative_to(ROOT / "onlyonce").with_suffix("")) for file in folder.rglob("*.py") if _touches(ast.parse(file.read_text()))
+    }
+
+
+def _touches(tree: ast.AST) -> bool:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any((call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")) in TOUCHES for call in calls)
+
+
+def test_tables_are_opened_in_one_place() -> None:
+    """So that each has the options of its store."""
+    opens = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "onlyonce").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DeltaTable"
+    ]
+    assert opens == ["onlyonce/storage/opening.py"]
