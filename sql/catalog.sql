@@ -59,7 +59,7 @@ SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :i
 
 -- without_ids --
 -- The at-least-once batches of an instance whose ids a look-up would ask for, and which the catalog does not have.
-SELECT b.lineage, b.batch_id, b.bucket, b.kept - coalesce((
+SELECT b.lineage, b.batch_id, b.bucket, b.partitions, b.kept - coalesce((
     SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)

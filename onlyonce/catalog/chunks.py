@@ -173,7 +173,7 @@ def note_look_ups(connection: Connection, unique_id: str, took: LookUps) -> None
 
 
 def without_ids(connection: Connection, instance: str) -> list[Any]:
-    """The at-least-once batches (lineage, batch_id, bucket, kept) whose ids are wanted and not in the catalog."""
+    """The at-least-once batches (lineage, batch_id, bucket, partitions, kept) whose ids are wanted and not in the catalog."""
     return ask(connection, "catalog", "without_ids", instance=instance)
 
 

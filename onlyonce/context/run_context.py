@@ -22,10 +22,12 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.lookups.seen import NOTHING, Seen
+from onlyonce.model import partitions
 from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.model.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
+from onlyonce.spark.state import cluster_cores
 from onlyonce.storage import checkpoint
 
 CUTTING = (
@@ -129,6 +131,14 @@ class RunContext:
         """The Spark settings that cut data, as they are now."""
         conf = self.spark.conf
         return {name: str(conf.get(name, None)) for name in CUTTING}
+
+    def partitions_of(self, size: int) -> int:
+        """In how many partitions a batch of about so many bytes is cut that begins now. A replay takes the number of its row."""
+        if self.pipeline.partitions:
+            return self.pipeline.partitions
+        # Of a cluster what it is asked for: executors come and go.
+        cores = cluster_cores(dict(self.spark.sparkContext.getConf().getAll())) or self.spark.sparkContext.defaultParallelism
+        return partitions.of_batch(size, cores, settings.spark().most_partitions)
 
     def declaration_hash(self, query: str) -> str:
         """The fingerprint of what decides a query's results."""

@@ -80,7 +80,8 @@ class Pipeline:
     outputs        what is made of it
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the system time than this is invalid
-    partitions     in how many partitions receive cuts a batch; fixed by the batch row for its replay
+    partitions     in how many partitions a batch is cut, if it shall be the same for all; None: each batch by its size and the cores, up to
+                   ONLYONCE_MOST_PARTITIONS. Fixed by the batch row for its replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
@@ -104,7 +105,7 @@ class Pipeline:
     id_space: Literal["shared", "by_source"] | None = None
     idle_after: timedelta | None = None
     max_ahead: timedelta = timedelta(days=1)
-    partitions: int = 2
+    partitions: int | None = None
     dedup_horizon: timedelta = timedelta(days=1)
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     keep_events: timedelta | None = None
@@ -125,7 +126,7 @@ class Pipeline:
                 f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its place has no re-delivery",
                 hint="leave dedup_horizon out, or name the columns that identify a record",
             )
-        if self.partitions < 1:
+        if self.partitions is not None and self.partitions < 1:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
         if self.dedup_horizon <= timedelta(0):
             raise Refused(

@@ -24,6 +24,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
+from onlyonce.model import partitions
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
@@ -100,8 +101,9 @@ def drain_bounded(context: RunContext, root: Output) -> None:
     result = results.applied(context, root, windowing.in_batch(rows, root))
     steps = results.steps_of(context, query, root, result)
     with culprit.searched(context, root, lambda: rows.filter("oo_kind = 'kept'")):
-        plan = _plan_of(context, query, root, 0, None, {"reservoirVersion": upto}, f"events@{upto}")
-        _batch(context, query, steps, result, plan, Versions(-1, upto))
+        versions = Versions(-1, upto)
+        plan = _plan_of(context, query, root, 0, versions, None, {"reservoirVersion": upto}, f"events@{upto}")
+        _batch(context, query, steps, result, plan, versions)
 
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
@@ -109,7 +111,7 @@ def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: 
     # A new life meets rows again that an earlier one has counted.
     counted = int(query.start_from.get("counted_upto", -1))
     versions = Versions(read_upto(before) if before else counted, read_upto(offset))
-    return versions, _plan_of(context, query, root, batch_id, before, offset, offsets_hash)
+    return versions, _plan_of(context, query, root, batch_id, versions, before, offset, offsets_hash)
 
 
 def _plan_of(
@@ -117,17 +119,19 @@ def _plan_of(
     query: Query,
     root: Output,
     batch_id: int,
+    versions: Versions,
     before: Any,
     offset: dict[str, Any],
     offsets_hash: str,
 ) -> Plan:
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
     return Plan(
         lineage=query.lineage,
         batch_id=batch_id,
         source_from=before,
         source_to=offset,
         offsets_hash=offsets_hash,
-        partitions=context.pipeline.partitions,
+        partitions=context.partitions_of(partitions.A_RECORD * sum(one.kept for one in received)),
         system_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),

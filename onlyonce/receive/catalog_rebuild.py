@@ -51,7 +51,7 @@ def catch_up(database: Database, driver: Driver, instance: str, events: Location
         def work(connection: Connection, ids: dict[int, packed.Ids] = ids, group: list[Any] = group) -> None:
             check_epoch(connection, driver.lineage, driver.epoch)
             for batch in group:
-                _add(connection, instance, batch, ids[batch.batch_id], pipeline.partitions)
+                _add(connection, instance, batch, ids[batch.batch_id])
             passing("rebuild-before-commit")
 
         run(database, work)
@@ -135,11 +135,11 @@ def _read(events: Location, group: list[Any]) -> dict[int, packed.Ids]:
     return found
 
 
-def _add(connection: Connection, instance: str, batch: Any, ids: packed.Ids, partitions: int) -> None:
+def _add(connection: Connection, instance: str, batch: Any, ids: packed.Ids) -> None:
     if not catalog.ids_added(connection, batch.lineage, batch.batch_id):
         return  # by another driver, or by this one, when the answer to its COMMIT was lost
     if batch.bucket >= catalog.ensure_bucket(connection, instance, batch.bucket):
-        _store(connection, instance, batch, ids, partitions)
+        _store(connection, instance, batch, ids, batch.partitions)
 
 
 def _store(connection: Connection, instance: str, batch: Any, ids: packed.Ids, partitions: int) -> None:

@@ -156,7 +156,7 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut)
         source_from=before,
         source_to={**offset, **listed.summary()},
         offsets_hash=offsets_hash,
-        partitions=context.pipeline.partitions,
+        partitions=context.partitions_of(listed.size()),
         system_time=listed.seen_at,
         bucket=int(listed.seen_at.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),

@@ -135,6 +135,10 @@ class Taken:
         """Whether there is nothing to read."""
         return self.cut is None or self.cut.empty
 
+    def size(self) -> int:
+        """About how many bytes it has."""
+        return 0 if self.cut is None else int(self.cut.size())
+
     def summary(self) -> dict[str, Any]:
         """What the batch row says of it."""
         if self.cut is None:

@@ -41,6 +41,9 @@ class Cut(Protocol):
     def empty(self) -> bool:
         """Whether there is nothing to read."""
 
+    def size(self) -> int:
+        """About how many bytes it has; packed ones count by their lines. It decides in how many partitions the batch is cut, and nothing else."""
+
     def summary(self) -> dict[str, Any]:
         """What the batch row says of it."""
 
@@ -143,6 +146,9 @@ class _Listed:
     @property
     def empty(self) -> bool:
         return not self.found.files
+
+    def size(self) -> int:
+        return self.found.size()
 
     def summary(self) -> dict[str, Any]:
         return self.found.summary()

@@ -67,7 +67,7 @@ def _begun(context: RunContext, query: Query) -> Batch:
     now = datetime.now(UTC)
     plan = Plan(
         lineage=query.lineage, batch_id=0, source_from=None, source_to={}, offsets_hash="pieces",
-        partitions=context.pipeline.partitions, system_time=now, bucket=int(now.timestamp()) // catalog.BUCKET_SECONDS,
+        partitions=context.partitions_of(0), system_time=now, bucket=int(now.timestamp()) // catalog.BUCKET_SECONDS,
         settings={}, mode="exactly_once", declaration_hash=context.declaration_hash("receive"),
     )  # fmt: skip
     return run(query.database, lambda conn: batches.begin(conn, query.driver, context.instance, plan, None))

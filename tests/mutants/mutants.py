@@ -10,6 +10,7 @@ EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
 SHARED = "tests/unit/catalog/test_shared_files.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
+LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
 STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
@@ -270,6 +271,16 @@ _ALL = (
         "onlyonce/commitlog/batches.py",
         (("    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor,", "    return Batch(Plan(**fixed), Frontier(), row.gc_floor,"),),
         (BATCHES + "test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed",),
+    ),
+    Mutant(
+        "partitions-of-now", "a replay is cut into the partitions that its batch would have now", "onlyonce/commitlog/batches.py",
+        (("    check_lookups(there.plan, plan)\n    if there.committed:", "    check_lookups(there.plan, plan)\n    object.__setattr__(there.plan, 'partitions', plan.partitions)\n    if there.committed:"),),
+        (LAYOUTS + "test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries",),
+    ),
+    Mutant(
+        "own-layout-only", "a look-up asks chunks of batches with its own number of partitions only", "sql/catalog.sql",
+        (("AND mod(partition, gcd(partitions, :partitions)) = mod(:partition, gcd(partitions, :partitions))", "AND partitions = :partitions AND partition = :partition"),),
+        (LAYOUTS + "test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries",),
     ),
     Mutant(
         "declaration-ignored", "a begun batch goes on under a changed declaration", "onlyonce/model/batch.py",

@@ -19,6 +19,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare import inputs
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Custom, Pipeline
+from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Superseded
 from onlyonce.model.outputs import releasing
@@ -120,6 +121,10 @@ class Listed:
     files: list[InputFile]
     batch_no: int
     seen_at: datetime
+
+    def size(self) -> int:
+        """About how many bytes they have."""
+        return sum(max(f.ends - f.begins or f.size, partitions.A_RECORD * f.lines) for f in self.files)
 
     def summary(self) -> dict[str, Any]:
         """What the batch row says of them."""

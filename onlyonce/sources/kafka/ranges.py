@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model import partitions
 from onlyonce.session import schemas
 from onlyonce.sources.kafka import kafka_admin, kafka_reader, kafka_schemas
 from onlyonce.sources.kafka.offsets import Range, lost_since, readable, refuse_lost
@@ -40,6 +41,10 @@ class Ranges:
     def empty(self) -> bool:
         """Whether there is nothing to read: such a batch only stores where the source began."""
         return not any(one.offsets or one.refusal for one in self.ranges)
+
+    def size(self) -> int:
+        """About how many bytes they have, by the number of offsets."""
+        return partitions.A_RECORD * sum(one.offsets for one in self.ranges)
 
     def summary(self) -> dict[str, Any]:
         """What the batch row says of them."""

@@ -58,7 +58,7 @@ class Receive:
 
     def unit(self, batch: Batch, records: list[Record], partition: int) -> list[tuple[str, Record]]:
         """One task: (fate, record) of those that fall into the partition. Duplicates are not delivered."""
-        mine = [r for r in records if _signed(r[0]) % self.partitions == partition]
+        mine = [r for r in records if _signed(r[0]) % batch.plan.partitions == partition]
         work = receive_unit.Work(self.log.database, self.place(batch, partition), self.driver.epoch)
         [verdicts] = receive_unit.judge(work)(iter([columns(mine, partition)]))
         fates = [FATES[code] for code in verdicts.fates.tolist() if code != receive_unit.SEED]
@@ -66,7 +66,7 @@ class Receive:
 
     def units(self, batch: Batch, records: list[Record]) -> list[tuple[str, Record]]:
         """All tasks of the batch."""
-        return [row for partition in range(self.partitions) for row in self.unit(batch, records, partition)]
+        return [row for partition in range(batch.plan.partitions) for row in self.unit(batch, records, partition)]
 
     def land(self, batch: Batch, rows: list[tuple[str, Record]]) -> None:
         """The one commit of the batch to `events`; there already, it stays as it is."""
@@ -99,8 +99,8 @@ class Receive:
     def known(self, batch: Batch, records: list[Record]) -> list[bool]:
         """Which of the records a look-up by the batch finds, whatever partition they are of."""
         found = dict.fromkeys(records, False)
-        for partition in range(self.partitions):
-            mine = [r for r in records if _signed(r[0]) % self.partitions == partition]
+        for partition in range(batch.plan.partitions):
+            mine = [r for r in records if _signed(r[0]) % batch.plan.partitions == partition]
             halves = tuple(np.array([r[half] for r in mine], dtype=np.uint64) for half in (0, 1))
             seen = catalog_lookup.seen(self.log.database, self.place(batch, partition), (halves[0], halves[1]))
             found |= dict(zip(mine, seen.tolist(), strict=True))
