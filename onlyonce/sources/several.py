@@ -10,14 +10,14 @@ Refused for input of a source that is not declared any more.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,9 +32,10 @@ from onlyonce.session import schemas
 from onlyonce.sources import registry
 from onlyonce.sources.discovery import NO_BATCH
 from onlyonce.sources.lines import Lines
-from onlyonce.storage import delta, opening
+from onlyonce.storage import delta
 
-SCHEMA = "batch_no long, source string, source_batch_no long, records long, seen_at timestamp"
+SCHEMA = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+# `known`: of each source the number of its last batch that has a turn by now, so the last turn alone says what is new.
 LOOKS = 5
 
 
@@ -97,20 +98,23 @@ class Several:
 
     def _new(self) -> list[tuple[Any, ...]]:
         """A turn for each batch that has none."""
-        there = pa.table(opening.table(self.table).to_pyarrow_table())
-        last, seen = pc.max(there["batch_no"]).as_py(), pc.max(there["seen_at"]).as_py()
-        found = {name: deque(self._of_source(there, name)) for name in self.sources}
-        begin = 0 if last is None else last + 1
-        # System time never moves back, whatever the clocks do: it decides what may be collected.
-        return [
-            (begin + number, *one, at if seen is None else max(at, seen))
-            for number, (*one, at) in enumerate(_in_turns(found))
-        ]
+        last = self._last_turn()
+        known: dict[str, int] = json.loads(last["known"]) if last else {}
+        found = {name: self._of_source(name, known.get(name)) for name in self.sources}
+        turns = []
+        for number, (name, source_batch_no, records, at) in enumerate(_in_turns(found), last["batch_no"] + 1 if last else 0):
+            known[name] = source_batch_no
+            # System time never moves back, whatever the clocks do: it decides what may be collected.
+            turns.append((number, name, source_batch_no, records, json.dumps(known), max(at, last["seen_at"]) if last else at))
+        return turns
 
-    def _of_source(self, there: pa.Table, name: str) -> Iterator[tuple[Any, ...]]:
-        known = pc.max(there.filter(pc.equal(there["source"], name))["source_batch_no"]).as_py()
-        for number, records, at in self.sources[name].batches_after(known):
-            yield name, number, records, at
+    def _last_turn(self) -> dict[str, Any] | None:
+        entries = registry.last(self.table, ["batch_no", "known", "seen_at"])
+        turns: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
+        return max(turns, key=itemgetter("batch_no"), default=None)
+
+    def _of_source(self, name: str, known: int | None) -> deque[tuple[Any, ...]]:
+        return deque((name, *batch) for batch in self.sources[name].batches_after(known))
 
 
 def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
