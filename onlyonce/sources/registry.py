@@ -84,7 +84,8 @@ def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
 
 
 def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
-    """A registry as a stream, one data file (one batch) at a time."""
+    """A registry as a stream, one data file (one batch) at a time. A new life that has nothing to read yet begins with the last entry, whose batch it knows."""
+    start = min(start, delta.latest(table))
     return (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", 1)

@@ -287,7 +287,7 @@ def test_a_wrong_password_of_a_sink_is_told_at_the_sink_before_data_is_touched(
     monkeypatch.setenv("MINE_DATABASE", re.sub(r"://(\w+):[^@]+@", r"://\1:not-it@", right))
     wrong = run(file)
 
-    for result, problem in ((unset, "MINE_DATABASE of a Postgres sink is not set"), (wrong, "password authentication")):
+    for result, problem in ((unset, "MINE_DATABASE of a sink's database is not set"), (wrong, "password authentication")):
         assert result.exit_code == 64, result.stderr
         what, data, _ = told(result)
         assert what.startswith(f"{file}:11: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -119,10 +120,26 @@ def test_a_new_life_of_receive_withdraws_a_half_written_batch(platform: Platform
     """Units and chunks of a batch whose rows never got to `events` go, or its records would count as duplicates."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files)
-    platform.run_killed("receive-unit-after-commit", "shop", "--close", nth=3)
+    code, _ = platform.run_killed("receive-unit-after-commit", "shop", "--close", "--max-files", "1", nth=2)
+    assert code == -signal.SIGKILL
     lost(checkpoint("receive"))
 
     lineage.new("shop/receive", yes=True)
+    platform.run("shop", "--close")
+
+    check(platform, files)
+
+
+def test_a_new_life_that_finds_nothing_new_waits_for_it(platform: Platform, spark: object) -> None:
+    """Of receive and of outputs: all was taken in, and nothing has come since."""
+    files = shop_oracle.sales(240, 2)
+    put_all(platform, files[:1])
+    platform.run("shop")
+    for query in ("receive", "per_shop", "balance"):
+        lost(checkpoint(query))
+        lineage.new(f"shop/{query}", yes=True)
+    platform.run("shop")
+    platform.put("shop", "later.jsonl", files[1])
     platform.run("shop", "--close")
 
     check(platform, files)

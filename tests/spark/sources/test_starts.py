@@ -54,10 +54,13 @@ def append(path: Path, *numbers: int) -> None:
         file.write(b"".join(LINE % number for number in numbers))
 
 
-def test_what_was_there_at_the_first_run_is_left_out_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_was_there_at_the_first_run_is_left_out_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of files, growing files and a reader; an inbox that is empty then leaves nothing out; a bounded run does the same."""
     for kind in (Files, Growing):
         home = tmp_path / kind.__name__
+        monkeypatch.setenv("ONLYONCE_HOME", str(home))
         latest = replace(SHOP, source=kind(start="latest"), record_id=())
         with pytest.raises(Refused, match="no run of its stream has decided"):
             register(spark, latest, home, "shop@1")
