@@ -6,7 +6,6 @@ units to the log.
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -17,7 +16,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import authorities, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import do, run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -29,9 +28,9 @@ from onlyonce.sinks import content_hash
 from onlyonce.sinks.mysql import mysql_columns, mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
-from onlyonce.sinks.postgres import pinned, postgres_plain, postgres_unit
+from onlyonce.sinks.postgres import postgres_plain, postgres_unit
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION
-from onlyonce.sinks.postgres.pinned_units import floats
+from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
 
 
 class MySQLWriter:
@@ -41,6 +40,7 @@ class MySQLWriter:
         assert isinstance(output.sink, MySQL)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self._database = query.driver.session(database_of(output.sink))
+        self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
         self._table = MySQLTable(self._database, output, output.sink, context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
@@ -69,22 +69,12 @@ class MySQLWriter:
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units to the platform's log; see that all partitions are there."""
-        plan = batch.plan
-        for row in run(self._database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id)):
-            values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
-            values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": self._sink.connection}
-            do(connection, "units", "copy_to_log", **values)
-        if batch.at_least_once:
-            return
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
-        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+        self._units.end(connection, batch, self._sink.connection)
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
-        plan, schema, keys = batch.plan, rows.schema, self._sink.keys
+        schema, keys = rows.schema, self._sink.keys
         key = F.xxhash64(*[F.col(quoted(k)) for k in keys]) if keys else content_hash.row_hash(schema)
-        found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
-        if batch.replayed:
-            pinned.check_replay(self._database, plan, self._output.name, found, schema)
+        found = self._units.pinned(batch, rows, key)
         beside = tuple((f"oo_float_{number}", name) for number, name in enumerate(floats(schema)))
         exported = found.select(
             mysql_columns.row(schema).alias(mysql_rows.ROW),
@@ -92,11 +82,7 @@ class MySQLWriter:
             HASH,
             PARTITION,
         )
-        work = self._work(plan, write, windows, beside)
-        passing("postgres-before-units")
-        task = postgres_unit.write_unit(work, mysql_rows.putting(_loaded(schema)))
-        worker.mapped(exported, task, postgres_unit.RESULT).collect()
-        passing("postgres-after-units")
+        self._units.commit(exported, self._work(batch.plan, write, windows, beside), mysql_rows.putting(_loaded(schema)))
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         keys = [F.col(quoted(key)) for key in self._sink.keys]

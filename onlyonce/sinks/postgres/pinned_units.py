@@ -1,17 +1,20 @@
 """The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for each.
 
-Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`) and the outbox (`sink_outbox`).
+Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`, `sink_mysql`) and the outbox (`sink_outbox`).
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from sqlalchemy import Connection
 
-from onlyonce.database.connect import Database
+from onlyonce.commitlog import units
+from onlyonce.database.connect import Database, do, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
@@ -37,10 +40,10 @@ class PinnedUnits:
             pinned.check_replay(self.database, plan, self.sink, found, schema)
         return found
 
-    def commit(self, exported: DataFrame, work: postgres_unit.Work) -> None:
-        """Commit pinned rows, in the form that the table takes."""
+    def commit(self, exported: DataFrame, work: postgres_unit.Work, put: postgres_unit.Put | None = None) -> None:
+        """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
         passing("postgres-before-units")
-        worker.mapped(exported, postgres_unit.write_unit(work), postgres_unit.RESULT).collect()
+        worker.mapped(exported, postgres_unit.write_unit(work, put), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
 
     def commit_nothing(self, batch: Batch, nothing: Content) -> None:
@@ -48,6 +51,19 @@ class PinnedUnits:
         passing("postgres-before-units")
         pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
         passing("postgres-after-units")
+
+    def end(self, connection: Connection, batch: Batch, authority: str) -> None:
+        """Copy the units of another authority than the platform to its log; see that all partitions are there."""
+        plan = batch.plan
+        if authority != "platform":
+            for row in run(self.database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id)):
+                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
+                values |= {"float_sums": json.dumps(units.float_sums(row)), "authority": authority}
+                do(connection, "units", "copy_to_log", **values)
+        if batch.at_least_once:
+            return
+        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
+        units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)
 
 
 def floats(schema: StructType) -> tuple[str, ...]:

@@ -6,8 +6,6 @@ units; the log notes that (`authorities`), and the end of the batch copies the u
 
 from __future__ import annotations
 
-import json
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
@@ -16,7 +14,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import authorities, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, do, run
+from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -106,17 +104,7 @@ class PostgresWriter:
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""
-        plan = batch.plan
-        if self._authority != "platform":
-            there = run(self._database, lambda conn: units.of_batch(conn, plan.lineage, plan.batch_id))
-            for row in there:
-                values = row._asdict() | {"lineage": plan.lineage, "batch_id": plan.batch_id}
-                values |= {"float_sums": json.dumps(row.float_sums), "authority": self._authority}
-                do(connection, "units", "copy_to_log", **values)
-        if batch.at_least_once:
-            return
-        logged = units.of_batch(connection, plan.lineage, plan.batch_id)
-        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+        self._units.end(connection, batch, self._authority)
 
 
 def _export(field: StructField) -> Column:
