@@ -109,8 +109,8 @@ def _place(pipeline: Pipeline) -> str:
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:
-    root = pipeline.output(output.from_output) if output.from_output else output
-    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{root.name}`" if output.from_output else "")
+    root = pipeline.root_of(output)
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     lateness = str(root.lateness) if root.window else "never late"

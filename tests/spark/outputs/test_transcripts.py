@@ -160,7 +160,7 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     rejected: Late = Counter()
     for row in onlyonce.open(told.name).rejected(declared.name).to_dict("records") if declared.rejects else []:
         rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
-    triggered = not isinstance(declared.panes, str)  # its query has no watermark
+    triggered = not isinstance(declared.panes, str) or declared.made_from  # its query has no watermark
     closed = None if told.bounded or declared.window is None or triggered else watermark(told.name, declared.name)
     # The watermark of a join is behind what is closed by its reach.
     return Outcome(writes, late, None if closed is None else closed - reach(declared.window), rejected)
