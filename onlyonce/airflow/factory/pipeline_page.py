@@ -8,7 +8,7 @@ from airflow.sdk import Param
 
 from onlyonce.declare.pipeline import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
-from onlyonce.model.windows import Window
+from onlyonce.model.windows import Fixed, Window, own
 
 
 def page(pipeline: Pipeline) -> str:
@@ -127,6 +127,7 @@ def _how(output: Output) -> str:
 def _windows(window: Window | None) -> str:
     if window is None:
         return "none"
+    window = own(window) if isinstance(window, Fixed) else window
     parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
     return f"{type(window).__name__.lower()}: {', '.join(parts)}"
 
