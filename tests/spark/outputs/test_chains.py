@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from onlyonce.failpoints import FailPoint
+from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.operate import audit
 from onlyonce.outputs import outputs
 from onlyonce.outputs.recompute import recompute
@@ -55,17 +56,15 @@ def at(record: Record) -> datetime:
     return datetime.fromisoformat(record["at"])
 
 
-def in_time(files: list[list[Record]], late: Callable[[Record, datetime], bool]) -> list[Record]:
-    """Each distinct record that is not late when its file comes, by the largest time of the files before."""
-    found: dict[str, Record] = {}
+def came(files: list[list[Record]]) -> Iterator[tuple[Record, datetime | None]]:
+    """Each distinct record, with the largest time of the files before its own."""
     seen: set[str] = set()
     tide = None
     for file in files:
         new = [one for one in file if one["id"] not in seen]
-        found |= {one["id"]: one for one in new if tide is None or not late(one, tide)}
+        yield from ((one, tide) for one in new)
         seen |= {one["id"] for one in new}
         tide = max([at(one) for one in new] + ([tide] if tide else []))
-    return list(found.values())
 
 
 def floor(time: datetime, minutes: int) -> datetime:
@@ -73,13 +72,12 @@ def floor(time: datetime, minutes: int) -> datetime:
     return START + (time - START) // (minutes * MINUTE) * (minutes * MINUTE)
 
 
-def per_shop(them: Iterable[Record], minutes: int = 1) -> Sums:
-    """(sales, cents) by window and shop; windows of several minutes begin each minute."""
+def per_shop(pairs: Iterable[tuple[Record, datetime]]) -> Sums:
+    """(sales, cents) by window and shop, of records with the start of a window that each is in."""
     found: dict[tuple[datetime, str], list[int]] = defaultdict(lambda: [0, 0])
-    for one in them:
-        for back in range(minutes):
-            sums = found[floor(at(one), 1) - back * MINUTE, one["shop"]]
-            sums[0], sums[1] = sums[0] + 1, sums[1] + one["cents"]
+    for one, start in pairs:
+        sums = found[start, one["shop"]]
+        sums[0], sums[1] = sums[0] + 1, sums[1] + one["cents"]
     return {window: tuple(sums) for window, sums in found.items()}
 
 
@@ -143,13 +141,15 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
             run_to(platform, monkeypatch, chance.randrange(4, 15))
     platform.run("shop", "--close")
     ten = 10 * MINUTE
-    timely = in_time(files, lambda one, tide: floor(at(one), 10) + ten <= tide - 4 * LATENESS)
+    timely = [one for one, tide in came(files) if tide is None or floor(at(one), 10) + ten > tide - 4 * LATENESS]
     assert 0 < len(timely) < len(them)
-    minutes = per_shop(them)
+    assert set(platform.sql("SELECT output FROM onlyonce.late")["output"]) == {"minutes", "fives", "tens"}
+    minutes = per_shop((one, floor(at(one), 1)) for one in them)
+    in_time = per_shop((one, floor(at(one), 1)) for one in timely)
 
     assert in_delta(platform, "shop/minutes") == rows(minutes)
     assert in_postgres(platform, "fives") == rows(best(minutes, 1, 5))
-    assert in_delta(platform, "shop/tens") == rows(best(best(per_shop(timely), 1, 5), 5, 10))
+    assert in_delta(platform, "shop/tens") == rows(best(best(in_time, 1, 5), 5, 10))
 
     platform.backfill("shop", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:20:00Z")
 
@@ -157,3 +157,42 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+
+
+def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed(
+    new_platform: Callable[..., Platform], spark: object
+) -> None:
+    """Before that it is told to wait, and nothing is changed. What is left out before is late at each level, and in none until then; a backfill of the
+    last one alone puts nothing in."""
+    platform = new_platform("tests/support/chained_shop.py")
+    chance = random.Random(5)
+    them = records(chance, 60)
+    files = cut(chance, them, 3)
+    for number, file in enumerate(files):
+        platform.put("loose", f"{number}.jsonl", file)
+    platform.run("loose")
+    all_of_it = ("--from", "2025-12-31T23:00:00Z", "--to", "2026-01-01T00:10:00Z")
+    with pytest.raises(OpenWindows, match="of_of_near"):
+        platform.backfill("loose", *all_of_it)
+    platform.run("loose", "--close")
+
+    def near(put_in: datetime) -> Sums:
+        """What windows of two minutes have of records in time, and before a moment of all."""
+        pairs = [(one, floor(at(one), 1) - back, tide) for one, tide in came(files) for back in (timedelta(0), MINUTE)]
+        late = timedelta(minutes=2) + LATENESS
+        return per_shop((one, start) for one, start, tide in pairs if tide is None or start + late > tide or start < put_in)
+
+    timely = near(START - timedelta(days=1))
+    assert in_delta(platform, "loose/near") == rows(timely)
+    assert in_delta(platform, "loose/of_near") == rows(best(timely, 2, 5))
+    assert in_delta(platform, "loose/of_of_near") == rows(best(best(timely, 2, 5), 5, 10))
+
+    platform.backfill("loose", *all_of_it, "--output", "of_of_near")
+    assert in_delta(platform, "loose/of_of_near") == rows(best(best(timely, 2, 5), 5, 10))
+    platform.backfill("loose", *all_of_it)
+
+    mended = near(START + 10 * MINUTE)
+    assert mended != timely
+    assert in_delta(platform, "loose/near") == rows(mended)
+    assert in_delta(platform, "loose/of_near") == rows(best(mended, 2, 5))
+    assert in_delta(platform, "loose/of_of_near") == rows(best(best(mended, 2, 5), 5, 10))
