@@ -14,7 +14,7 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
-from onlyonce.commitlog import driver_runs, views
+from onlyonce.commitlog import authorities, driver_runs, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     span = Span.of(asked.start, asked.stop)
     roots = chosen(pipeline, asked.output)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups)

@@ -692,6 +692,16 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "tasks-without-slots", "the tasks of an executor open as many sessions as they are", "onlyonce/database/task_sessions.py",
+        (("        if not any(map(_taken, files)):\n            fcntl.flock(files[0], fcntl.LOCK_EX)\n", ""),),
+        ("tests/contract/database/test_task_sessions.py::test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may",),
+    ),
+    Mutant(
+        "a-tasks-session-is-nobodys", "a newer driver ends the sessions of an older one, and not those of its tasks", "sql/lineages.sql",
+        (("[0-9]+(/|$)'", "[0-9]+$'"),),
+        ("tests/contract/database/test_task_sessions.py::test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks",),
+    ),
+    Mutant(
         "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
         (("    if name not in written and ", "    if not written and "),),
         ("tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",),

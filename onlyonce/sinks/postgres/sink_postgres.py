@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import authorities, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -35,9 +35,8 @@ class PostgresWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        url = authorities.url_of(output.sink.connection)
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(Database(url))
+        self._database = query.driver.session(authorities.database_of(output.sink.connection))
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
