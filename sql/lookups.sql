@@ -15,3 +15,11 @@ WHERE b.lineage = :lineage AND b.batch_id < :batch_id AND b.lookups <> this.look
 SELECT DISTINCT ON (window_start, window_end) window_start, window_end, lookups FROM onlyonce_private.panes
 WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to AND lookups IS NOT NULL
 ORDER BY window_start, window_end, generation DESC
+
+-- columns --
+-- The columns of a table of a user's, with their types; of a domain the type that it is made from. None where there is no such table.
+SELECT a.attname AS name, t.typtype AS kind,
+       CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END AS type
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:table AS text))) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
