@@ -23,3 +23,19 @@ SELECT a.attname AS name, t.typtype AS kind,
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:table AS text))) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
+
+-- asked_for --
+-- The versions of lookups that may be read again: by a batch that is under way or was one of the last two of its life, and by a backfill with what the
+-- windows saw whose records are in `events`. Of Delta tables too, whose ids are no hashes of a copy.
+WITH replayed AS (
+    SELECT b.lookups FROM onlyonce_private.lineages l
+    CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x
+                        WHERE x.lineage = l.lineage ORDER BY x.batch_id DESC LIMIT 2) b
+    UNION ALL SELECT b.lookups FROM onlyonce_private.batches b WHERE b.state = 'begun'),
+written AS (
+    SELECT DISTINCT ON (w.instance, w.output, w.window_start, w.window_end) w.lookups
+    FROM onlyonce_private.panes w JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE w.lookups IS NOT NULL AND (p.events_kept_from IS NULL OR w.window_end > p.events_kept_from)
+    ORDER BY w.instance, w.output, w.window_start, w.window_end, w.generation DESC)
+SELECT DISTINCT seen.value->>'version' AS version, seen.value->>'table' AS table_id
+FROM (SELECT lookups FROM replayed UNION ALL SELECT lookups FROM written) named CROSS JOIN LATERAL jsonb_each(named.lookups) seen

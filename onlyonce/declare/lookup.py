@@ -11,6 +11,9 @@ from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import Delta, Postgres
 from onlyonce.model.errors import Refused
 
+MOST_REFRESH = timedelta(days=1)
+"""What no driver has found for longer is collected (`onlyonce.lookups.collecting`)."""
+
 
 @declaration
 class Lookup:
@@ -21,7 +24,7 @@ class Lookup:
             Of a PostgreSQL table the driver takes a copy, and each copy with other content is a version
     keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a join
             by them would give a record twice
-    refresh how often a driver at most takes a copy of a PostgreSQL table; by default each minute. timedelta(0): before each batch
+    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute. timedelta(0): before each batch
     """
 
     name: str
@@ -44,8 +47,10 @@ class Lookup:
                 f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version is looked for before each batch",
                 hint="leave refresh out",
             )
-        if self.refresh is not None and self.refresh < timedelta(0):
-            raise Refused(f"lookup {self.name}: refresh is {self.refresh}", hint="refresh=timedelta(minutes=1)")
+        if self.refresh is not None and not timedelta(0) <= self.refresh <= MOST_REFRESH:
+            raise Refused(
+                f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day", hint="refresh=timedelta(minutes=1)"
+            )
         if isinstance(self.table, Delta) and self.table.path is None:
             raise Refused(f"lookup {self.name}: Delta() names no table", hint="table=Delta(path='/lake/customers')")
         if self.table.write != "append":

@@ -160,7 +160,8 @@ def _parts(file: Any, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
         column_types=schema, null_values=[""], true_values=["t"], false_values=["f"], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-    return csv.open_csv(file, csv.ReadOptions(column_names=schema.names, block_size=ROW_BYTES), parse, convert)
+    parts: Iterable[pa.RecordBatch] = csv.open_csv(file, csv.ReadOptions(column_names=schema.names, block_size=ROW_BYTES), parse, convert)
+    return parts
 
 
 def table_of(lookup: Lookup) -> Postgres:

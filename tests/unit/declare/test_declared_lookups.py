@@ -55,6 +55,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no path": (lambda: lookup(name="cities", table=Delta(), keys="shop"), "names no table", "path="),
     "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), "the table is str", "Delta"),
     "refresh of Delta": (lambda: lookup(name="cities", table=Delta(path="c"), keys="shop", refresh=MINUTE), "refresh is for a copy", "leave refresh out"),
+    "a refresh of days": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop", refresh=2000 * MINUTE), "from none to a day", "minutes=1"),
     "a refresh before now": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop", refresh=-MINUTE), "refresh is -1 day", "minutes=1"),
     "an upsert": (
         lambda: lookup(name="cities", table=Delta(path="c", write="upsert", keys="shop"), keys="shop"), "only read", "leave write out",
