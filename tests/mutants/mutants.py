@@ -642,6 +642,22 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "replay-reads-todays", "of a PostgreSQL table the copy that is read is the last one, whatever the batch row says", "onlyonce/lookups/postgres_versions.py",
+        (("    return spark.read.parquet(str(file(lookup, version)))", "    return spark.read.parquet(str(file(lookup, newest(lookup))))"),),
+        ("tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_copy_that_its_batch_began_with[1-2]",),
+        spark=True,
+    ),
+    Mutant(
+        "named-is-collected", "a copy of a lookup that a batch or a window names goes as soon as it is old", "onlyonce/lookups/collecting.py",
+        (("held=one not in old[folder] - named)", "held=one not in old[folder])"),),
+        ("tests/contract/lookups/test_collecting.py::test_what_the_log_names_stays",),
+    ),
+    Mutant(
+        "going-is-used", "a copy that a collection has marked is taken for a table that has its content again", "onlyonce/lookups/copies.py",
+        ((" and version not in going)", ")"),),
+        ("tests/contract/lookups/test_collecting.py::test_a_version_that_is_going_is_not_used_anew",),
+    ),
+    Mutant(
         "links-followed", "a link in the inbox is followed", "onlyonce/sources/files/regular_file.py",
         (
             (" | os.O_NOFOLLOW", ""),
