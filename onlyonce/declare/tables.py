@@ -32,8 +32,8 @@ class DeltaSource:
 
     path: str
     changes: bool = False
-    ignore_deletes: bool = False
-    start: Literal["earliest"] | int = EARLIEST
+    ignore_deletes: bool = field(default=False, repr=False)
+    start: Literal["earliest"] | int = field(default=EARLIEST, repr=False)
     max_files_a_batch: int = 1000
     max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -85,8 +86,8 @@ def test_a_file_that_comes_back_is_of_another_version(tmp_path: Path) -> None:
 
 def test_partition_columns_come_from_the_log(tmp_path: Path) -> None:
     """Of each type that the table has them in; a null too."""
-    records = tables.pa.Table.from_pylist(tables.sales(["a", "b", "c"]), tables.SCHEMA)
-    partitioned = records.set_column(1, "shop", tables.pa.array(["x y", None, "ü/z"]))
+    records = pa.Table.from_pylist(tables.sales(["a", "b", "c"]), tables.SCHEMA)
+    partitioned = records.set_column(1, "shop", pa.array(["x y", None, "ü/z"]))
     write_deltalake(str(tmp_path), partitioned, partition_by=["shop", "cents"])
     pipeline = of(tmp_path)
 
@@ -163,7 +164,7 @@ def _update(path: Path) -> None:
 
 
 def _overwrite(path: Path) -> None:
-    write_deltalake(str(path), tables.pa.Table.from_pylist(tables.sales(["z"]), tables.SCHEMA), mode="overwrite")
+    write_deltalake(str(path), pa.Table.from_pylist(tables.sales(["z"]), tables.SCHEMA), mode="overwrite")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_a_start_behind_the_table_is_refused(tmp_path: Path) -> None:
     append(tmp_path, ["a"])
 
     assert take(of(tmp_path, start=1))[0] == []
-    with pytest.raises(Refused, match="start=2, and .* is at version 0"):
+    with pytest.raises(Refused, match=r"start=2, and .* is at version 0"):
         take(of(tmp_path, start=2))
 
 
