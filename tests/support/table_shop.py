@@ -11,7 +11,7 @@ from tests.support.shop import SHOP
 
 TABLE = "raw/sales"
 
-SHOP_OF_TABLE = replace(SHOP, record_id=(), source=DeltaSource(path=TABLE, max_files_a_batch=2))
+SHOP_OF_TABLE = replace(SHOP, record_id=(), source=DeltaSource(path=TABLE, max_files_a_batch=7))
 
 HOURLY = Pipeline(
     name="hourly",
