@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,8 +15,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.declare.pipeline import DeltaSource, Pipeline
+from onlyonce.sources.files import typed_files
+from onlyonce.sources.files.listing import InputFile
+from onlyonce.sources.tables import table_log
+from onlyonce.sources.tables.table_log import Read
 from tests.support.shop import SHOP
 
+NOTHING = Read()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCHEMA = pa.schema(
     [("id", pa.string()), ("shop", pa.string()), ("at", pa.timestamp("us", "UTC")), ("cents", pa.int64()), ("weight", pa.float64())]
@@ -66,3 +73,26 @@ class Story:
             DeltaTable(str(self.path)).alter.set_table_properties({"delta.logRetentionDuration": f"interval {self.random.randint(30, 90)} days"})
         else:
             append(self.path, [], partition_by=["shop"])
+
+
+def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Read]:
+    """All pages of now, and what the registry would say behind them."""
+    files = [file for page in table_log.pages(pipeline, read) for file in page]
+    return files, behind(files, read)
+
+
+def behind(files: list[InputFile], read: Read) -> Read:
+    """What the registry says once these are registered."""
+    return Read(json.loads(files[-1].mark)["table"], files[-1].ends) if files else read
+
+
+def rows(pipeline: Pipeline, files: list[InputFile]) -> list[dict[str, Any]]:
+    """The rows of some files, as the tasks read them; `oo_file` and `oo_position` are their places."""
+    of_part = typed_files._reader(pipeline)
+    parts = [part for file in files if file.lines for part in typed_files._parts(file, True)]
+    return [row for part in parts for batch in of_part(part) for row in batch.to_pylist()]
+
+
+def ids(pipeline: Pipeline, files: list[InputFile]) -> Counter[str]:
+    """The ids of the records of some files."""
+    return Counter(row["id"] for row in rows(pipeline, files))

@@ -18,8 +18,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.sources.tables import table_log
 from tests.support import tables
 from tests.support.shop import SHOP
-from tests.support.tables import append, compact
-from tests.unit.sources.test_table_log import NOTHING, behind, ids, rows, take
+from tests.support.tables import NOTHING, append, behind, compact, ids, rows, take
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SCHEMA = f"{SHOP.schema}, _change_type string, _commit_version long, _commit_timestamp timestamp"

@@ -2,73 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import InputFile
 from onlyonce.sources.tables import table_log
-from onlyonce.sources.tables.table_log import Read
 from tests.support import tables
-from tests.support.tables import append, compact, of
-
-NOTHING = Read()
-
-
-def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Read]:
-    """All pages of now, and what the registry would say behind them."""
-    files = [file for page in table_log.pages(pipeline, read) for file in page]
-    return files, behind(files, read)
-
-
-def behind(files: list[InputFile], read: Read) -> Read:
-    """What the registry says once these are registered."""
-    return Read(json.loads(files[-1].mark)["table"], files[-1].ends) if files else read
-
-
-def rows(pipeline: Pipeline, files: list[InputFile]) -> list[dict[str, Any]]:
-    """The rows of some files, as the tasks read them; `oo_file` and `oo_position` are their places."""
-    of_part = typed_files._reader(pipeline)
-    parts = [part for file in files if file.lines for part in typed_files._parts(file, True)]
-    return [row for part in parts for batch in of_part(part) for row in batch.to_pylist()]
-
-
-def ids(pipeline: Pipeline, files: list[InputFile]) -> Counter[str]:
-    """The ids of the records of some files."""
-    return Counter(row["id"] for row in rows(pipeline, files))
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_each_row_is_read_once_however_versions_come_and_looks_are_cut(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends, compactions, empty versions, in pages of three: the distinct rows, each at a place of its own, read again at the same place."""
-    monkeypatch.setattr(table_log, "PAGE", 3)
-    story = tables.Story(tmp_path / "t", seed)
-    pipeline, read, found = of(tmp_path / "t"), NOTHING, list[InputFile]()
-    for _ in range(8):
-        for _ in range(story.random.randint(0, 4)):
-            story.go_on()
-        page = next(table_log.pages(pipeline, read), [])
-        found += page
-        read = behind(page, read)
-    found += take(pipeline, read)[0]
-
-    places = [(row["oo_file"], row["oo_position"]) for row in rows(pipeline, found)]
-
-    assert ids(pipeline, found) == Counter(story.names)
-    assert len(set(places)) == len(places)
-    at_once = [(row["oo_file"], row["oo_position"]) for row in rows(pipeline, take(pipeline)[0])]
-    assert Counter(at_once) == Counter(places), "a bounded run has the same ids"
+from tests.support.tables import NOTHING, append, behind, compact, ids, of, rows, take
 
 
 def test_a_file_that_comes_back_is_of_another_version(tmp_path: Path) -> None:
