@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import target_identity
+from onlyonce.declare import following, target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
@@ -28,7 +28,8 @@ IT_IS = "it is 'module:function', the module importable from the folder of the d
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     """The declared pipelines by name. Imports no Spark: DAG files call it too.
 
-    Raises Refused for a file that is missing or wrong, for two pipelines of one name, or two outputs of one target.
+    Raises Refused for a file that is missing or wrong, for two pipelines of one name, two outputs of one target,
+    or pipelines that read in a circle.
     """
     found: dict[str, Pipeline] = {}
     for path in files or settings.pipeline_files():
@@ -42,6 +43,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
     target_identity.refuse_own_tables(found.values())
+    following.check(list(found.values()))
     return found
 
 

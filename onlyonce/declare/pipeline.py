@@ -22,6 +22,7 @@ from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSin
 from onlyonce.declare.several import Several
 from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Session
@@ -34,6 +35,7 @@ __all__ = [
     "Custom",
     "CustomSink",
     "Delta",
+    "DeltaSource",
     "FileSink",
     "Files",
     "Growing",

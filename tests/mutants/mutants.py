@@ -25,6 +25,7 @@ DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
+TABLES = "tests/unit/sources/test_table_"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -972,6 +973,45 @@ _ALL = (
         "swept-before-its-commit", "files of an attempt go though its transaction is not in the table", "onlyonce/storage/attempt_files.py",
         (("        if there is None or there < attempt.version:\n", "        if False:\n"),),
         (OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
+    ),
+    Mutant(
+        "compaction-is-news", "of a Delta table that is a source, rows that a compaction has moved are read again", "onlyonce/model/table_versions.py",
+        (("action[kind].get(\"dataChange\", True)]", "True]"),),
+        ("tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",),
+        spark=True,
+    ),
+    Mutant(
+        "file-without-its-version", "a row of a table is known by its file alone, which RESTORE brings back", "onlyonce/model/table_versions.py",
+        (("f\"{self.version}/{'-/'", "f\"{'-/'"),),
+        (TABLES + "log.py::test_a_file_that_comes_back_is_of_another_version",),
+    ),
+    Mutant(
+        "rewritten-in-silence", "a version that rewrites rows is read as if it appended them", "onlyonce/model/table_versions.py",
+        (("    if removes and (adds or not ignore_deletes):\n", "    if removes and not adds and not ignore_deletes:\n"),),
+        (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version 2 rewrites rows]",),
+    ),
+    Mutant(
+        "any-table-of-that-path", "a table that was made again under its path is read on as the old one", "onlyonce/sources/tables/table_log.py",
+        (("    if there.table_id not in (None, table_id):\n", "    if False:\n"),),
+        (TABLES + "log.py::test_what_would_lose_rows_is_refused[_made_again-is another table than the one]",),
+    ),
+    Mutant(
+        "look-from-the-last-file", "a look at a table begins with the version of the last file, and reads it again", "onlyonce/sources/tables/table_log.py",
+        (("return Read(json.loads(entries[\"mark\"][0].as_py())[\"table\"], until, number + 1, seen_at)", "return Read(json.loads(entries[\"mark\"][0].as_py())[\"table\"], until - 1, number + 1, seen_at)"),),
+        ("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",
+         "tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]"),
+        spark=True,
+    ),
+    Mutant(
+        "page-with-the-refused", "what lies on one page with a version that is refused is never read", "onlyonce/sources/tables/table_log.py",
+        (("                if found:\n                    return found, version\n", ""),),
+        ("tests/spark/sources/test_table_registry.py::test_what_came_before_a_version_that_is_refused_is_registered_and_the_next_look_is_told",),
+        spark=True,
+    ),
+    Mutant(
+        "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/table_versions.py",
+        (("return [*(_file(version, one, DELETE) for one in removes), *", "return [*"),),
+        (TABLES + "changes.py::test_changes_are_those_of_the_feed_as_another_reader_has_it",),
     ),
     Mutant(
         "half-a-manifest", "a manifest that was half written is taken for somebody else's", "onlyonce/sinks/files/object_store.py",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
-from onlyonce.declare.pipeline import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
 from onlyonce.model.windows import Window
 
@@ -93,6 +93,8 @@ def _source(pipeline: Pipeline) -> str:
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
+    if isinstance(source, DeltaSource):
+        return f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.path}`, {source.max_files_a_batch} files a batch"
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
     folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):
@@ -101,6 +103,8 @@ def _source(pipeline: Pipeline) -> str:
 
 
 def _place(pipeline: Pipeline) -> str:
+    if isinstance(pipeline.source, DeltaSource):
+        return "its place: version and data file of the table, and the row in it"
     return (
         "its place: the partition and the offset"
         if isinstance(pipeline.source, Kafka)
