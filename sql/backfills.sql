@@ -124,6 +124,12 @@ WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :windo
   AND state <> 'replaced'
 ORDER BY output, window_start
 
+-- done --
+-- The committed backfills of an output that share windows with an interval, and what they have read.
+SELECT window_from, window_to, max(events_version) AS events_version FROM onlyonce_private.backfills
+WHERE instance = :instance AND output = :output AND state = 'committed' AND window_from < :window_to AND window_to > :window_from
+GROUP BY window_from, window_to ORDER BY window_from, window_to
+
 -- late_not_folded --
 -- Windows of an output with late rows that no backfill has folded in; of sessions, where in the hour those rows are.
 SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows

@@ -132,6 +132,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         parts += [(o.name, o.lookups) for o in outputs if o.lookups]
         parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
         parts += [(o.name, o.join) for o in outputs if o.join]
+        parts += [_upstream(o) for o in pipeline.upstream(root)]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -142,7 +143,13 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     root = pipeline.output(query)
     outputs = [root, *pipeline.made_from(root)]
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
-    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "")
+    upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
+    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream)
+
+
+def _upstream(output: Output) -> str:
+    """What an output decides of those that are made from its closed windows, beside their windows."""
+    return "\n".join([output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])])
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:

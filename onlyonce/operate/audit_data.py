@@ -121,7 +121,7 @@ def _output(
     database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
 ) -> Iterator[str]:
     """The rows of each window in the output's table."""
-    root = output.from_output or output.name
+    root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
     windowed = pipeline.root_of(output).window is not None
@@ -153,7 +153,7 @@ def _output(
 def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
     """The rows that a reader must see, by window; None where a backfill was not to change them."""
     if not windowed:
-        asked = {"instance": instance, "query": output.from_output or output.name, "output": output.name}
+        asked = {"instance": instance, "query": output.made_beside or output.name, "output": output.name}
         [row] = run(database, lambda conn: views.rows(conn, "written_in_all", **asked))
         return Counter({(None, None): row["rows"]})
     rows = run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name))

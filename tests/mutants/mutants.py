@@ -1044,6 +1044,18 @@ _ALL = (
         (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
     ),
+    Mutant(
+        "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
+        "onlyonce/model/chained.py",
+        (("        return micros(self.waits_before) + (", "        return 0 * ("),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",
+         "tests/unit/declare/test_declared_chains.py::test_the_windows_of_a_chain_know_those_before_them"),
+    ),
+    Mutant(
+        "minutes-by-their-end", "a closed window counts by its end, which is in the next window", "onlyonce/model/chained.py",
+        (("self.own.assign(end - 1)[0]", "self.own.assign(end)[0]"),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
+    ),
 )  # fmt: skip
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}

@@ -8,7 +8,7 @@ from airflow.sdk import Param
 
 from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
-from onlyonce.model.windows import Window
+from onlyonce.model.windows import Fixed, Window, own
 
 
 def page(pipeline: Pipeline) -> str:
@@ -113,8 +113,8 @@ def _place(pipeline: Pipeline) -> str:
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:
-    root = pipeline.output(output.from_output) if output.from_output else output
-    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{root.name}`" if output.from_output else "")
+    root = pipeline.root_of(output)
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     lateness = str(root.lateness) if root.window else "never late"
@@ -131,6 +131,7 @@ def _how(output: Output) -> str:
 def _windows(window: Window | None) -> str:
     if window is None:
         return "none"
+    window = own(window) if isinstance(window, Fixed) else window
     parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
     return f"{type(window).__name__.lower()}: {', '.join(parts)}"
 
