@@ -28,6 +28,7 @@ from onlyonce.declare.pipeline import (
     Pipeline,
     Postgres,
     PubSub,
+    Stateful,
     Webhook,
 )
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
@@ -68,6 +69,7 @@ __all__ = [
     "Retryable",
     "Session",
     "Sliding",
+    "Stateful",
     "Superseded",
     "Webhook",
 ]

@@ -26,6 +26,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
 from onlyonce.outputs import joining, rejecting, several_results
 from onlyonce.outputs.calling import calling
+from onlyonce.outputs.stateful import applying
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -53,6 +54,8 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
+    if output.stateful:
+        return applying.applied(pipeline, output, rows)
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
     result = _of_function(output, rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names]), lookups)
