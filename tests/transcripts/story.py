@@ -17,7 +17,7 @@ import yaml
 
 from onlyonce.model.batch import to_micros
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Window
+from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Timed, Window
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None
@@ -53,6 +53,7 @@ class Declared:
     join: Literal["inner", "left", "right", "full"] | None = None
     keys: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
+    silence: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,15 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "silence")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
         )
     if "join" in told:
         return _joined(name, told)
+    if "silence" in told:
+        return _silent(name, told)
     return Declared(
         name,
         window(told["window"]),
@@ -158,6 +161,12 @@ def _joined(name: str, told: dict[str, str]) -> Declared:
     assert isinstance(plain, Fixed)
     late = span(told.get("lateness", "0 seconds"))
     return Declared(name, Joined.of(plain, span(within)), late, "on_time", join=kind)  # type: ignore[arg-type]
+
+
+def _silent(name: str, told: dict[str, str]) -> Declared:
+    plain, gap = window(told["window"]), span(told["silence"])
+    assert isinstance(plain, Fixed)
+    return Declared(name, Timed.of(plain, gap), span(told.get("lateness", "0 seconds")), "on_time", silence=gap)
 
 
 def _panes(told: str) -> Literal["on_time", "early"] | Trigger:

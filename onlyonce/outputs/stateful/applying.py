@@ -32,7 +32,8 @@ def applied(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
     columns = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
-        return keyed.applyInPandas(Alone(processor, declared.columns(), micros(declared.timers_within)).rows, declared.schema)
+        alone = Alone(processor, declared.columns(), micros(declared.timers_within))
+        return keyed.applyInPandas(lambda key, records: alone.rows(key, records), declared.schema)
     _refuse_other_store(output, rows)
     return keyed.transformWithStateInPandas(Ordered(processor), declared.schema, "append", "eventTime")
 
