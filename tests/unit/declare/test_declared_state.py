@@ -162,6 +162,7 @@ def test_the_state_decides_the_fingerprint_and_another_one_needs_another_name() 
 def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not() -> None:
     """By the parts that the log keeps."""
     now = loading.parts(pipeline(output()), "silences")
+    assert now["outputs"]["silences"]["state"] == loading.state(output())
     other = {"outputs": {"silences": now["outputs"]["silences"] | {"source": "class Silence: pass"}}}
     assert [(change.part, change.need) for change in changes("silences", other, now)] == [("source of output silences", Need.NOTHING)]
     wider = {"outputs": {"silences": now["outputs"]["silences"] | {"state": "value count: n bigint, m bigint"}}}
