@@ -29,6 +29,7 @@ from onlyonce.declare.pipeline import (
     Pipeline,
     Postgres,
     PubSub,
+    Stateful,
     Webhook,
 )
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
@@ -70,6 +71,7 @@ __all__ = [
     "Retryable",
     "Session",
     "Sliding",
+    "Stateful",
     "Superseded",
     "Webhook",
 ]

@@ -22,6 +22,7 @@ from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSin
 from onlyonce.declare.several import Several
 from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.stateful import Stateful
 from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.chained import Chained
@@ -52,6 +53,7 @@ __all__ = [
     "PubSub",
     "Sent",
     "Sink",
+    "Stateful",
     "UnitSink",
     "Webhook",
     "split_ddl",
@@ -258,6 +260,10 @@ def _check_outputs(pipeline: Pipeline) -> None:
             "twice would be sent twice, under two keys",
             hint="mode='exactly_once'",
         )
+    for output in pipeline.outputs:
+        for key in output.stateful.keys if output.stateful else ():
+            if key not in pipeline.columns():
+                raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
     targets = [target(pipeline, o) for o in pipeline.outputs]
@@ -272,6 +278,8 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
     if root.join:
         raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+    if root.stateful:
+        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
     if root.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
     if made.is_result:

@@ -124,7 +124,7 @@ def _output(
     root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
-    windowed = pipeline.root_of(output).window is not None
+    windowed = pipeline.root_of(output).has_windows
     if why := _incomparable(output, state, windowed):
         left_out.append(f"{instance}: {output.name}: {why}")
         return

@@ -27,6 +27,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
 from onlyonce.outputs import chaining, joining, rejecting, several_results, windowing
 from onlyonce.outputs.calling import calling
+from onlyonce.outputs.stateful import applying
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -54,6 +55,8 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
+    if output.stateful:
+        return applying.applied(pipeline, output, rows)
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
     if isinstance(output.window, Chained):

@@ -37,7 +37,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     beginning any more, what is kept will do (`kept_start`).
     """
     instance, _, query = target.strip("/").partition("/")
-    _refuse_join(instance, query)
+    _refuse_state(instance, query)
     database = authorities.database_of(None)
     if from_kept and (first := kept_start.first(database, target, yes=yes)):
         return first
@@ -63,10 +63,17 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
 
 
-def _refuse_join(instance: str, query: str) -> None:
-    """Which rows of a join are written depends on the state of its stream: a new one would write some of them again."""
+def _refuse_state(instance: str, query: str) -> None:
+    """Which rows of a join or a processor are written depends on the state of its stream: a new one would write some of them again, or never."""
     known = declarations.load().get(instance.partition("@")[0])
     root = next((output for output in known.roots() if output.name == query), None) if known else None
+    if root and root.stateful:
+        raise Refused(
+            f"{instance}/{query} has a state of its own, and timers: a new life would not have them, and its rows would be others",
+            data="nothing was changed; the rows that are written stay",
+            hint="put its checkpoint back from a backup; or declare the output under another name, with a target of its own: it reads `events` from the "
+            "start",
+        )
     if root and root.join:
         raise Refused(
             f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new life would not have that",

@@ -60,7 +60,7 @@ def maintain_output(
 def table_of(pipeline: Pipeline, output: Output) -> Path | None:
     """The Delta table of an output whose dates close; None for any other."""
     root = pipeline.root_of(output)
-    if not isinstance(output.sink, Delta) or root.window is None or isinstance(root.window, Session):
+    if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
     path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
     return path if (path / "_delta_log").is_dir() else None

@@ -762,6 +762,45 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "state-made-anew", "a processor begins with no state in each batch", "onlyonce/outputs/stateful/applying.py",
+        (("    if not rows.isStreaming:\n", "    if True:\n"),),
+        ("tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",),
+        spark=True,
+    ),
+    Mutant(
+        "timers-by-the-clock", "timers fire by the clock", "onlyonce/outputs/stateful/applying.py",
+        (('"append", "eventTime"', '"append", "processingTime"'),),
+        ("tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",),
+        spark=True,
+    ),
+    Mutant(
+        "timers-by-the-batch", "timers fire by the largest event time of a batch's own records", "onlyonce/outputs/windowing.py",
+        (
+            ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
+            (
+                "        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))\n",
+                '        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness))).withWatermark("oo_event_time", "0 seconds")\n',
+            ),
+        ),
+        ("tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",),
+        spark=True,
+    ),
+    Mutant(
+        "records-in-any-order", "a processor gets the records of a key in the order in which tasks were ready", "onlyonce/outputs/stateful/ordered.py",
+        (('records.sort_values(["oo_event_time", *PLACE], kind="stable", ignore_index=True).drop(', "records.drop("),),
+        ("tests/unit/outputs/test_ordered_records.py::test_the_records_of_a_key_come_in_order_of_event_time_and_then_of_their_ids",),
+    ),
+    Mutant(
+        "timers-left-at-the-end", "a bounded run does not fire timers", "onlyonce/outputs/stateful/alone.py",
+        (("        given += tester.setWatermark(self._end(records))\n", ""),),
+        ("tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",),
+    ),
+    Mutant(
+        "state-in-no-fingerprint", "another schema of a processor's state is no change", "onlyonce/declare/fingerprint.py",
+        (('"state": state}', '"state": ""}'),),
+        ("tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",),
+    ),
+    Mutant(
         "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
         (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),

@@ -117,6 +117,7 @@ def _row(pipeline: Pipeline, output: Output) -> str:
     made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
+    made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
     lateness = str(root.lateness) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
     sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
