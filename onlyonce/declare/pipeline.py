@@ -11,7 +11,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import ddl, inputs
+from onlyonce.declare import ddl, inputs, newest
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.join import Join
@@ -247,6 +247,7 @@ def _check_outputs(pipeline: Pipeline) -> None:
         )
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made)
+    newest.check(pipeline)
     targets = [target(pipeline, o) for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
