@@ -11,7 +11,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import ddl, inputs, newest
+from onlyonce.declare import ddl, debezium, inputs, newest
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.join import Join
@@ -157,6 +157,7 @@ class Pipeline:
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            debezium.check(self)
         _check_outputs(self)
 
     @property

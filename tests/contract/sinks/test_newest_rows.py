@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
@@ -57,11 +58,8 @@ class Table:
             if name == point:
                 raise Killed
 
-        with mock.patch.object(postgres_unit, "passing", kill), mock.patch.object(postgres_newest, "passing", kill):
-            try:
-                self.write(batch, rows)
-            except Killed:
-                pass
+        with mock.patch.object(postgres_unit, "passing", kill), mock.patch.object(postgres_newest, "passing", kill), suppress(Killed):
+            self.write(batch, rows)
 
     def rows(self) -> set[tuple[Any, ...]]:
         """(key, position, value) of each row."""
@@ -141,7 +139,7 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
     for number, position in enumerate(["B", "a", "C", "b"]):
         table.write(number, [{"key": "k", "position": position, "value": number}], schema)
     assert table.rows() == {("k", "b", 3)}
-    said = run(log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()))
+    said = run(log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()))  # type: ignore[arg-type]
     assert said.count('"position" COLLATE "C"') == 2
 
 
