@@ -25,6 +25,7 @@ DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
+NEWEST = "tests/contract/sinks/test_newest_rows.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -977,6 +978,28 @@ _ALL = (
         "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
         (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
+    ),
+    Mutant(
+        "whatever-comes-last", "an upsert with newest_by keeps what was written last", "onlyonce/sinks/postgres/postgres_unit.py",
+        (("    if work.newest_by:\n", "    if False:\n"),),
+        (NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),
+    ),
+    Mutant(
+        "deleted-and-forgotten", "a key that was deleted is not remembered, so an older update brings its row back", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (DELETE, FORGET):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
+         NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too"),
+    ),
+    Mutant(
+        "deleted-for-ever", "a key that is created again is still among the deleted ones", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (REMEMBER, DELETE):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
+        (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
+        ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
+        spark=True,
     ),
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ CUSTOMERS = Pipeline(
     name="customers",
     source=Kafka(
         topic=os.environ.get("CUSTOMERS_TOPIC", "customers"), servers=os.environ.get("CUSTOMERS_SERVERS", "localhost:9092"),
-        max_offsets_a_batch=25, value=Debezium(),
+        max_offsets_a_batch=40, value=Debezium(),
     ),
     schema="key string, value long, op string, position string, changed_at timestamp",
     record_id=("key", "position"),
