@@ -8,6 +8,7 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from onlyonce.declare.debezium import Debezium
 from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
@@ -47,6 +48,7 @@ __all__ = [
     "BigQueryStream",
     "Custom",
     "CustomSink",
+    "Debezium",
     "Delta",
     "DeltaSource",
     "FileSink",

@@ -141,7 +141,8 @@ def settle(connection: Connection, left: Left) -> None:
 def drop_table(connection: Connection, table: str) -> None:
     """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
     schema, name = table.split(".")
-    _drop(connection, schema, f"{name}_by_window")
+    for beside in ("by_window", "deleted"):
+        _drop(connection, schema, f"{name}_{beside}")
     _drop(connection, schema, name)
 
 

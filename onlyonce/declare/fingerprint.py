@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from onlyonce.declare import ddl
+from onlyonce.declare import ddl, newest
 from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import Source
 from onlyonce.model.batch import BY_POSITION
@@ -83,7 +83,7 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
         "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
         "lookups": "; ".join(map(_lookup, output.lookups)) or NONE,
-        **({"join": described(output.join)} if output.join else {}),
+        **({"join": described(output.join)} if output.join else {}), **newest.parts(sink),
     }  # fmt: skip
 
 

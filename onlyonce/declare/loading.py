@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import following, state_schema, target_identity
+from onlyonce.declare import following, newest, state_schema, target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
@@ -141,6 +141,7 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         parts += [(o.name, o.join) for o in outputs if o.join]
         parts += [_upstream(o) for o in pipeline.upstream(root)]
         parts += [(o.name, o.stateful, state(o)) for o in outputs if o.stateful]
+        parts += [(o.name, newest.parts(o.sink)) for o in outputs if newest.parts(o.sink)]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 

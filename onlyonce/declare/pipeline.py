@@ -11,7 +11,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import chain, ddl, inputs
+from onlyonce.declare import chain, ddl, debezium, inputs, newest
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.join import Join
@@ -162,6 +162,7 @@ class Pipeline:
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            debezium.check(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         _check_outputs(self)
 
@@ -266,6 +267,7 @@ def _check_outputs(pipeline: Pipeline) -> None:
                 raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
+    newest.check(pipeline)
     targets = [target(pipeline, o) for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import field
 from typing import Literal
 
+from onlyonce.declare import newest
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
@@ -45,6 +47,10 @@ class Postgres:
     write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys; the
                 window's columns are left out unless they are keys
     keys        what identifies a row of an upsert or increment
+    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position in a database's log. An
+                older one that comes later changes nothing
+    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
+                stay in <table>_deleted, in the same transaction, so that no older row comes back
     connection  the environment variable that holds the database's URL; by default the platform's database. A lineage that has
                 written by it is refused where it names another database later
     """
@@ -53,13 +59,20 @@ class Postgres:
     write: Literal["append", "upsert", "increment"] = "append"
     keys: Several[str] = NONE
     connection: str | None = None
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment"))
+        newest.check_sink("Postgres", self)
         if self.table.count(".") != 1:
             raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
         if self.table.split(".")[0].startswith("onlyonce"):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
+        if self.deletes and len(self.table.split(".")[1].encode()) > 50:
+            # Else the name of the table beside it, with the suffix of a bounded run, could be cut to a name that another has.
+            raise Refused(f"Postgres: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 bytes at most, with deletes")
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.newest import newest_by
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
 from onlyonce.model import origin
@@ -196,8 +197,8 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
     groups = _groups(plain, by)
     windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
-    if sink is not None and later_window_wins(sink.write, sink.keys, plain.columns):
-        plain = _latest(plain, sink.keys)
+    if sink is not None and (newer := _newer(sink, plain.columns)):
+        plain = _newest(plain, sink.keys, newer)
         groups = _groups(plain, [])
     return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
@@ -206,10 +207,17 @@ def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
     return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
 
 
-def _latest(plain: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Of the rows with the same keys those of the latest window. Two of one window both stay: the sink refuses them."""
-    later = [F.col(name).desc() for name in reversed(WINDOW)]
-    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*later))
+def _newer(sink: Sink, columns: list[str]) -> list[Column]:
+    """By what rows with the same keys are put in order, the newest first; none where each is a row of the sink."""
+    if later_window_wins(sink.write, sink.keys, columns):
+        return [F.col(name).desc() for name in reversed(WINDOW)]
+    # A null has no place in the order: it comes to the sink, which refuses it, and is not passed over here.
+    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink)]
+
+
+def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
+    """Of the rows with the same keys the newest. Two that are alike in it both stay: the sink refuses them."""
+    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*newer))
     return plain.withColumn("oo_place", place).filter("oo_place = 1").drop("oo_place")
 
 

@@ -26,6 +26,7 @@ BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
 TABLES = "tests/unit/sources/test_table_"
+NEWEST = "tests/contract/sinks/test_newest_rows.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -1094,6 +1095,28 @@ _ALL = (
         "minutes-by-their-end", "a closed window counts by its end, which is in the next window", "onlyonce/model/chained.py",
         (("self.own.assign(end - 1)[0]", "self.own.assign(end)[0]"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
+    ),
+    Mutant(
+        "whatever-comes-last", "an upsert with newest_by keeps what was written last", "onlyonce/sinks/postgres/postgres_unit.py",
+        (("    if work.newest_by:\n", "    if False:\n"),),
+        (NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),
+    ),
+    Mutant(
+        "deleted-and-forgotten", "a key that was deleted is not remembered, so an older update brings its row back", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (DELETE, FORGET):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
+         NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too"),
+    ),
+    Mutant(
+        "deleted-for-ever", "a key that is created again is still among the deleted ones", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (REMEMBER, DELETE):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
+        (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
+        ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
+        spark=True,
     ),
 )  # fmt: skip
 

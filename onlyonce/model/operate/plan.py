@@ -295,8 +295,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys"):
-            if old[part] != new[part]:
+        for part in ("write", "keys", "newest_by", "deletes"):
+            if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):
         if old[part] != new[part]:

@@ -9,9 +9,10 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce.database.connect import Database, run
+from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres import postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
@@ -44,6 +45,9 @@ class SinkTable:
             self._check_beside(connection, beside)
             if self.by_window:
                 self._fit(connection, beside, kept, ())
+            if self._sink.deletes:
+                remembered = {n: columns[n] for n in (*self._sink.keys, *self._sink.newest_by)}
+                self._fit(connection, postgres_newest.deleted(self.name), remembered, self._sink.keys)
             self._fit(connection, self.name, columns, self._sink.keys)
 
         run(self._database, fit)
@@ -69,10 +73,12 @@ class SinkTable:
 
     def stored(self, schema: StructType) -> StructType:
         """The columns of an output's rows that reach the database."""
-        left_out = set() if self.by_window else self._left_out()
+        left_out = set() if self.by_window or self._sink.deletes else self._left_out()
         return StructType([f for f in schema.fields if f.name not in left_out])
 
     def _left_out(self) -> set[str]:
+        if self._sink.deletes:
+            return {self._sink.deletes}
         # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
         return set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
 
@@ -93,6 +99,7 @@ class SinkTable:
                 f"output {self._output.name}: keys {missing} are not among its columns",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
+        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
         added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
         if self._sink.write == "increment" and not added:

@@ -26,7 +26,7 @@ from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, 
 from onlyonce.model.units import UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.content_hash import Tally
-from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres import postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
@@ -47,7 +47,8 @@ LATER_WINDOW = (
 @dataclass(frozen=True)
 class Work:
     """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
-    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted."""
+    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted. `newest_by`, `deletes`: as
+    the sink declares them."""
 
     database: Database
     unit: UnitId
@@ -60,6 +61,8 @@ class Work:
     windows: tuple[str, ...] | None = None
     by_window: bool = False
     beside: tuple[tuple[str, str], ...] = ()
+    newest_by: tuple[str, ...] = ()
+    deletes: str | None = None
 
 
 Put = Callable[[Connection, Work, Batches], None]
@@ -140,7 +143,8 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _delete(cursor, work)
     if first is None:
         return
-    columns = first.schema.names
+    types = first.schema
+    columns = [name for name in types.names if name != work.deletes]
     names = {
         "target": sql.Identifier(work.schema, work.table),
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -150,23 +154,27 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _fill(cursor, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
-    cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
+    postgres_newest.stage(cursor, names["target"], work.keys, work.newest_by, work.deletes)
     _fill(cursor, sql.Identifier("arriving"), first, batches)
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
-    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else sql.SQL("")
-    merge = (
+    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_newest.left(work.deletes)
+    merge = sql.SQL(
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
         "ON CONFLICT ({keys}) DO {action}"
-    )
-    if updates and later_window_wins(work.write, work.keys, columns):
-        merge += LATER_WINDOW
+    ).format(**names)
+    if work.newest_by:
+        merge += postgres_newest.newer(work.newest_by, types)
+    elif updates and later_window_wins(work.write, work.keys, columns):
+        merge += sql.SQL(LATER_WINDOW)
     try:
-        cursor.execute(sql.SQL(merge).format(**names))
-    except psycopg2.errors.CardinalityViolation as error:
+        if work.deletes:
+            postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types)
+        cursor.execute(merge)
+    except (psycopg2.errors.CardinalityViolation, postgres_newest.Twice) as error:
         raise InvariantBroken(
             f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
             data="nothing of this unit was written",

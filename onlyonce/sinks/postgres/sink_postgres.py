@@ -78,7 +78,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            floats(schema), windows, self._table.by_window,
+            floats(schema), windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
         )  # fmt: skip
         self._units.commit(exported, work)
 
@@ -87,7 +87,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, self._sink.write,
-            self._sink.keys, (),
+            self._sink.keys, (), newest_by=self._sink.newest_by,
         )  # fmt: skip
         passing("postgres-before-units")
         # Two rows of the same keys must meet in one task, or nobody would tell.
