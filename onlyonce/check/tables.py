@@ -52,7 +52,7 @@ def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | 
         table = catalogs.find(found, place.where)
     if table is None:
         return None
-    columns.refuse_partitions(output, table)
+    columns.refuse(output, table)
     given, there = ({field.name: str(field.type) for field in columns.arrow(one)} for one in (wanted, table.schema()))
     return given, there, place.where
 

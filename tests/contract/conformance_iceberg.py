@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import psycopg2
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -26,7 +25,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Iceberg, Output
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.units import Content
-from onlyonce.sinks.iceberg import catalogs, columns, data_files, iceberg_unit
+from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit
 from onlyonce.sinks.iceberg.iceberg_unit import Batched
 from onlyonce.testing.suite.cases import Guarantee, Row, Rows, pieces
 from onlyonce.testing.suite.of_log import OfLog
@@ -40,8 +39,6 @@ CATALOG = "conformance"
 @dataclass
 class IcebergAppend(OfLog):
     """A table; a batch is one witness unit and one commit."""
-
-    sink_class: ClassVar[type[Iceberg]] = Iceberg
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,30 +117,48 @@ class IcebergPlain(IcebergAppend):
         iceberg_unit.write_plainly(table, batch, f"offsets of {batch.unit.batch_id}", files)
 
 
-class LetsPyicebergRepeat(IcebergAppend):
-    """Looks whether the batch is there, then leaves the commit to pyiceberg's transaction: it repeats it after a conflict, and looks no more."""
+class IcebergExpiring(IcebergAppend):
+    """A team rewrites files and expires snapshots after each batch."""
 
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
-        """Wrong."""
-        with mock.patch.object(type(table.catalog), "commit_table", _repeating(type(table.catalog).commit_table)):
+        """One unit; then no snapshot is there that has told of it."""
+        super().put(table, batch, files)
+        expire(table)
+
+
+class AsksSnapshotsOnly(IcebergExpiring):
+    """Wrong: looks for the batch in the snapshots, which expire."""
+
+    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+        """As if there were no property."""
+        with mock.patch.object(commits, "last", lambda metadata, name: None):
             super().put(table, batch, files)
 
 
-def _repeating(commit: Callable[..., Any]) -> Callable[..., Any]:
-    def without_requirement(catalog: Catalog, table: Table, requirements: Any, updates: Any) -> Any:
-        for _ in range(3):
-            change = table.refresh().transaction()
-            added = [one.snapshot for one in updates if hasattr(one, "snapshot")]
-            manifests = [entry.data_file for one in added for file in one.manifests(table.io) if file.added_snapshot_id == one.snapshot_id
-                         for entry in file.fetch_manifest_entry(table.io)]  # fmt: skip
-            with change.update_snapshot().fast_append() as again:
-                for file in manifests:
-                    again.append_data_file(file)
-            kept = tuple(one for one in updates if hasattr(one, "updates"))
-            return commit(catalog, table, (), change._updates + kept)
-        return None
+class LeavesItToPyiceberg(IcebergAppend):
+    """Wrong: looks whether the batch is there, then lets pyiceberg's transaction commit. That repeats after a conflict, and looks no more."""
 
-    return without_requirement
+    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+        """One call less."""
+        with mock.patch.object(commits, "_put", _left_to_pyiceberg):
+            super().put(table, batch, files)
+
+
+def _left_to_pyiceberg(table: Table, commit: commits.Commit, written: Sequence[DataFile], instead_of: object) -> None:
+    with table.transaction() as change:
+        with change.update_snapshot(snapshot_properties=commit.summary()).fast_append() as added:
+            for file in written:
+                added.append_data_file(file)
+        change.set_properties({commit.key: commit.note()})
+
+
+def expire(table: Table) -> None:
+    """What a team's own maintenance leaves: one snapshot, of nobody's batch."""
+    table.refresh()
+    with table.transaction() as change, change.update_snapshot().fast_append():
+        pass
+    old = [snapshot.snapshot_id for snapshot in table.refresh().snapshots() if snapshot != table.current_snapshot()]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
 def configured(log: Log, home: Path) -> Any:

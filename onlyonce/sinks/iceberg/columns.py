@@ -41,7 +41,11 @@ MADE_WITH = {
 def of(output: Output, schema: spark.StructType) -> Schema:
     """The columns of Spark's rows as Iceberg's. Raises Refused for a type that Iceberg has none for."""
     numbers = itertools.count(1)
-    return Schema(*[types.NestedField(next(numbers), field.name, _kind(output, field, field.dataType, numbers), required=False) for field in schema])
+    fields = [types.NestedField(next(numbers), field.name, _kind(output, field, field.dataType, numbers), required=False) for field in schema]
+    for field in fields:
+        if _mistaken(field.field_type):
+            raise _of_structs(output, field.name)
+    return Schema(*fields)
 
 
 def _kind(output: Output, column: spark.StructField, kind: spark.DataType, numbers: Iterator[int]) -> types.IcebergType:
@@ -83,7 +87,7 @@ def make(among: Catalog, name: str, schema: Schema) -> Table:
 
 def fit(output: Output, table: Table, wanted: Schema) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for what can't be written; then nothing is added."""
-    refuse_partitions(output, table)
+    refuse(output, table)
     there = {field.name.lower(): field for field in arrow(table.schema())}
     for field in arrow(wanted):
         known = there.get(field.name.lower())
@@ -118,9 +122,34 @@ def _add(table: Table, missing: list[types.NestedField]) -> None:
                 raise
 
 
-def refuse_partitions(output: Output, table: Table) -> None:
-    """Raise Refused for a table partitioned by what is computed of a column."""
-    names = [f"{field.transform}({table.schema().find_column_name(field.source_id)})" for field in table.spec().fields if not isinstance(field.transform, IdentityTransform)]
+def refuse(output: Output, table: Table) -> None:
+    """Raise Refused for a table that can't be written as it is meant: by its partitions or its types."""
+    for field in table.schema().fields:
+        if _mistaken(field.field_type):
+            raise _of_structs(output, field.name)
+    _refuse_partitions(output, table)
+
+
+def _mistaken(kind: types.IcebergType, *, inside: bool = False) -> bool:
+    """Whether it is a list or a map with structs in it: pyiceberg 0.12 writes, and reads, one that is null as an empty one."""
+    if isinstance(kind, types.StructType):
+        return inside or any(_mistaken(field.field_type) for field in kind.fields)
+    if isinstance(kind, types.ListType):
+        return _mistaken(kind.element_type, inside=True)
+    return isinstance(kind, types.MapType) and (_mistaken(kind.key_type, inside=True) or _mistaken(kind.value_type, inside=True))
+
+
+def _of_structs(output: Output, column: str) -> Refused:
+    return Refused(
+        f"{declared_at(output)}output {output.name}: column {column} has structs in a list or map, and pyiceberg writes one that is null as an empty one",
+        data="nothing was written",
+        hint="let the function give it as JSON text (to_json), or each part as a column",
+    )
+
+
+def _refuse_partitions(output: Output, table: Table) -> None:
+    computed = [field for field in table.spec().fields if not isinstance(field.transform, IdentityTransform)]
+    names = [f"{field.transform}({table.schema().find_column_name(field.source_id)})" for field in computed]
     if names:
         raise Refused(
             f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by {names[0]}, and so far rows are written only to tables without "

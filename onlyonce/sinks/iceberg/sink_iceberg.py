@@ -79,7 +79,7 @@ class IcebergWriter:
 
     def _table(self) -> Table:
         table = catalogs.table(self._catalog, self.place, self._output.name)
-        columns.refuse_partitions(self._output, table)
+        columns.refuse(self._output, table)
         return table
 
     def _batched(self, batch: Batch, content: Content) -> Batched:
