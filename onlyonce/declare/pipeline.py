@@ -20,7 +20,7 @@ from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
+from onlyonce.declare.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.stateful import Stateful
 from onlyonce.declare.tables import DeltaSource
@@ -41,6 +41,7 @@ __all__ = [
     "FileSink",
     "Files",
     "Growing",
+    "Iceberg",
     "Input",
     "Join",
     "Kafka",

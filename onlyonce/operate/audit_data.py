@@ -42,7 +42,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
-from onlyonce.operate.sink_rows import Windows, in_delta, in_mysql, in_postgres
+from onlyonce.operate.sink_rows import Windows, in_delta, in_iceberg, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows
@@ -186,6 +186,8 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
 def _count(place: Place, windowed: bool) -> Windows:
     if place.kind == "delta":
         return in_delta(settings.tables_dir() / place.where, windowed)
+    if place.kind == "iceberg":
+        return in_iceberg(place, windowed)
     return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
 
 

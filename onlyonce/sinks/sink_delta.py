@@ -15,20 +15,18 @@ from pyspark.sql.types import DateType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_append, delta_fit, delta_table
+from onlyonce.sinks import delta_append, delta_fit, delta_table, witness
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
 
@@ -81,7 +79,7 @@ class DeltaWriter:
         if content.rows:
             delta_fit.check(self._output, self.path, dated)
         if not batch.at_least_once:
-            self._witness(batch, unit, content)
+            self._witness(unit, content)
         if content.rows == 0:
             return 0
         commit = self._commit(batch, unit, content)
@@ -107,7 +105,7 @@ class DeltaWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
         delta_fit.check(self._output, self.path, dated)
-        self._witness(batch, unit, content)
+        self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
         delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
@@ -115,10 +113,7 @@ class DeltaWriter:
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
-        if batch.at_least_once:
-            return
-        there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
-        units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+        witness.end(connection, batch, self._output.name)
 
     def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
@@ -128,19 +123,8 @@ class DeltaWriter:
     def _app_id(self, plan: Plan) -> str:
         return f"{plan.lineage}/{self._output.name}"
 
-    def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
-        def work(connection: Connection) -> None:
-            claimed = units.Claim(unit, self._query.driver.epoch, "driver", "witness")
-            there = units.claim(connection, claimed)
-            passing("delta-unit-after-claim")
-            if there is not None:
-                compare(unit, there, content)
-                return
-            units.fill(connection, unit, content)
-
-        passing("delta-unit-before-claim")
-        run(self._query.database, work)
-        passing("delta-unit-after-commit")
+    def _witness(self, unit: UnitId, content: Content) -> None:
+        witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
     def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
         from delta.tables import DeltaTable
