@@ -35,12 +35,13 @@ ROWS_AT_ONCE = 10_000
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
-SESSION_OPTIONS = (
-    "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c statement_timeout=0 -c timezone=UTC"
-)
+OPTIONS = {"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}
 """A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
 NAME = 63
 """Of a session's name PostgreSQL keeps so many bytes."""
+SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
+OF_TRANSACTION = "; ".join([*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"])
+"""None of these reads a row, so the transaction may still choose its isolation level."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -125,7 +126,7 @@ def transaction(database: Database) -> Iterator[Connection]:
         begun = connection.begin()
         try:
             if by_transaction(database):
-                do(connection, "sessions", "of_task", name=database.name[:NAME])
+                connection.exec_driver_sql(OF_TRANSACTION, (database.name[:NAME],))
             yield connection
         except DBAPIError as error:
             _roll_back(connection, begun)

@@ -10,7 +10,18 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Delta, DeltaSource, FileSink, Iceberg, Kafka, MySQL, Pipeline, Postgres, PubSub, target
+from onlyonce.declare.pipeline import (
+    Delta,
+    DeltaSource,
+    FileSink,
+    Iceberg,
+    Kafka,
+    MySQL,
+    Pipeline,
+    Postgres,
+    PubSub,
+    target,
+)
 from onlyonce.declare.sources import WithInbox
 
 Place = tuple[str, str]

@@ -17,7 +17,8 @@ from tests.support.customers import CUSTOMERS
 
 
 def topic(**options: Any) -> Kafka:
-    return Kafka(**{"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()} | options)
+    given: dict[str, Any] = {"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()}
+    return Kafka(**given | options)
 
 
 def pipeline(**options: Any) -> Any:
