@@ -61,7 +61,7 @@ def came(files: list[list[Record]]) -> Iterator[tuple[Record, datetime | None]]:
     seen: set[str] = set()
     tide = None
     for file in files:
-        new = [one for one in file if one["id"] not in seen]
+        new = list({one["id"]: one for one in file if one["id"] not in seen}.values())
         yield from ((one, tide) for one in new)
         seen |= {one["id"] for one in new}
         tide = max([at(one) for one in new] + ([tide] if tide else []))
