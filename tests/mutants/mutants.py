@@ -769,12 +769,6 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "timers-by-the-clock", "timers fire by the clock", "onlyonce/outputs/stateful/applying.py",
-        (('"append", "eventTime"', '"append", "processingTime"'),),
-        ("tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",),
-        spark=True,
-    ),
-    Mutant(
         "timers-by-the-batch", "timers fire by the largest event time of a batch's own records", "onlyonce/outputs/windowing.py",
         (
             ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
