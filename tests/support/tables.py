@@ -18,7 +18,7 @@ from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.sources.tables import table_log
-from onlyonce.sources.tables.table_log import Read
+from onlyonce.sources.tables.table_entries import Read
 from tests.support.shop import SHOP
 
 NOTHING = Read()

@@ -34,7 +34,7 @@ from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
-from onlyonce.sources.tables import table_log
+from onlyonce.sources.tables import table_entries, table_log
 from onlyonce.storage import delta
 
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
@@ -125,7 +125,7 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
         there = discovery.registered(inbox.table, inbox.pipeline)
     if isinstance(inbox.pipeline.source, DeltaSource):
         pages = table_log.pages(inbox.pipeline, there.of_table)
-        return [group for page in pages for group in discovery.batched_files(page, inbox.max_files_a_batch)]
+        return [group for page in pages for group in table_entries.batched(page, inbox.max_files_a_batch)]
     return discovery.groups(inbox, discovery.decided(inbox) if discovery.undecided(inbox, there) else there)
 
 
@@ -182,7 +182,7 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
 def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
     links = pipeline.source.links
     if isinstance(pipeline.source, DeltaSource):
-        table_log.check_there(pipeline, file)
+        table_entries.check_there(pipeline, file)
         return None
     if file.mark:
         return growing.located(file, links=links)[1]

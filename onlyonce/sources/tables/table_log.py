@@ -1,7 +1,6 @@
 """What the versions of a Delta table have that is not registered yet, a page of versions at a time. No Spark, and nothing is written.
 
-An entry of the registry is a data file of a version. Its `identity` is version and file, its `mark` the table's id and what all rows of the file
-share, its `ends` the version behind its page: there the next look begins. So a look reads the entries of the last append, and no others.
+A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the entries of that append, and no others.
 
 Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows. Not promised: a table in an object store.
 """
@@ -12,11 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -27,12 +24,11 @@ from onlyonce.declare.starts import EARLIEST
 from onlyonce.declare.tables import DeltaSource
 from onlyonce.model import table_versions
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
 from onlyonce.model.table_versions import DataFile
-from onlyonce.sources import registry
 from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import Damaged, InputFile
-from onlyonce.sources.tables import shared_columns
+from onlyonce.sources.tables import shared_columns, table_entries
+from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening, table_features
 
 PAGE = 100
@@ -40,26 +36,6 @@ PAGE = 100
 IDLE_MS = 86_400_000
 """Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log one day."""
 AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class Read:
-    """How far the registry knows the table: up to version `until`, of the table with that id; and what it says of its batches."""
-
-    table_id: str | None = None
-    until: int | None = None
-    batches: int = 0
-    last_seen: datetime | None = None
-
-
-def read_until(table: Location) -> Read:
-    """What the last append to the registry says."""
-    entries = registry.last(table, ["batch_no", "ends", "mark", "seen_at"])
-    if entries is None:
-        return Read()
-    last: Any = (pc.max(entries[name]).as_py() for name in ("batch_no", "ends", "seen_at"))
-    number, until, seen_at = last
-    return Read(json.loads(entries["mark"][0].as_py())["table"], until, number + 1, seen_at)
 
 
 def location(source: DeltaSource) -> Path:
@@ -83,22 +59,6 @@ def pages(pipeline: Pipeline, there: Read) -> Iterator[list[InputFile]]:
         if found:
             yield table.entries(found, until)
         at = until
-
-
-def check_there(pipeline: Pipeline, file: InputFile) -> None:
-    """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
-    if not file.size:
-        return  # it stands for versions without rows
-    try:
-        size = Path(file.path).stat().st_size
-    except FileNotFoundError:
-        raise _vanished(pipeline, file.path, file.identity.partition("/")[0]) from None
-    if size != file.size:
-        raise Refused(
-            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {size}; Delta never changes a file",
-            data="nothing of its batch is committed",
-            hint="somebody wrote into the table's folder: put the file back as it was",
-        )
 
 
 @dataclass(frozen=True)
@@ -208,7 +168,7 @@ class _Table:
             there = Path(path).stat()
             lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(path), None
         except FileNotFoundError:
-            raise _vanished(self.pipeline, path, str(file.version)) from None
+            raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
         except Damaged as error:
             lines, refusal = 0, str(error)
         return InputFile(path, there.st_size, there.st_mtime_ns, lines, refusal, file.identity, until, until, mark)
@@ -232,11 +192,3 @@ def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: i
             data="nothing was read; a version with a number that was read may have other rows now",
             hint="put the newer state back, or read the table with a pipeline of another name",
         )
-
-
-def _vanished(pipeline: Pipeline, path: str, version: str) -> Refused:
-    return Refused(
-        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM takes away what a compaction or a delete has replaced",
-        data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
-        hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a later start. Vacuum less eagerly than this pipeline runs",
-    )
