@@ -119,7 +119,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     """What is new, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
-        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, there.of_table), []), most))
+        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
     if isinstance(source, Growing):

@@ -22,14 +22,16 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
 from onlyonce.sources import registry
 from onlyonce.sources.files.listing import InputFile
+from onlyonce.storage import stores
 
 
 @dataclass(frozen=True)
 class Read:
-    """How far the registry knows the table: up to version `until`, of the table with that id; and what it says of its batches."""
+    """How far the registry knows the table: up to version `until`, of the table with that id, which was at `at`; and what it says of its batches."""
 
     table_id: str | None = None
     until: int | None = None
+    at: str | None = None
     batches: int = 0
     last_seen: datetime | None = None
 
@@ -41,7 +43,8 @@ def read_until(table: Location) -> Read:
         return Read()
     last: Any = (pc.max(entries[name]).as_py() for name in ("batch_no", "ends", "seen_at"))
     number, until, seen_at = last
-    return Read(json.loads(entries["mark"][0].as_py())["table"], until, number + 1, seen_at)
+    mark = json.loads(entries["mark"][0].as_py())
+    return Read(mark["table"], until, mark["at"], number + 1, seen_at)
 
 
 def batched(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
@@ -63,13 +66,13 @@ def check_there(pipeline: Pipeline, file: InputFile) -> None:
     """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
     if not file.size:
         return  # it stands for versions without rows
-    try:
-        size = Path(file.path).stat().st_size
-    except FileNotFoundError:
-        raise vanished(pipeline, file.path, file.identity.partition("/")[0]) from None
-    if size != file.size:
+    at = Path(file.path)
+    there = stores.of(at).look(at)
+    if there is None:
+        raise vanished(pipeline, file.path, file.identity.partition("/")[0])
+    if there.bytes != file.size:
         raise Refused(
-            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {size}; Delta never changes a file",
+            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {there.bytes}; Delta never changes a file",
             data="nothing of its batch is committed",
             hint="somebody wrote into the table's folder: put the file back as it was",
         )

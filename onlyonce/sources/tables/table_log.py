@@ -29,7 +29,7 @@ from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import Damaged, InputFile
 from onlyonce.sources.tables import shared_columns, table_entries
 from onlyonce.sources.tables.table_entries import Read
-from onlyonce.storage import log_entries, opening, table_features
+from onlyonce.storage import log_entries, opening, stores, table_features
 
 PAGE = 100
 """How many versions are looked at before what they have is registered."""
@@ -39,26 +39,31 @@ AT_ONCE = 4
 
 
 def location(source: DeltaSource) -> Path:
-    """Where the table is. Raises Refused for one in an object store."""
-    at = settings.table_location(source.path)
+    """Where the table of a declared path is. Raises Refused for one in an object store."""
+    at = settings.table_location(source.where)
     if not isinstance(at, Path):
-        raise Refused(
-            f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
-            data="nothing was read or written",
-            hint="name the table by a path that is mounted",
-        )
+        raise in_object_store(source, str(at))
     return at
 
 
-def pages(pipeline: Pipeline, there: Read) -> Iterator[list[InputFile]]:
-    """The data files of the versions that are not read yet, page by page; no page is empty."""
-    table = _Table.opened(pipeline, there)
-    at = table.begin
-    while at < table.end:
-        found, until = table.page(at)
+def in_object_store(source: DeltaSource, at: str) -> Refused:
+    """The refusal of a table that is on no file system."""
+    return Refused(
+        f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
+        data="nothing was read or written",
+        hint="name the table by a path that is mounted",
+    )
+
+
+def pages(pipeline: Pipeline, at: Path, there: Read) -> Iterator[list[InputFile]]:
+    """The data files of the versions that are not read yet, page by page; no page is empty. `at`: where the table is now."""
+    table = _Table.opened(pipeline, at, there)
+    begin = table.begin
+    while begin < table.end:
+        found, until = table.page(begin)
         if found:
             yield table.entries(found, until)
-        at = until
+        begin = until
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,9 @@ class _Table:
     end: int
 
     @classmethod
-    def opened(cls, pipeline: Pipeline, there: Read) -> _Table:
+    def opened(cls, pipeline: Pipeline, at: Path, there: Read) -> _Table:
         source = pipeline.source
         assert isinstance(source, DeltaSource)
-        at = location(source)
         try:
             now = opening.table(at)
         except TableNotFoundError:
@@ -159,19 +163,22 @@ class _Table:
         assert isinstance(source, DeltaSource)
         shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
         shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
-        mark = json.dumps({"table": self.table_id, "shared": shared})
-        path = str(self.at / file.path)
+        mark = json.dumps({"table": self.table_id, "at": str(self.at), "shared": shared})
+        at = self.at / file.path
+        path = str(at)
         if not file.path:
             return InputFile(path, 0, 0, 0, None, file.identity, until, until, mark)
+        there = stores.of(at).look(at)
+        if there is None:
+            raise table_entries.vanished(self.pipeline, path, str(file.version))
         try:
             shared_columns.check(path, [one for one in shared if one[0] in self.pipeline.columns()])
-            there = Path(path).stat()
             lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(path), None
         except FileNotFoundError:
             raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
         except Damaged as error:
             lines, refusal = 0, str(error)
-        return InputFile(path, there.st_size, there.st_mtime_ns, lines, refusal, file.identity, until, until, mark)
+        return InputFile(path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark)
 
 
 def _types(table: DeltaTable) -> dict[str, str]:
@@ -180,6 +187,13 @@ def _types(table: DeltaTable) -> dict[str, str]:
 
 
 def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: int) -> None:
+    source = pipeline.source
+    if isinstance(source, DeltaSource) and source.table and there.at not in (None, str(at)):
+        raise Refused(
+            f"the table {source.table} of {pipeline.name} is at {at} now, and was at {there.at}",
+            data="nothing of it was read; what was read of it stays",
+            hint="point the catalog's table at its old place; or read the new one with a pipeline of another name",
+        )
     if there.table_id not in (None, table_id):
         raise Refused(
             f"{at} is another table than the one that {pipeline.name} reads (id {table_id}, not {there.table_id})",

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from onlyonce.model.errors import Refused
 from onlyonce.sources.tables import table_entries, table_log
 from tests.support import tables
-from tests.support.tables import NOTHING, append, behind, compact, ids, of, rows, take
+from tests.support.tables import NOTHING, append, behind, compact, ids, of, pages, rows, take
 
 
 def test_a_file_that_comes_back_is_of_another_version(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_r
     append(tmp_path, ["d"])
     pipeline = of(tmp_path, ignore_deletes=ignore_deletes)
 
-    found = next(table_log.pages(pipeline, NOTHING))
+    found = next(pages(pipeline, NOTHING))
 
     assert ids(pipeline, found) == {"a": 1, "b": 1, "c": 1}
     with pytest.raises(Refused, match=said):
