@@ -14,7 +14,7 @@ Followed = tuple[str, str]
 
 def followed(pipeline: Pipeline, all_pipelines: Iterable[Pipeline]) -> list[Followed]:
     """The outputs whose table a pipeline reads, by the path as both name it."""
-    if pipeline.sources or not isinstance(pipeline.source, DeltaSource):
+    if pipeline.sources or not isinstance(pipeline.source, DeltaSource) or pipeline.source.path is None:
         return []
     read = f"delta:{pipeline.source.path.rstrip('/')}"
     return [(other.name, output.name) for other in all_pipelines for output in other.outputs if target(other, output).rstrip("/") == read]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import Literal
 
@@ -13,6 +14,9 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
 from onlyonce.model.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
 
+NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
+"""Of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""
+
 
 @declaration
 class DeltaSource:
@@ -22,6 +26,8 @@ class DeltaSource:
     its number, unless `ignore_deletes` or `changes` says what to do with it. A table that was made again under its path is refused.
 
     path                the table's folder; a path that is not absolute is below <home>/tables, as that of the sink Delta
+    table               in its place the name of the table in a catalog that Spark has: 'sales.orders', 'lake.sales.orders'. Each run asks Spark where it is;
+                        a table that is elsewhere than it was is refused
     changes             read the change data feed: `_change_type`, `_commit_version` and `_commit_timestamp` may be declared as columns, and a row
                         that is deleted or updated is a record of its own (docs/how-to/delta-source.md)
     ignore_deletes      pass over a version that only deletes whole files
@@ -30,7 +36,8 @@ class DeltaSource:
     max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins
     """
 
-    path: str
+    path: str | None = None
+    table: str | None = None
     changes: bool = False
     ignore_deletes: bool = field(default=False, repr=False)
     start: Literal["earliest"] | int = field(default=EARLIEST, repr=False)
@@ -38,8 +45,12 @@ class DeltaSource:
     max_record_bytes: int = field(default=record_size.DEFAULT, repr=False)
 
     def __post_init__(self) -> None:
+        if (self.path is None) == (self.table is None):
+            raise Refused("DeltaSource: one of path and table says which table is read", hint="path='shop/per_shop', or table='sales.orders' by a catalog of Spark's")
+        if self.table is not None and not NAME.fullmatch(self.table):
+            raise Refused(f"DeltaSource: table {self.table!r} is no name of a table in a catalog", hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder")
         check_folder("DeltaSource: path", self.path)
-        if not self.path or ".." in self.path.split("/"):
+        if self.path is not None and (not self.path or ".." in self.path.split("/")):
             raise Refused(f"DeltaSource: path {self.path!r} is no table's folder", hint="its whole path, or its path below <home>/tables: 'flights/per_carrier'")
         if self.start != EARLIEST and (type(self.start) is not int or self.start < 0):
             raise Refused(f"DeltaSource: start={self.start!r}", hint="'earliest', or the number of a version of the table")
@@ -48,6 +59,11 @@ class DeltaSource:
         if self.max_files_a_batch < 1:
             raise Refused("DeltaSource: max_files_a_batch must be at least 1", hint="1000 is the default")
         record_size.check_record_size("DeltaSource", self.max_record_bytes)
+
+    @property
+    def where(self) -> str:
+        """What people call the table."""
+        return str(self.path or self.table)
 
     @property
     def inbox(self) -> None:

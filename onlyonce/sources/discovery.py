@@ -26,8 +26,8 @@ from onlyonce.sources.files import growing, moved_inboxes, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
-from onlyonce.sources.tables import table_log
-from onlyonce.sources.tables.table_log import Read
+from onlyonce.sources.tables import table_entries, table_log
+from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening
 
 TYPED = ("parquet", "avro")
@@ -69,7 +69,7 @@ class Registered:
 def registered(table: Location, pipeline: Pipeline) -> Registered:
     """What is in the registry of a pipeline's source."""
     if isinstance(pipeline.source, DeltaSource):
-        read = table_log.read_until(table)
+        read = table_entries.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
     ranges = in_ranges(pipeline)
     names = [
@@ -119,7 +119,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     """What is new, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
-        return list(batched_files(next(table_log.pages(inbox.pipeline, there.of_table), []), most))
+        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
     if isinstance(source, Growing):

@@ -1030,8 +1030,8 @@ _ALL = (
         (TABLES + "log.py::test_what_would_lose_rows_is_refused[_made_again-is another table than the one]",),
     ),
     Mutant(
-        "look-from-the-last-file", "a look at a table begins with the version of the last file, and reads it again", "onlyonce/sources/tables/table_log.py",
-        (("return Read(json.loads(entries[\"mark\"][0].as_py())[\"table\"], until, number + 1, seen_at)", "return Read(json.loads(entries[\"mark\"][0].as_py())[\"table\"], until - 1, number + 1, seen_at)"),),
+        "look-from-the-last-file", "a look at a table begins with the version of the last file, and reads it again", "onlyonce/sources/tables/table_entries.py",
+        (("return Read(mark[\"table\"], until, mark", "return Read(mark[\"table\"], until - 1, mark"),),
         ("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",
          "tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]"),
         spark=True,
@@ -1046,6 +1046,12 @@ _ALL = (
         "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/table_versions.py",
         (("return [*(_file(version, one, DELETE) for one in removes), *", "return [*"),),
         (TABLES + "changes.py::test_changes_are_those_of_the_feed_as_another_reader_has_it",),
+    ),
+    Mutant(
+        "name-that-moved", "a catalog's table that is elsewhere now is read on as if it were there", "onlyonce/sources/tables/table_log.py",
+        (("and there.at not in (None, str(at)):\n", "and False:\n"),),
+        ("tests/spark/sources/test_table_by_name.py::test_a_table_that_is_elsewhere_now_is_refused",),
+        spark=True,
     ),
     Mutant(
         "half-a-manifest", "a manifest that was half written is taken for somebody else's", "onlyonce/sinks/files/object_store.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.sources.tables import table_log
-from onlyonce.sources.tables.table_log import Read
+from onlyonce.sources.tables.table_entries import Read
 from tests.support.shop import SHOP
 
 NOTHING = Read()
@@ -75,15 +75,21 @@ class Story:
             append(self.path, [], partition_by=["shop"])
 
 
+def pages(pipeline: Pipeline, read: Read) -> Iterator[list[InputFile]]:
+    """What is not registered yet, where the path says that the table is."""
+    assert isinstance(pipeline.source, DeltaSource)
+    return table_log.pages(pipeline, table_log.location(pipeline.source), read)
+
+
 def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Read]:
     """All pages of now, and what the registry would say behind them."""
-    files = [file for page in table_log.pages(pipeline, read) for file in page]
+    files = [file for page in pages(pipeline, read) for file in page]
     return files, behind(files, read)
 
 
 def behind(files: list[InputFile], read: Read) -> Read:
     """What the registry says once these are registered."""
-    return Read(json.loads(files[-1].mark)["table"], files[-1].ends) if files else read
+    return Read(json.loads(files[-1].mark)["table"], files[-1].ends, json.loads(files[-1].mark)["at"]) if files else read
 
 
 def rows(pipeline: Pipeline, files: list[InputFile]) -> list[dict[str, Any]]:

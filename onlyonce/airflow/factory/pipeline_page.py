@@ -94,7 +94,7 @@ def _source(pipeline: Pipeline) -> str:
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
     if isinstance(source, DeltaSource):
-        return f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.path}`, {source.max_files_a_batch} files a batch"
+        return f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, {source.max_files_a_batch} files a batch"
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
     folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):

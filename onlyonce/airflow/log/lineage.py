@@ -52,7 +52,7 @@ def _source(pipeline: Pipeline) -> list[Place]:
     if isinstance(source, PubSub):
         return [("pubsub", source.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":"))]
     if isinstance(source, DeltaSource):
-        return [_delta(source.path)]
+        return [_delta(source.path) if source.path else ("spark", source.where)]
     if isinstance(source, WithInbox):
         return [("file", str(inputs.folder(pipeline)))]
     return []

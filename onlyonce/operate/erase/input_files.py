@@ -66,7 +66,7 @@ def left(pipeline: Pipeline) -> list[str]:
     if isinstance(pipeline.source, Kafka):
         return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
     if isinstance(pipeline.source, DeltaSource):
-        return [f"rows of the table {settings.table_location(pipeline.source.path)}: delete them there"]
+        return [f"rows of the table {pipeline.source.where}: delete them there"]
     if isinstance(pipeline.source, Custom):
         return ["what the reader of the source reads from"]
     inbox = inbox_of(pipeline)

@@ -8,6 +8,7 @@ The batches are cut here, once: by sorted name, `max_files_a_batch` at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +35,7 @@ from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
-from onlyonce.sources.tables import table_log
+from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
@@ -57,6 +58,14 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     )
 
 
+def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
+    """Of a table, where it is now: by its path, or by what a catalog of Spark's says. Raises Refused."""
+    source = inbox.pipeline.source
+    if not isinstance(source, DeltaSource):
+        return inbox
+    return replace(inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source))
+
+
 def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
     """Append what is new in the inbox to the registry; gives the number of new entries.
 
@@ -64,6 +73,7 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
     The first run of a source that does not start at its begin decides where it starts, in an append before the others.
     """
+    inbox = placed(inbox, lambda: spark)
     delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
     added = _register(inbox, driver, now)
     if isinstance(inbox.pipeline.source, DeltaSource):  # its versions come page by page, each in an append of its own
@@ -124,8 +134,8 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
     if delta.exists(inbox.table):
         there = discovery.registered(inbox.table, inbox.pipeline)
     if isinstance(inbox.pipeline.source, DeltaSource):
-        pages = table_log.pages(inbox.pipeline, there.of_table)
-        return [group for page in pages for group in discovery.batched_files(page, inbox.max_files_a_batch)]
+        pages = table_log.pages(inbox.pipeline, inbox.folder, there.of_table)
+        return [group for page in pages for group in table_entries.batched(page, inbox.max_files_a_batch)]
     return discovery.groups(inbox, discovery.decided(inbox) if discovery.undecided(inbox, there) else there)
 
 
@@ -182,7 +192,7 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
 def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
     links = pipeline.source.links
     if isinstance(pipeline.source, DeltaSource):
-        table_log.check_there(pipeline, file)
+        table_entries.check_there(pipeline, file)
         return None
     if file.mark:
         return growing.located(file, links=links)[1]

@@ -1,7 +1,6 @@
 """What the versions of a Delta table have that is not registered yet, a page of versions at a time. No Spark, and nothing is written.
 
-An entry of the registry is a data file of a version. Its `identity` is version and file, its `mark` the table's id and what all rows of the file
-share, its `ends` the version behind its page: there the next look begins. So a look reads the entries of the last append, and no others.
+A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the entries of that append, and no others.
 
 Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows. Not promised: a table in an object store.
 """
@@ -12,11 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -27,13 +24,12 @@ from onlyonce.declare.starts import EARLIEST
 from onlyonce.declare.tables import DeltaSource
 from onlyonce.model import table_versions
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
 from onlyonce.model.table_versions import DataFile
-from onlyonce.sources import registry
 from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import Damaged, InputFile
-from onlyonce.sources.tables import shared_columns
-from onlyonce.storage import log_entries, opening, table_features
+from onlyonce.sources.tables import shared_columns, table_entries
+from onlyonce.sources.tables.table_entries import Read
+from onlyonce.storage import log_entries, opening, stores, table_features
 
 PAGE = 100
 """How many versions are looked at before what they have is registered."""
@@ -42,63 +38,32 @@ IDLE_MS = 86_400_000
 AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class Read:
-    """How far the registry knows the table: up to version `until`, of the table with that id; and what it says of its batches."""
-
-    table_id: str | None = None
-    until: int | None = None
-    batches: int = 0
-    last_seen: datetime | None = None
-
-
-def read_until(table: Location) -> Read:
-    """What the last append to the registry says."""
-    entries = registry.last(table, ["batch_no", "ends", "mark", "seen_at"])
-    if entries is None:
-        return Read()
-    last: Any = (pc.max(entries[name]).as_py() for name in ("batch_no", "ends", "seen_at"))
-    number, until, seen_at = last
-    return Read(json.loads(entries["mark"][0].as_py())["table"], until, number + 1, seen_at)
-
-
 def location(source: DeltaSource) -> Path:
-    """Where the table is. Raises Refused for one in an object store."""
-    at = settings.table_location(source.path)
+    """Where the table of a declared path is. Raises Refused for one in an object store."""
+    at = settings.table_location(source.where)
     if not isinstance(at, Path):
-        raise Refused(
-            f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
-            data="nothing was read or written",
-            hint="name the table by a path that is mounted",
-        )
+        raise in_object_store(source, str(at))
     return at
 
 
-def pages(pipeline: Pipeline, there: Read) -> Iterator[list[InputFile]]:
-    """The data files of the versions that are not read yet, page by page; no page is empty."""
-    table = _Table.opened(pipeline, there)
-    at = table.begin
-    while at < table.end:
-        found, until = table.page(at)
+def in_object_store(source: DeltaSource, at: str) -> Refused:
+    """The refusal of a table that is on no file system."""
+    return Refused(
+        f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
+        data="nothing was read or written",
+        hint="name the table by a path that is mounted",
+    )
+
+
+def pages(pipeline: Pipeline, at: Path, there: Read) -> Iterator[list[InputFile]]:
+    """The data files of the versions that are not read yet, page by page; no page is empty. `at`: where the table is now."""
+    table = _Table.opened(pipeline, at, there)
+    begin = table.begin
+    while begin < table.end:
+        found, until = table.page(begin)
         if found:
             yield table.entries(found, until)
-        at = until
-
-
-def check_there(pipeline: Pipeline, file: InputFile) -> None:
-    """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
-    if not file.size:
-        return  # it stands for versions without rows
-    try:
-        size = Path(file.path).stat().st_size
-    except FileNotFoundError:
-        raise _vanished(pipeline, file.path, file.identity.partition("/")[0]) from None
-    if size != file.size:
-        raise Refused(
-            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {size}; Delta never changes a file",
-            data="nothing of its batch is committed",
-            hint="somebody wrote into the table's folder: put the file back as it was",
-        )
+        begin = until
 
 
 @dataclass(frozen=True)
@@ -113,10 +78,9 @@ class _Table:
     end: int
 
     @classmethod
-    def opened(cls, pipeline: Pipeline, there: Read) -> _Table:
+    def opened(cls, pipeline: Pipeline, at: Path, there: Read) -> _Table:
         source = pipeline.source
         assert isinstance(source, DeltaSource)
-        at = location(source)
         try:
             now = opening.table(at)
         except TableNotFoundError:
@@ -199,19 +163,22 @@ class _Table:
         assert isinstance(source, DeltaSource)
         shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
         shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
-        mark = json.dumps({"table": self.table_id, "shared": shared})
-        path = str(self.at / file.path)
+        mark = json.dumps({"table": self.table_id, "at": str(self.at), "shared": shared})
+        at = self.at / file.path
+        path = str(at)
         if not file.path:
             return InputFile(path, 0, 0, 0, None, file.identity, until, until, mark)
+        there = stores.of(at).look(at)
+        if there is None:
+            raise table_entries.vanished(self.pipeline, path, str(file.version))
         try:
             shared_columns.check(path, [one for one in shared if one[0] in self.pipeline.columns()])
-            there = Path(path).stat()
             lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(path), None
         except FileNotFoundError:
-            raise _vanished(self.pipeline, path, str(file.version)) from None
+            raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
         except Damaged as error:
             lines, refusal = 0, str(error)
-        return InputFile(path, there.st_size, there.st_mtime_ns, lines, refusal, file.identity, until, until, mark)
+        return InputFile(path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark)
 
 
 def _types(table: DeltaTable) -> dict[str, str]:
@@ -220,6 +187,13 @@ def _types(table: DeltaTable) -> dict[str, str]:
 
 
 def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: int) -> None:
+    source = pipeline.source
+    if isinstance(source, DeltaSource) and source.table and there.at not in (None, str(at)):
+        raise Refused(
+            f"the table {source.table} of {pipeline.name} is at {at} now, and was at {there.at}",
+            data="nothing of it was read; what was read of it stays",
+            hint="point the catalog's table at its old place; or read the new one with a pipeline of another name",
+        )
     if there.table_id not in (None, table_id):
         raise Refused(
             f"{at} is another table than the one that {pipeline.name} reads (id {table_id}, not {there.table_id})",
@@ -232,11 +206,3 @@ def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: i
             data="nothing was read; a version with a number that was read may have other rows now",
             hint="put the newer state back, or read the table with a pipeline of another name",
         )
-
-
-def _vanished(pipeline: Pipeline, path: str, version: str) -> Refused:
-    return Refused(
-        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM takes away what a compaction or a delete has replaced",
-        data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
-        hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a later start. Vacuum less eagerly than this pipeline runs",
-    )

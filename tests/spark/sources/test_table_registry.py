@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,9 +35,13 @@ def inbox_of(pipeline: Pipeline, at: Path, most: int = 2) -> Inbox:
     return Inbox("shop", at.parent, at, most, pipeline)
 
 
-def register(inbox: Inbox) -> int:
-    """One look."""
-    return source_files.register(None, inbox, NOBODY, NOW)  # type: ignore[arg-type]
+def _no_session() -> Any:
+    pytest.fail("a path needs no Spark")
+
+
+def register(inbox: Inbox, spark: Any = None) -> int:
+    """One look; only a table by its name needs Spark for it."""
+    return source_files.register(spark, inbox, NOBODY, NOW)
 
 
 def entries(inbox: Inbox) -> list[InputFile]:
@@ -66,7 +71,7 @@ def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(see
     assert Counter(row["id"] for row in found) == Counter(story.names)
     assert len(places) == len(found)
     bounded = inbox_of(pipeline, tmp_path / "bounded", 100)
-    assert Counter(file.identity for group in source_files.waiting(bounded) for file in group if file.lines) == Counter(
+    assert Counter(file.identity for group in source_files.waiting(source_files.placed(bounded, _no_session)) for file in group if file.lines) == Counter(
         file.identity for file in entries(inbox) if file.lines
     )
     register(bounded)

@@ -31,6 +31,10 @@ def chain(name: str, reads: str, **sink: Any) -> Pipeline:
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a URL": (lambda: over(path="file:///data/t"), "a URL", "a folder that is mounted"),
+    "no table": (lambda: DeltaSource(), "one of path and table", "table='sales.orders'"),
+    "both": (lambda: over(table="sales.orders"), "one of path and table", "path='shop/per_shop'"),
+    "a name that is a folder": (lambda: DeltaSource(table="/lake/sales.orders"), "no name of a table", "path=… is for a folder"),
+    "a name without a schema": (lambda: DeltaSource(table="orders"), "no name of a table", "'schema.table'"),
     "nothing": (lambda: over(path=""), "no table's folder", "below <home>/tables"),
     "a way up": (lambda: over(path="../sales"), "no table's folder", "its whole path"),
     "a start that is a text": (lambda: over(start="latest"), "start='latest'", "the number of a version"),

@@ -18,7 +18,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.sources.tables import table_log
 from tests.support import tables
 from tests.support.shop import SHOP
-from tests.support.tables import NOTHING, append, behind, compact, ids, rows, take
+from tests.support.tables import NOTHING, append, behind, compact, ids, pages, rows, take
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SCHEMA = f"{SHOP.schema}, _change_type string, _commit_version long, _commit_timestamp timestamp"
@@ -55,7 +55,7 @@ def test_all_changes_are_read_once_and_make_the_table(seed: int, tmp_path: Path,
     for number in range(9):
         change(tmp_path, chance, number)
         if chance.random() < 0.5:
-            page = next(table_log.pages(pipeline, read), [])
+            page = next(pages(pipeline, read), [])
             found, read = found + page, behind(page, read)
     found += take(pipeline, read)[0]
     changes = rows(pipeline, found)
@@ -108,7 +108,7 @@ def test_a_change_that_nobody_wrote_down_is_refused(without_feed: Callable[[Path
     without_feed(tmp_path)
     DeltaTable(str(tmp_path)).alter.set_table_properties(FEED)
     pipeline = of(tmp_path)
-    found = next(table_log.pages(pipeline, NOTHING))
+    found = next(pages(pipeline, NOTHING))
 
     assert ids(pipeline, found) == {"a": 1, "b": 1}
     with pytest.raises(Refused, match="version 1 deletes or rewrites rows, and the table has no change data feed"):

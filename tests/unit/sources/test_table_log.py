@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.model.errors import Refused
-from onlyonce.sources.tables import table_log
+from onlyonce.sources.tables import table_entries, table_log
 from tests.support import tables
-from tests.support.tables import NOTHING, append, behind, compact, ids, of, rows, take
+from tests.support.tables import NOTHING, append, behind, compact, ids, of, pages, rows, take
 
 
 def test_a_file_that_comes_back_is_of_another_version(tmp_path: Path) -> None:
@@ -28,6 +28,21 @@ def test_a_file_that_comes_back_is_of_another_version(tmp_path: Path) -> None:
 
     assert ids(pipeline, found) == {"a": 2, "b": 2}
     assert len({(row["oo_file"], row["oo_position"]) for row in rows(pipeline, found)}) == 4
+
+
+def test_no_batch_has_a_file_twice(tmp_path: Path) -> None:
+    """What can't be read of a batch is known by its path: two entries would be one refusal."""
+    pipeline = of(tmp_path, ignore_deletes=True)
+    append(tmp_path, ["a", "b"])
+    DeltaTable(str(tmp_path)).delete()
+    DeltaTable(str(tmp_path)).restore(0)
+    append(tmp_path, ["c"])
+    found, _ = take(pipeline)
+
+    cut = list(table_entries.batched(found, 10))
+
+    assert [len(group) for group in cut] == [1, 2]
+    assert [file for group in cut for file in group] == found
 
 
 def test_partition_columns_come_from_the_log(tmp_path: Path) -> None:
@@ -78,7 +93,7 @@ def test_versions_without_rows_are_noted_before_they_are_cut_away(tmp_path: Path
     assert [file.lines for file in found] == [0]
     assert later.until == 3
     assert rows(pipeline, found) == []
-    table_log.check_there(pipeline, found[0])
+    table_entries.check_there(pipeline, found[0])
 
 
 def test_a_row_that_does_not_fit_makes_its_file_invalid(tmp_path: Path) -> None:
@@ -130,7 +145,7 @@ def test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_r
     append(tmp_path, ["d"])
     pipeline = of(tmp_path, ignore_deletes=ignore_deletes)
 
-    found = next(table_log.pages(pipeline, NOTHING))
+    found = next(pages(pipeline, NOTHING))
 
     assert ids(pipeline, found) == {"a": 1, "b": 1, "c": 1}
     with pytest.raises(Refused, match=said):
@@ -197,11 +212,11 @@ def test_a_data_file_that_goes_between_registry_and_batch_is_refused(tmp_path: P
     append(tmp_path, ["a"])
     pipeline = of(tmp_path)
     [file], _ = take(pipeline)
-    table_log.check_there(pipeline, file)
+    table_entries.check_there(pipeline, file)
     Path(file.path).unlink()
 
     with pytest.raises(Refused, match="which version 0 of the table has added, is not there"):
-        table_log.check_there(pipeline, file)
+        table_entries.check_there(pipeline, file)
 
 
 def test_a_start_behind_the_table_is_refused(tmp_path: Path) -> None:
