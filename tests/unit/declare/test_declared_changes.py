@@ -17,7 +17,8 @@ from tests.support.customers import CUSTOMERS
 
 
 def topic(**options: Any) -> Kafka:
-    return Kafka(**{"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()} | options)
+    plain: dict[str, Any] = {"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()}
+    return Kafka(**plain | options)
 
 
 def pipeline(**options: Any) -> Any:
