@@ -902,7 +902,7 @@ _ALL = (
     ),
     Mutant(
         "earlier-window-over-the-later", "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
-        "onlyonce/sinks/postgres/postgres_unit.py", (("    if updates and later_window_wins(", "    if not updates and later_window_wins("),),
+        "onlyonce/sinks/postgres/postgres_unit.py", (("    elif updates and later_window_wins(", "    elif not updates and later_window_wins("),),
         (POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(

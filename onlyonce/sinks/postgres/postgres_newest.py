@@ -68,7 +68,7 @@ def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by
     target, beside = sql.Identifier(schema, name), sql.Identifier(schema, deleted(name))
     same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
     names = {
-        "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": _listed(keys), "newest_by": _listed(newest_by),
+        "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": listed(keys), "newest_by": listed(newest_by),
         "same_key": sql.SQL(" AND ").join(same),
         "there_is_newer": _compared("there", ">", "arriving", newest_by, types),
         "moved": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]),
@@ -96,16 +96,18 @@ def newer(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
 
 
 def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:
-    sides = [sql.SQL(", ").join([_ordered(side, column, types) for column in columns]) for side in (one, other)]
+    sides = [sql.SQL(", ").join([ordered(side, column, types) for column in columns]) for side in (one, other)]
     return sql.SQL("({}) {} ({})").format(sides[0], sql.SQL(how), sides[1])
 
 
-def _ordered(side: str, column: str, types: pa.Schema) -> sql.Composable:
+def ordered(side: str, column: str, types: pa.Schema) -> sql.Composable:
+    """A column as rows are put in order by it."""
     # Texts by their bytes, as Spark has put them in order within the batch, and not by the language of the database.
     kind = types.field(column).type
     by_bytes = ' COLLATE "C"' if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
     return sql.SQL("{}.{}" + by_bytes).format(sql.Identifier(side), sql.Identifier(column))
 
 
-def _listed(names: Iterable[str]) -> sql.Composable:
+def listed(names: Iterable[str]) -> sql.Composable:
+    """Names, one behind the other."""
     return sql.SQL(", ").join(map(sql.Identifier, names))

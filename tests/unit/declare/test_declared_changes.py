@@ -17,8 +17,8 @@ from tests.support.customers import CUSTOMERS
 
 
 def topic(**options: Any) -> Kafka:
-    given: dict[str, Any] = {"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()}
-    return Kafka(**given | options)
+    plain: dict[str, Any] = {"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()}
+    return Kafka(**plain | options)
 
 
 def pipeline(**options: Any) -> Any:
