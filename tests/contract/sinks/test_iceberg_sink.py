@@ -287,6 +287,21 @@ def test_a_catalog_that_is_not_configured_is_refused() -> None:
     assert "PYICEBERG_CATALOG__NOWHERE__URI" in told.value.hint
 
 
+def test_a_catalog_that_can_not_be_opened_as_configured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no error that another attempt heals."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__ODD__TYPE", "odd")
+    with pytest.raises(Refused, match="'odd' can't be opened as it is configured here"):
+        catalogs.catalog("odd")
+
+
+def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command again will do."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TYPE", "rest")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://127.0.0.1:1")
+    with pytest.raises(Retryable, match="of away does not answer"):
+        catalogs.catalog("away")
+
+
 def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(table: Table) -> None:
     """As `onlyonce drop --tables` does it."""
     commits.once(table, commit(), files(A))
