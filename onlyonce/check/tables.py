@@ -53,8 +53,7 @@ def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | 
     if table is None:
         return None
     columns.refuse(output, table)
-    given, there = ({field.name: str(field.type) for field in columns.arrow(one)} for one in (wanted, table.schema()))
-    return given, there, place.where
+    return columns.kinds(wanted), columns.kinds(table.schema()), place.where
 
 
 def _simple(schema: StructType) -> dict[str, str]:

@@ -131,7 +131,7 @@ class AsksSnapshotsOnly(IcebergExpiring):
 
     def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
         """As if there were no property."""
-        with mock.patch.object(commits, "last", lambda metadata, name: None):
+        with mock.patch.object(commits, "last", return_value=None):
             super().put(table, batch, files)
 
 

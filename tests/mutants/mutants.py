@@ -13,6 +13,7 @@ RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
+ICEBERG = "tests/contract/sinks/test_iceberg_sink.py::"
 STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
@@ -150,6 +151,27 @@ _ALL = (
         (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
           "[c for c in columns if c not in work.keys]"),),
         (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
+    ),
+    Mutant(
+        "iceberg-unconditional", "a commit to an Iceberg table does not require that its branch is where it was", "onlyonce/sinks/iceberg/commits.py",
+        (("AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None))",
+          "AssertTableUUID(uuid=table.metadata.table_uuid),)"),),
+        (ICEBERG + "test_rows_that_others_commit_between_look_and_commit_stay",),
+    ),
+    Mutant(
+        "iceberg-one-look", "after a conflict a batch is committed to an Iceberg table without another look", "onlyonce/sinks/iceberg/commits.py",
+        (("                if (there := look(table.metadata, commit)) is not None:\n", "                if False:\n"),),
+        (ICEBERG + "test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once",),
+    ),
+    Mutant(
+        "iceberg-snapshots-only", "only the snapshots of an Iceberg table say which batches it has, and they expire", "onlyonce/sinks/iceberg/commits.py",
+        (("    change.set_properties({commit.key: commit.note()})\n", ""),),
+        (ICEBERG + "test_a_batch_whose_snapshots_have_expired_is_not_written_again",),
+    ),
+    Mutant(
+        "iceberg-any-epoch", "an overtaken driver commits to an Iceberg table", "onlyonce/sinks/iceberg/commits.py",
+        (('    if newest and newest["epoch"] > commit.epoch:\n', "    if False:\n"),),
+        (ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
     ),
     Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",

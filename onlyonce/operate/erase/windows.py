@@ -18,7 +18,7 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.declare.sent import Sent
-from onlyonce.declare.sinks import Delta, FileSink
+from onlyonce.declare.sinks import Delta, FileSink, Iceberg
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused, Retryable
@@ -86,6 +86,8 @@ def left(pipeline: Pipeline) -> Iterator[str]:
                 yield f"{where}: what was sent or left alone there stays"
             elif isinstance(output.sink, Delta):
                 yield f"{where}: older versions of the table have the old rows until onlyonce maintain vacuums it (ONLYONCE_VACUUM_HOURS)"
+            elif isinstance(output.sink, Iceberg):
+                yield f"{where}: older snapshots have the old rows until expire_snapshots of your engine has removed them and their files"
             elif isinstance(output.sink, FileSink):
                 yield f"{where}: files of earlier panes stay beside the new ones"
 

@@ -27,6 +27,9 @@ AWAY = (
     exceptions.WaitingForLockException, OperationalError, InterfaceError, OSError,
 )  # fmt: skip
 """What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
+DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
+WRONG = (ValueError, exceptions.NotInstalledError)
+"""What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
 
 
 def catalog(name: str) -> Catalog:
@@ -39,7 +42,15 @@ def catalog(name: str) -> Catalog:
                 data="nothing was read or written",
                 hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its companions, where drivers run. docs/how-to/iceberg.md",
             )
-        return load_catalog(name, **given)  # type: ignore[arg-type]
+        try:
+            # A session that the server has ended since the last batch is made anew.
+            return load_catalog(name, **{"pool_pre_ping": "true", **given})
+        except WRONG as error:
+            raise Refused(
+                f"the Iceberg catalog {name!r} can't be opened as it is configured here: {_first(error)}",
+                data="nothing was read or written",
+                hint="put pyiceberg's configuration right, or install the package that it names. docs/how-to/iceberg.md",
+            ) from error
 
 
 @contextmanager
@@ -57,12 +68,22 @@ def answering(where: str) -> Iterator[None]:
     """Inside, what the catalog or the store can't answer now is Retryable."""
     try:
         yield
+    except DENIED as error:
+        raise Refused(
+            f"the Iceberg catalog lets nobody in to {where}: {_first(error)}",
+            data="nothing of this was read or written",
+            hint="see the credentials in pyiceberg's configuration, and what they may do",
+        ) from error
     except AWAY as error:
         raise Retryable(
-            f"the Iceberg catalog or store of {where} does not answer: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            f"the Iceberg catalog or store of {where} does not answer: {_first(error)}",
             data="the table has all of a batch or nothing; the next attempt asks it",
             hint="see that catalog and store can be reached from here, then run the same command again",
         ) from error
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def find(among: Catalog, name: str) -> Table | None:

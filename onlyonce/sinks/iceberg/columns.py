@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-import pyarrow as pa
 from pyiceberg import types
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
@@ -68,9 +67,10 @@ def _kind(output: Output, column: spark.StructField, kind: spark.DataType, numbe
     )
 
 
-def arrow(schema: Schema) -> pa.Schema:
-    """Columns as Arrow has them, without the ids of Iceberg: so those of two tables can be compared."""
-    return schema_to_pyarrow(schema, include_field_ids=False)
+def kinds(schema: Schema) -> dict[str, str]:
+    """The type of each column as text: without the ids of what is in it, so those of two tables can be compared."""
+    plain = schema_to_pyarrow(schema, include_field_ids=False)
+    return {one.name: str(one.field_type) if one.field_type.is_primitive else str(plain.field(one.name).type) for one in schema.fields}
 
 
 def make(among: Catalog, name: str, schema: Schema) -> Table:
@@ -88,12 +88,12 @@ def make(among: Catalog, name: str, schema: Schema) -> Table:
 def fit(output: Output, table: Table, wanted: Schema) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for what can't be written; then nothing is added."""
     refuse(output, table)
-    there = {field.name.lower(): field for field in arrow(table.schema())}
-    for field in arrow(wanted):
-        known = there.get(field.name.lower())
-        if known is not None and known.type != field.type:
+    there = {name.lower(): kind for name, kind in kinds(table.schema()).items()}
+    for name, kind in kinds(wanted).items():
+        known = there.get(name.lower(), kind)
+        if known != kind:
             raise Refused(
-                f"{declared_at(output)}output {output.name}: column {field.name} is {field.type}, but in {'.'.join(table.name())} it is {known.type}",
+                f"{declared_at(output)}output {output.name}: column {name} is {kind}, but in {'.'.join(table.name())} it is {known}",
                 data="nothing was written",
                 hint="give the column its old type or another name, or write to a new table",
             )

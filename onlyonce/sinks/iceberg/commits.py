@@ -132,10 +132,11 @@ def once(
     instead_of   the rows that go in the same commit: those of the windows that a backfill has computed again
     replayed     an earlier attempt may have written it: then the snapshots are asked too
     """
-    with answering(commit.key):
-        there = look(table.metadata, commit, snapshots=replayed)
-        if there is None:
-            there = _until_alone(table, commit, files(table), instead_of)
+    there = look(table.metadata, commit, snapshots=replayed)
+    if there is None:
+        written = files(table)
+        with answering(table.location()):
+            there = _until_alone(table, commit, written, instead_of)
     if (there["unit"], there["content"]) != (commit.unit, commit.content):
         raise InvariantBroken(
             f"{table.location()}: batch {commit.batch} of {commit.lineage} should hold {commit.unit} (content {commit.content}), but there is {there}",
