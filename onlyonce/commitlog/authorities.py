@@ -38,14 +38,14 @@ class Elsewhere:
     database_id: UUID | None
 
 
-def url_of(variable: str | None) -> str:
-    """The URL of a sink's database: the platform's own database, or what an environment variable holds. Raises Refused."""
+def url_of(variable: str | None, whose: str = "a sink's") -> str:
+    """The URL of a sink's or lookup's database: the platform's own database, or what an environment variable holds. Raises Refused."""
     if variable is None:
         return settings.database_url()
     url = environment.variable(variable)
     if url is None:
         raise Refused(
-            f"the environment variable {variable} of a sink's database is not set",
+            f"the environment variable {variable} of {whose} database is not set",
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )

@@ -42,6 +42,11 @@ class Lookup:
                 f"lookup {self.name}: the table is {type(self.table).__name__}",
                 hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', connection='SHOP_DATABASE_URL')",
             )
+        if isinstance(self.table, Postgres) and "://" in (self.table.connection or ""):
+            raise Refused(
+                f"lookup {self.name}: connection is a URL",
+                hint="name the environment variable that holds it: it has a password",
+            )
         if self.refresh is not None and not isinstance(self.table, Postgres):
             raise Refused(
                 f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version is looked for before each batch",

@@ -77,9 +77,14 @@ class _Spool:
         return self._hash.hexdigest()[:32]
 
 
+def url_of(lookup: Lookup) -> str:
+    """The URL of the database that the table is in. Raises Refused where its variable is not set."""
+    return authorities.url_of(table_of(lookup).connection, f"the lookup {lookup.name}'s")
+
+
 def read(lookup: Lookup) -> Copy:
     """The table as it is at one moment."""
-    database = Database(authorities.url_of(table_of(lookup).connection), "onlyonce/lookup")
+    database = Database(url_of(lookup), "onlyonce/lookup")
     try:
         return run(database, lambda connection: _read(connection, lookup))
     except (DBAPIError, psycopg2.Error) as error:

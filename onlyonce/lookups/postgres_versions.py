@@ -12,7 +12,6 @@ from threading import Lock
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.commitlog import authorities
 from onlyonce.declare.lookup import Lookup
 from onlyonce.lookups import copies, postgres_copy
 from onlyonce.lookups.seen import Version, gone
@@ -36,7 +35,7 @@ def file(lookup: Lookup, version: Version) -> Location:
 
 def newest(lookup: Lookup) -> Version:
     """The version that the table has now; or that it had when this process took a copy, if that is no longer ago than `refresh`."""
-    key = (authorities.url_of(postgres_copy.table_of(lookup).connection), str(folder(lookup)), *lookup.keys)
+    key = (postgres_copy.url_of(lookup), str(folder(lookup)), *lookup.keys)
     refresh = REFRESH if lookup.refresh is None else lookup.refresh
     with _turn:  # outputs that run beside each other take one copy
         at, version = _taken.get(key, (0.0, None))

@@ -51,6 +51,8 @@ def wanted(events: list[made.Event], came: Callable[[made.Event], Any]) -> dict[
 
 
 @pytest.mark.spark
+@pytest.mark.whole
+@pytest.mark.timeout(900)
 def test_each_query_is_equal_to_a_plain_computation(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:

@@ -144,5 +144,5 @@ def test_a_table_that_may_not_be_read_is_refused_without_the_url(shop: Any, log:
         postgres_versions.newest(cities())
     assert (make_url(reader).password or reader) not in str(refused.value)
     other = cities(table=Postgres(table="shop.cities", connection="NOBODY_SETS_THIS"))
-    with pytest.raises(Refused, match="NOBODY_SETS_THIS"):
+    with pytest.raises(Refused, match="NOBODY_SETS_THIS of the lookup cities's database is not set"):
         postgres_versions.newest(other)
