@@ -178,7 +178,7 @@ _ALL = (
         "onlyonce/receive/receive_unit.py",
         (
             ("        _commit(here, records, fates, counts)\n", "        if not _commit(here, records, fates, counts):\n            return\n"),
-            ("    if run(work.database, write):\n", "    added = run(work.database, write)\n    if added:\n"),
+            ("        if run(database, write):\n", "        added = run(database, write)\n        if added:\n"),
             ('    passing("receive-unit-after-commit")\n', '    passing("receive-unit-after-commit")\n    return added\n'),
         ),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
@@ -205,7 +205,7 @@ _ALL = (
     ),
     Mutant(
         "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
-        ((" -c statement_timeout=0", ""),),
+        ((', "statement_timeout": "0"', ""),),
         ("tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
     ),
     Mutant(
@@ -694,7 +694,7 @@ _ALL = (
     ),
     Mutant(
         "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
-        (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
+        (("    if isinstance(source, Custom | DeltaSource) or inbox.folder.is_dir():\n", "    if True:\n"),),
         ("tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
     Mutant(
@@ -819,7 +819,7 @@ _ALL = (
     ),
     Mutant(
         "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
-        (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
+        (("_down(frontier.tide - lateness - behind)", "_down(frontier.tide - lateness)"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
     ),
     Mutant(
