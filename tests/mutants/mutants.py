@@ -1140,6 +1140,18 @@ _ALL = (
         ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
         spark=True,
     ),
+    Mutant(
+        "hours-before-their-minutes", "in a long run an output of a chain does not wait for the one before it", "onlyonce/run/upstream.py",
+        (("        while not run(", "        while False and not run("),),
+        ("tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",),
+        spark=True,
+    ),
+    Mutant(
+        "left-out-and-further-on", "a record that an output leaves out as late is in the windows that are made from its own", "onlyonce/outputs/chaining.py",
+        (("    if not window.leaves_late_out:\n", "    if True:\n"),),
+        ("tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",),
+        spark=True,
+    ),
 )  # fmt: skip
 
 MUTANTS = {mutant.name: mutant for mutant in _ALL}

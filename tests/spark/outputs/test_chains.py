@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,10 @@ from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.operate import audit
 from onlyonce.outputs import outputs
 from onlyonce.outputs.recompute import recompute
+from onlyonce.run import upstream
 from tests.support.chained_shop import LATENESS
-from tests.support.platform import Platform, multiset
+from tests.support.long_run import READ_UPTO, meanwhile, until
+from tests.support.platform import JOB_TIMEOUT, Platform, multiset
 
 pytestmark = pytest.mark.spark
 
@@ -196,3 +199,64 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
     assert in_delta(platform, "loose/near") == rows(mended)
     assert in_delta(platform, "loose/of_near") == rows(best(mended, 2, 5))
     assert in_delta(platform, "loose/of_of_near") == rows(best(best(mended, 2, 5), 5, 10))
+
+
+def reads(platform: Platform, query: str) -> int:
+    """The last version of `events` that a batch of an output has begun to read; -1: none has begun."""
+    found = platform.sql(f"""SELECT max({READ_UPTO}) AS version FROM onlyonce_private.batches o
+                             JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query = '{query}'""")["version"]
+    return -1 if found.isna().all() else int(found[0])
+
+
+def received(platform: Platform) -> int:
+    """The version of `events` of the last batch that receive has ended; as if far ahead before the first."""
+    found = platform.sql("SELECT max(delta_version) AS version FROM onlyonce_private.batches WHERE state = 'committed'")["version"]
+    return 1_000_000 if found.isna().all() else int(found[0])
+
+
+def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first output is held in its batch: the next one has met the rows, and has not begun. Let go, both go on."""
+    platform = new_platform("tests/support/chained_shop.py")
+    monkeypatch.setenv("ONLYONCE_HEARTBEAT", "0.5")
+    looks: list[bool] = []
+    has_written = upstream._has_written
+
+    def looked(*given: Any) -> bool:
+        looks.append(has_written(*given))
+        return looks[-1]
+
+    monkeypatch.setattr(upstream, "_has_written", looked)
+    reached, let_go = threading.Event(), threading.Event()
+
+    def held(name: str) -> None:
+        if name == "output-before-end" and not reached.is_set() and reads(platform, "minutes") >= received(platform):
+            looks.clear()
+            reached.set()
+            assert let_go.wait(JOB_TIMEOUT)
+
+    monkeypatch.setattr(outputs, "passing", held)
+    them = [
+        {"id": f"{n}", "shop": "ab"[n % 2], "at": (START + n * timedelta(seconds=29)).isoformat(), "cents": n} for n in range(40)
+    ]
+    begun: list[int] = []
+
+    def feed() -> None:
+        try:
+            assert reached.wait(JOB_TIMEOUT)
+            until(lambda: False in looks or reads(platform, "fives") >= received(platform), "the next output")
+            begun.append(reads(platform, "fives") - received(platform))
+        finally:
+            let_go.set()
+        until(lambda: len(platform.table("shop/tens")) == 4, "the windows of ten minutes")
+
+    platform.put("shop", "0.jsonl", [*them, {"id": "last", "shop": "a", "at": (START + 30 * MINUTE).isoformat(), "cents": 0}])
+    with meanwhile(platform, feed):
+        platform.run("shop", "--forever", "--every", "0.2")
+
+    assert len(begun) == 1
+    assert begun[0] < 0
+    minutes = per_shop((one, floor(at(one), 1)) for one in them)
+    assert in_postgres(platform, "fives") == rows(best(minutes, 1, 5))
+    assert in_delta(platform, "shop/tens") == rows(best(best(minutes, 1, 5), 5, 10))
