@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from onlyonce.declare.output import Output
 
 OWN = ("window_start", "window_end")
+ANEW = "anew"
+"""What the start of a life has that begins with no state, and whose rows take the place of all that were there."""
 
 
 @declaration
@@ -76,8 +78,19 @@ def not_recomputed(output: Output) -> Refused:
         f"output {output.name} has a state of its own: what its processor gives depends on all records of a key before, so no window can be computed "
         "again by itself",
         data="nothing was written",
-        hint="late records stay out of it: a longer lateness waits for more of them. To compute it from the start, declare it under another name, with a "
-        "target of its own: it reads `events` from the beginning",
+        hint="late records stay out of it: a longer lateness waits for more of them. From the start it is computed by a new life: "
+        f"onlyonce lineage new PIPELINE/{output.name} --yes",
+    )
+
+
+def check_anew(where: str, output: Output) -> None:
+    """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is called."""
+    if output.sink.write == "append" and type(output.sink).__name__ in ("Delta", "Postgres"):
+        return
+    raise Refused(
+        f"{where} has a state of its own, and a new life would compute it from the start: what {type(output.sink).__name__} has of it can't be taken back",
+        data="nothing was changed; the rows that are written stay",
+        hint="put its checkpoint back from a backup; or declare the output under another name, with a target of its own: it reads `events` from the start",
     )
 
 

@@ -6,9 +6,11 @@ By the commit's transaction id Delta skips a second commit (protocol step 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 
+from deltalake import CommitProperties
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
@@ -28,7 +30,7 @@ from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
 from onlyonce.sinks import delta_append, delta_fit, delta_table, witness
 from onlyonce.sources.parse import columns
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 DATE = "window_date"
 """The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
@@ -110,6 +112,12 @@ class DeltaWriter:
         passing("delta-before-replace")
         delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
         passing("delta-after-replace")
+
+    def clear(self, has_begun: Callable[[], bool]) -> None:
+        """Take out the rows that are there now, in one commit, unless the life that asks has begun a batch. Rows that come meanwhile stay."""
+        table = opening.table(self.path)
+        if not has_begun():
+            table.delete(commit_properties=CommitProperties(custom_metadata={"userMetadata": f"cleared by: {self._query.lineage}"}))
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""

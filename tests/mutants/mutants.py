@@ -818,6 +818,18 @@ _ALL = (
         ("tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",),
     ),
     Mutant(
+        "rows-of-earlier-lives-stay", "a life from the start leaves the rows of earlier lives in the table", "onlyonce/outputs/stateful/anew.py",
+        (("    if not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query):\n", "    if True:\n"),),
+        ("tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",),
+        spark=True,
+    ),
+    Mutant(
+        "own-rows-taken-out", "each start of a life from the start takes its own rows out again", "onlyonce/outputs/stateful/anew.py",
+        (("        return lineages.last_batches(connection, query.lineage)[0] is not None", "        return False and lineages.last_batches(connection, query.lineage)"),),
+        ("tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",),
+        spark=True,
+    ),
+    Mutant(
         "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
         (("_down(frontier.tide - lateness - behind)", "_down(frontier.tide - lateness)"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),

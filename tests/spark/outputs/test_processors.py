@@ -14,6 +14,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.operate import audit
 from onlyonce.outputs import outputs
+from onlyonce.outputs.stateful import anew
 from onlyonce.run import lineage
 from tests.spark.outputs.test_joins import POINTS, Record, at, cut, in_time, plain
 from tests.support.platform import Platform
@@ -84,7 +85,7 @@ def test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_a
 def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cut_and_where_runs_end(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int, pipeline: str
 ) -> None:
-    """Late records are counted and stay out; a new life is refused."""
+    """Late records are counted and stay out."""
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(seed)
     them = records(chance, 60)
@@ -111,8 +112,41 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert platform.sql("SELECT sum(late) AS late FROM onlyonce.windows")["late"][0] == len(them) - len(timely)
-    with pytest.raises(Refused, match="has a state of its own, and timers"):
-        lineage.new(f"{pipeline}/silences", yes=True)
+
+
+@pytest.mark.parametrize("pipeline, ends_at", [("till", "anew-after-clear"), pytest.param("shop", "output-before-end", marks=pytest.mark.slow)])
+def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, pipeline: str, ends_at: str
+) -> None:
+    """Also where the old one has left a batch half written, and where the first start of the new one ends; once only."""
+    platform = new_platform("tests/support/stateful_shop.py")
+    chance = random.Random(4)
+    them = records(chance, 30)
+    files = cut(chance, them, 2)
+
+    def ends(at: str) -> None:
+        def ended(name: str) -> None:
+            if name == at:
+                raise FailPoint(name)
+
+        with monkeypatch.context() as armed:
+            armed.setattr(outputs, "passing", ended)
+            armed.setattr(anew, "passing", ended)
+            with pytest.raises(FailPoint):
+                platform.run(pipeline)
+
+    platform.put(pipeline, "0.jsonl", files[0])
+    platform.run(pipeline)
+    platform.put(pipeline, "1.jsonl", files[1])
+    ends("output-before-end")
+    lineage.new(f"{pipeline}/silences", yes=True)
+    ends(ends_at)
+    platform.run(pipeline, "--close")
+    platform.run(pipeline)  # its own rows stay
+
+    assert found(platform, pipeline) == silences(in_time(files))
+    assert audit.main(["--data"]).warnings == []
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
 
 def test_a_bounded_run_gives_what_the_processor_gives_of_all_records_and_fires_all_its_timers(new_platform: Callable[..., Platform], spark: object) -> None:

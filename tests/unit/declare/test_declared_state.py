@@ -16,6 +16,7 @@ from onlyonce.declare.output import what_to_do
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import Need, changes
 from onlyonce.model.windows import Timed
+from onlyonce.operate.change import steps
 from onlyonce.outputs import backfill
 
 MINUTE = timedelta(minutes=1)
@@ -93,6 +94,11 @@ def pipeline(*outputs: Output) -> Pipeline:
     )
 
 
+def sent(parts: dict[str, Any]) -> dict[str, Any]:
+    """The same, as an output that sends its rows."""
+    return {"outputs": {"silences": parts["outputs"]["silences"] | {"target": "kafka:silences"}}}
+
+
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no bound": (lambda: Stateful(**{k: v for k, v in STATE.items() if k != "timers_within"}), "timers_within"),
     "a negative bound": (lambda: output(state={"timers_within": -MINUTE}), "timers_within=.* is negative"),
@@ -146,7 +152,7 @@ def test_the_schema_of_the_state_is_found_by_the_processors_init_in_whatever_ord
     assert loading.state(Output(name="rows", transform="m:f", sink=Delta())) == ""
 
 
-def test_the_state_decides_the_fingerprint_and_another_one_needs_another_name() -> None:
+def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() -> None:
     """Another key, bound, schema, version, or another state of the processor."""
     others: tuple[dict[str, Any], ...] = (
         {"keys": ("device", "id")}, {"timers_within": MINUTE}, {"schema": "device string"}, {"state_version": 2},
@@ -156,7 +162,8 @@ def test_the_state_decides_the_fingerprint_and_another_one_needs_another_name() 
     assert len({loading.fingerprint(one, "silences") for one in made}) == len(others)
     now = loading.parts(made[-1], "silences")
     for one in made[:-1]:
-        assert Need.NAME in {change.need for change in changes("silences", loading.parts(one, "silences"), now)}
+        assert {change.need for change in changes("silences", loading.parts(one, "silences"), now)} <= {Need.LINEAGE, Need.NOTHING}
+        assert Need.LINEAGE in {change.need for change in changes("silences", loading.parts(one, "silences"), now)}
 
 
 def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not() -> None:
@@ -167,7 +174,20 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
     assert [(change.part, change.need) for change in changes("silences", other, now)] == [("source of output silences", Need.NOTHING)]
     wider = {"outputs": {"silences": now["outputs"]["silences"] | {"state": "value count: n bigint, m bigint"}}}
     [changed] = changes("silences", wider, now)
-    assert (changed.part, changed.before, changed.need) == ("state of output silences", "value count: n bigint, m bigint", Need.NAME)
+    assert (changed.part, changed.before, changed.need) == ("state of output silences", "value count: n bigint, m bigint", Need.LINEAGE)
+    [changed] = changes("silences", sent(wider), sent(now))
+    assert changed.need is Need.NAME
+    without = {"outputs": {"silences": {part: told for part, told in now["outputs"]["silences"].items() if part not in ("stateful", "state")}}}
+    assert {change.need for change in changes("silences", without, now)} == {Need.NAME}
+
+
+def test_a_changed_state_plans_a_new_life_from_the_start() -> None:
+    """As a command of its own, whatever has changed."""
+    now = loading.parts(pipeline(output(lateness=MINUTE)), "silences")
+    found = changes("silences", loading.parts(pipeline(output()), "silences"), now)
+    step = steps.new_life("shop", output(lateness=MINUTE), found, 0, 1)
+    assert step is not None
+    assert (step.command, step.start) == ("onlyonce lineage new shop/silences --yes", {})
 
 
 def test_an_output_without_state_has_no_word_of_it() -> None:
@@ -191,4 +211,4 @@ def test_a_backfill_leaves_it_out_and_refuses_it_by_name() -> None:
     for refused in (lambda: backfill.chosen(pipeline(output(), by_windows), "silences"), lambda: what_to_do(output())):
         with pytest.raises(Refused, match="has a state of its own") as told:
             refused()
-        assert "declare it under another name" in str(told.value.hint)
+        assert "onlyonce lineage new PIPELINE/silences --yes" in str(told.value.hint)
