@@ -228,6 +228,20 @@ def test_a_start_behind_the_table_is_refused(tmp_path: Path) -> None:
         take(of(tmp_path, start=2))
 
 
+def test_versions_of_a_table_that_was_replaced_in_its_log_are_refused(tmp_path: Path) -> None:
+    """They are of another table, with an id of its own."""
+    append(tmp_path, ["a"])
+    entry = tmp_path / "_delta_log" / f"{0:020}.json"
+    append(tmp_path, ["b"])
+    now = str(DeltaTable(str(tmp_path)).metadata().id)
+    entry.rename(tmp_path / "away")
+    _checkpoint_without_json(tmp_path)
+    entry.write_text('{"metaData":{"id":"other","partitionColumns":[],"schemaString":"{}"}}')
+
+    with pytest.raises(Refused, match=f"with version 0 it was another table than it is now .id other, now {now}"):
+        take(of(tmp_path))
+
+
 def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     """Its files have other names for the columns."""
     append(tmp_path, ["a"])
