@@ -13,11 +13,9 @@ Followed = tuple[str, str]
 
 
 def followed(pipeline: Pipeline, all_pipelines: Iterable[Pipeline]) -> list[Followed]:
-    """The outputs whose table a pipeline reads, by the path as both name it."""
-    if pipeline.sources or not isinstance(pipeline.source, DeltaSource) or pipeline.source.path is None:
-        return []
-    read = f"delta:{pipeline.source.path.rstrip('/')}"
-    return [(other.name, output.name) for other in all_pipelines for output in other.outputs if target(other, output).rstrip("/") == read]
+    """The outputs whose tables a pipeline reads, by the path as both name it."""
+    read = _tables(pipeline)
+    return [(other.name, output.name) for other in all_pipelines for output in other.outputs if target(other, output).rstrip("/") in read]
 
 
 def check(pipelines: Sequence[Pipeline]) -> None:
@@ -42,9 +40,15 @@ def check(pipelines: Sequence[Pipeline]) -> None:
             seen.add(name)
 
 
+def _tables(pipeline: Pipeline) -> dict[str, DeltaSource]:
+    """The sources that are tables, by the target that an output which writes them has."""
+    sources = [one.source for one in pipeline.inputs.values()] or [pipeline.source]
+    return {f"delta:{source.path.rstrip('/')}": source for source in sources if isinstance(source, DeltaSource) and source.path}
+
+
 def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
-    source = pipeline.source
-    if isinstance(source, DeltaSource) and not source.changes and other.output(output).sink.write != "append":
+    source = _tables(pipeline)[target(other, other.output(output)).rstrip("/")]
+    if not source.changes and other.output(output).sink.write != "append":
         raise Refused(
             f"{declared_at(source)}pipeline {pipeline.name} reads what is appended to the table of {other.name}/{output}, whose rows are replaced (upsert)",
             data="nothing was read or written; its first version that replaces a row could not be read",

@@ -1,11 +1,11 @@
-"""The pipeline `shop` over a Delta table, by place; and one that reads the table of its output, and one that has its changes."""
+"""The pipeline `shop` over a Delta table, by place; and one that reads the table of its output, and one that reads it beside files."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, DeltaSource, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, DeltaSource, Files, Input, Output, Pipeline
 from onlyonce.model.windows import Fixed
 from tests.support.shop import SHOP
 
@@ -22,4 +22,15 @@ HOURLY = Pipeline(
     outputs=Output(name="sums", transform="tests.support.table_transforms:sums", window=Fixed(timedelta(hours=1)), sink=Delta()),
 )
 
-PIPELINES = [SHOP_OF_TABLE, HOURLY]
+BOTH = replace(
+    SHOP, name="both", record_id=(), source=Pipeline.source,
+    sources={
+        "till": Files(),
+        "table": Input(
+            source=DeltaSource(path=TABLE), schema="id string, shop string, at timestamp, cents long", columns={"cents": "cents + 1", "weight": "0D"},
+        ),
+    },
+    outputs=[Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta())],
+)  # fmt: skip
+
+PIPELINES = [SHOP_OF_TABLE, HOURLY, BOTH]

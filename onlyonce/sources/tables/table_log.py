@@ -134,9 +134,9 @@ class _Table:
         set_to = table_versions.table_id(actions)
         if set_to not in (None, self.table_id):
             raise Refused(
-                f"{self.at}: version {version} made it another table (id {set_to}, now {self.table_id})",
+                f"{self.at}: with version {version} it was another table than it is now (id {set_to}, now {self.table_id})",
                 data=f"versions before {version} are read; nothing of {version} or later is",
-                hint=f"read the new table with a pipeline of another name and start={version}",
+                hint="read the table with a pipeline of another name, and a start at the version that made it what it is now, or later: DESCRIBE HISTORY shows which",
             )
         if source.changes:
             return table_versions.changed(name, version, actions, lambda: self._has_feed(version))

@@ -90,3 +90,17 @@ def test_a_pipeline_reads_the_output_of_another(new_platform: Callable[..., Plat
     hours = rows.assign(window_start=rows["window_start"].dt.floor("h")).groupby(["window_start", "shop"])[["sales", "cents"]].sum().reset_index()
     found = platform.table("hourly/sums")
     assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(hours, "window_start", "shop", "sales", "cents")
+
+
+def test_a_table_is_one_of_several_sources(new_platform: Callable[..., Platform], spark: object) -> None:
+    """Each row once, in the pipeline's columns, beside the records of files."""
+    platform, chance = new_platform(PIPELINES), random.Random(6)
+    of_table, of_files = shop_oracle.sales(40, 2, duplicates=0), shop_oracle.sales(30, 2, duplicates=0, seed=2, first=100)
+    for number in range(2):
+        append(of_table[number], chance)
+        platform.put("both/till", f"{number}.jsonl", of_files[number])
+        platform.run("both")
+
+    wanted = Counter((record["id"], record["shop"], record["cents"] + 1) for part in of_table for record in part)
+    wanted += Counter((record["id"], record["shop"], record["cents"]) for part in of_files for record in part)
+    assert multiset(platform.table("both/each"), "id", "shop", "cents") == wanted

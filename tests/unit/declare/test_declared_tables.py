@@ -47,9 +47,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "changes without their kind": (lambda: over(changes=True), "would look like a new one", "_change_type string"),
     "a change of another type": (lambda: over(CHANGES.replace("_commit_version long", "_commit_version int"), changes=True), "declared as int", "bigint"),
     "changes by an id": (lambda: over(CHANGES, ("id",), changes=True), "would be a duplicate", "record_id=()"),
-    "one of several": (
-        lambda: replace(SHOP, source=Pipeline.source, sources={"a": Input(source=DeltaSource(path="t"))}, id_space="shared"),
-        "DeltaSource can't be one of several", "of its own"),
+    "one table twice": (
+        lambda: replace(SHOP, source=Pipeline.source, sources={"a": DeltaSource(path="t"), "b": DeltaSource(path="t", start=3)}, id_space="shared"),
+        "two of its sources read the table t", "declare it once"),
     "its own output": (lambda: following.check([chain("a", "a/out")]), "reads what it writes", "write elsewhere"),
     "a circle": (lambda: following.check([chain("a", "c/out"), chain("b", "a/out"), chain("c", "b/out/")]), "reads what it writes, by way of b, c", "write elsewhere"),
     "the appends of an upsert": (
@@ -74,6 +74,8 @@ def test_what_can_work_is_taken() -> None:
     assert over(CHANGES, ("id", "_commit_version", "_change_type"), changes=True).record_id
     following.check([chain("c", "b/out"), chain("b", "a/out"), chain("a", "raw")])
     assert following.followed(chain("b", "a/out"), [chain("a", "raw")]) == [("a", "out")]
+    both = replace(SHOP, source=Pipeline.source, sources={"a": DeltaSource(path="a/out"), "b": Input(source=DeltaSource(path="b/out"))}, id_space="shared")
+    assert following.followed(both, [chain("b", "raw"), chain("a", "raw")]) == [("b", "out"), ("a", "out")]
 
 
 def test_changes_and_appends_are_not_one_input() -> None:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.model.errors import Refused
+from onlyonce.sources.parse import record_id
 from onlyonce.sources.tables import table_entries, table_log
 from tests.support import tables
 from tests.support.tables import NOTHING, append, behind, compact, ids, of, pages, rows, take
@@ -43,6 +44,19 @@ def test_no_batch_has_a_file_twice(tmp_path: Path) -> None:
 
     assert [len(group) for group in cut] == [1, 2]
     assert [file for group in cut for file in group] == found
+
+
+def test_a_row_is_asked_for_by_version_file_and_number(tmp_path: Path) -> None:
+    """The id is the one that receive makes of its place."""
+    pipeline = of(tmp_path)
+    append(tmp_path, ["a", "b"], partition_by=["shop"])
+    found, _ = take(pipeline)
+    [row] = rows(pipeline, found[:1])
+
+    asked = record_id.asked(pipeline, [found[0].identity, "0"])
+
+    assert asked.ids == [record_id.of_place(row["oo_file"], row["oo_position"])]
+    assert found[0].identity == f"0/{Path(found[0].path).relative_to(tmp_path)}"
 
 
 def test_partition_columns_come_from_the_log(tmp_path: Path) -> None:
@@ -226,6 +240,20 @@ def test_a_start_behind_the_table_is_refused(tmp_path: Path) -> None:
     assert take(of(tmp_path, start=1))[0] == []
     with pytest.raises(Refused, match=r"start=2, and .* is at version 0"):
         take(of(tmp_path, start=2))
+
+
+def test_versions_of_a_table_that_was_replaced_in_its_log_are_refused(tmp_path: Path) -> None:
+    """They are of another table, with an id of its own."""
+    append(tmp_path, ["a"])
+    entry = tmp_path / "_delta_log" / f"{0:020}.json"
+    append(tmp_path, ["b"])
+    now = str(DeltaTable(str(tmp_path)).metadata().id)
+    entry.rename(tmp_path / "away")
+    _checkpoint_without_json(tmp_path)
+    entry.write_text('{"metaData":{"id":"other","partitionColumns":[],"schemaString":"{}"}}')
+
+    with pytest.raises(Refused, match=f"with version 0 it was another table than it is now .id other, now {now}"):
+        take(of(tmp_path))
 
 
 def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
