@@ -12,7 +12,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.postgres import postgres_newest, postgres_sums
+from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
@@ -46,11 +46,19 @@ class SinkTable:
             if self.by_window:
                 self._fit(connection, beside, kept, ())
             if self._sink.deletes:
-                remembered = {n: columns[n] for n in (*self._sink.keys, *self._sink.newest_by)}
-                self._fit(connection, postgres_newest.deleted(self.name), remembered, self._sink.keys)
-            self._fit(connection, self.name, columns, self._sink.keys)
+                beside_row = (*self._identity(), *([newest.VALID_FROM] if self._versions else []))
+                self._fit(connection, postgres_newest.deleted(self.name), {n: columns[n] for n in dict.fromkeys(beside_row)}, self._identity())
+            self._fit(connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity())
 
         run(self._database, fit)
+
+    @property
+    def _versions(self) -> bool:
+        return self._sink.write == newest.HISTORY
+
+    def _identity(self) -> tuple[str, ...]:
+        """What no two rows have alike."""
+        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         there = self.make(connection, table, columns, keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from unittest import mock
 
@@ -17,7 +17,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.units import UnitId
-from onlyonce.sinks.postgres import postgres_newest, postgres_unit
+from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.testing.suite.task import hash_of, hashed, run_unit
 from tests.contract.conftest import Log
@@ -51,15 +51,18 @@ class Table:
             brought = [hashed(pa.RecordBatch.from_pylist(mine, schema), partition)] if mine else []
             run_unit(postgres_unit.write_unit(self._work(batch)), iter(brought), partition)
 
-    def killed(self, batch: int, rows: list[dict[str, Any]], point: str) -> None:
+    def killed(self, batch: int, rows: list[dict[str, Any]], point: str, schema: pa.Schema = SCHEMA) -> None:
         """The same, ended where it first passes a point; it may pass none."""
 
         def kill(name: str) -> None:
             if name == point:
                 raise Killed
 
-        with mock.patch.object(postgres_unit, "passing", kill), mock.patch.object(postgres_newest, "passing", kill), suppress(Killed):
-            self.write(batch, rows)
+        with ExitStack() as killing:
+            for module in (postgres_unit, postgres_newest, postgres_history):
+                killing.enter_context(mock.patch.object(module, "passing", kill))
+            killing.enter_context(suppress(Killed))
+            self.write(batch, rows, schema)
 
     def rows(self) -> set[tuple[Any, ...]]:
         """(key, position, value) of each row."""
@@ -75,7 +78,7 @@ class Table:
         driver: Driver = self.driver
         unit = UnitId(driver.lineage, batch, "customers", 0)
         return postgres_unit.Work(
-            self.log.database, unit, driver.epoch, "results", "customers", "upsert", self.sink.keys, (),
+            self.log.database, unit, driver.epoch, "results", "customers", self.sink.write, self.sink.keys, (),
             newest_by=self.sink.newest_by, deletes=self.sink.deletes,
         )  # fmt: skip
 
