@@ -24,14 +24,26 @@ class Delta:
     write   'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
             them, the row of the later window stays, whichever comes first
     keys    what identifies a row of an upsert
+    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it. Rows are not removed: a
+            deleted row stays, with a column of yours that says so
     """
 
     path: str | None = None
     write: Literal["append", "upsert"] = "append"
     keys: Several[str] = NONE
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+        if self.deletes:
+            raise Refused(
+                f"Delta: deletes={self.deletes!r}",
+                data="what was deleted would have to be remembered in a second table, and a commit of Delta is of one: a kill between two would bring a row back",
+                hint=f"leave deletes out: {self.deletes!r} is a column of the table then, and a reader leaves out the rows that have it",
+            )
+        newest.check_sink("Delta", self)
         check_folder("Delta: path", self.path)
 
     def target(self, default: str) -> str:

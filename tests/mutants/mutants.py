@@ -1006,6 +1006,12 @@ _ALL = (
         ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
     ),
     Mutant(
+        "any-row-over-the-newest", "a Delta upsert with newest_by keeps what was written last", "onlyonce/sinks/sink_delta.py",
+        (("        if not self._sink.newest_by:\n", "        if True:\n"),),
+        ("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
+        spark=True,
+    ),
+    Mutant(
         "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
         (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
         ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
