@@ -21,7 +21,8 @@ from psycopg2 import sql
 
 from onlyonce.declare.newest import IS_CURRENT, VALID_TO
 from onlyonce.failpoints import passing
-from onlyonce.sinks.postgres.postgres_newest import Twice, deleted, listed, ordered
+from onlyonce.model.sinks.deleted import deleted
+from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
 """The columns that the platform computes, and their types."""

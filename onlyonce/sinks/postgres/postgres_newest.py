@@ -21,6 +21,7 @@ from psycopg2 import sql
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.sinks.deleted import deleted
 from onlyonce.model.units import UnitId
 
 STAGE = "CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"
@@ -44,11 +45,6 @@ NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
 
 class Twice(Exception):
     """Two rows of a unit have the same keys and are equally new."""
-
-
-def deleted(table: str) -> str:
-    """The name of the table that keeps the keys of what was deleted."""
-    return f"{table}_deleted"
 
 
 def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from onlyonce.commitlog import dropping
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
@@ -144,6 +145,20 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
     assert table.rows() == {("k", "b", 2)}
     said = run(log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()))  # type: ignore[arg-type]
     assert said.count('"position" COLLATE "C"') == 2
+
+
+def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_dropped(log: Log) -> None:
+    """What the platform has made goes with the table beside it."""
+    log.rows("CREATE SCHEMA results")
+    log.rows("CREATE TABLE results.customers_deleted (key text)")
+    with pytest.raises(Refused, match=r"there is a table results\.customers_deleted, which is not the platform's"):
+        Table(log)
+    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    assert log.rows("SELECT count(*) FROM results.customers_deleted") == [(0,)]
+    log.rows("DROP TABLE results.customers_deleted")
+    Table(log)
+    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    assert log.rows("SELECT count(*) FROM pg_tables WHERE schemaname = 'results'") == [(0,)]
 
 
 @pytest.mark.parametrize(
