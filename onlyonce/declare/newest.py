@@ -17,6 +17,9 @@ from onlyonce.model.errors import Refused
 if TYPE_CHECKING:
     from onlyonce.declare.pipeline import Output, Pipeline
 
+HISTORY = "history"
+VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
+"""Of a history: when a version begins, which the rows say, and what the platform finds."""
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Texts are compared by their bytes."""
 
@@ -41,8 +44,10 @@ def parts(sink: Any) -> dict[str, str]:
 
 def check_sink(kind: str, sink: Any) -> None:
     """Refuse options that can't work together."""
-    if newest_by(sink) and sink.write != "upsert":
-        raise Refused(f"{kind}: newest_by with write={sink.write!r}", hint="newest_by says which row of a key an upsert keeps: write='upsert'")
+    if newest_by(sink) and sink.write not in ("upsert", HISTORY):
+        raise Refused(f"{kind}: newest_by with write={sink.write!r}", hint="newest_by puts the rows of a key in order: write='upsert' or 'history'")
+    if sink.write == HISTORY and not newest_by(sink):
+        raise Refused(f"{kind}: write='history' without newest_by", hint="newest_by=… names the columns that put the versions of a key in order")
     if twice := [name for name in newest_by(sink) if name in sink.keys]:
         raise Refused(f"{kind}: {twice[0]!r} is a key and in newest_by", hint="rows of one key differ in newest_by")
     if deletes(sink) and not newest_by(sink):
@@ -67,10 +72,10 @@ def check(pipeline: Pipeline) -> None:
                 data="a change that comes too late for its window would be left out, and the row of its key stay an old one",
                 hint="leave the window out: without one nothing is late. Without newest_by the row of the later window stays",
             )
-        if pipeline.mode == AT_LEAST_ONCE and deletes(output.sink):
+        if pipeline.mode == AT_LEAST_ONCE and (deletes(output.sink) or output.sink.write == HISTORY):
             raise Refused(
-                f"{where}: deletes in mode='at_least_once'",
-                data="two attempts at a batch may write at once there, and a row be back that one of them has deleted",
+                f"{where}: {'a history' if output.sink.write == HISTORY else 'deletes'} in mode='at_least_once'",
+                data="two attempts at a batch may write at once there: a deleted row could come back, a version end at the wrong time",
                 hint="mode='exactly_once'",
             )
 
@@ -91,7 +96,19 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
                 data="nothing was read or written",
                 hint=f"one of: {', '.join(ORDERED)}",
             )
+    if sink.write == HISTORY:
+        _check_history(where, types)
     if (told := deletes(sink)) and types[told] != "boolean":
         raise Refused(
             f"{where}: deletes={told!r} is of type {types[told]}, and not a boolean", data="nothing was read or written", hint=f"{told} = (op = 'd'), for example"
         )
+
+
+def _check_history(where: str, types: dict[str, str]) -> None:
+    if types.get(VALID_FROM) != "timestamp":
+        raise Refused(
+            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is no column of type timestamp", data="nothing was read or written",
+            hint=f"F.col('changed_at').alias({VALID_FROM!r}), for example",
+        )  # fmt: skip
+    if taken := [name for name in (VALID_TO, IS_CURRENT) if name in types]:
+        raise Refused(f"{where}: {taken[0]!r} is found by the platform, from the versions of a key", data="nothing was read or written", hint="give the column another name")

@@ -174,6 +174,8 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
         return "it was written to more than one target"
     if output.sink.write == "increment" and "window_start" not in output.sink.keys:
         return "an increment adds to rows that don't say their window"
+    if output.sink.write == "history":
+        return "a history has no row for a delete"
     if output.sink.write == "upsert" and (
         state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
     ):

@@ -212,7 +212,8 @@ def _newer(sink: Sink, columns: list[str]) -> list[Column]:
     if later_window_wins(sink.write, sink.keys, columns):
         return [F.col(name).desc() for name in reversed(WINDOW)]
     # A null has no place in the order: it comes to the sink, which refuses it, and is not passed over here.
-    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink)]
+    # Of a history each row is a version.
+    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink) if sink.write == "upsert"]
 
 
 def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:

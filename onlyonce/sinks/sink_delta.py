@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 from deltalake import CommitProperties
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 from sqlalchemy import Connection
@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
@@ -63,6 +64,7 @@ class DeltaWriter:
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
+        newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
         full = _with_date(schema)
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
@@ -154,13 +156,21 @@ class DeltaWriter:
             table = DeltaTable.forPath(session, str(self.path)).alias("t")
             # Not the actions that take all columns: they don't know a backtick in a name.
             values = {quoted(name): F.col(f"s.{quoted(name)}") for name in rows.columns}
-            across = later_window_wins(self._sink.write, self._sink.keys, rows.columns)
-            later = F.expr(LATER_WINDOW) if across else None
-            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(later, set=values)
+            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(self._newer(rows.columns), set=values)
             merge.whenNotMatchedInsert(values=values).execute()
         finally:
             for key in settings_of_write:
                 session.conf.unset(key)
+
+    def _newer(self, columns: list[str]) -> Column | None:
+        """When an arriving row replaces the one of its keys; None: always."""
+        if later_window_wins(self._sink.write, self._sink.keys, columns):
+            return F.expr(LATER_WINDOW)
+        if not self._sink.newest_by:
+            return None
+        # A null is before all else: a row of before there was an order gives way.
+        there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in self._sink.newest_by]) for side in "ts")
+        return there <= arriving
 
 
 def _where(span: Span) -> str:

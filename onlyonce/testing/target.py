@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from onlyonce.declare.newest import deletes, newest_by
+from onlyonce.declare.newest import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO, deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.model.errors import Refused
@@ -47,14 +47,18 @@ class Target:
     _rows: list[Row] = field(default_factory=list)
     _added: list[Row] = field(default_factory=list)
     _deleted: dict[str, Row] = field(default_factory=dict)
+    _changes: dict[tuple[str, tuple[Any, ...]], Row] = field(default_factory=dict)
 
     def write(self, rows: list[Row]) -> None:
         """What a batch of the stream writes."""
         sink = self.output.sink
-        rows = newest_of(self._keys, newest_by(sink), rows)
+        if sink.write == "upsert":
+            rows = newest_of(self._keys, newest_by(sink), rows)
         self._refuse_twins(rows)
         if sink.write == "increment":
             self._added += rows
+        elif sink.write == HISTORY:
+            self._changes |= {(self._keys(row), _position(newest_by(sink), row)): row for row in rows}
         elif newest_by(sink):
             self._upsert_newest(rows)
         elif sink.write == "upsert":
@@ -71,7 +75,8 @@ class Target:
 
     def rows(self) -> list[Row]:
         """The rows of the table, in order of their windows."""
-        rows = self._sums() if self.output.sink.write == "increment" else self._rows
+        made = {"increment": self._sums, HISTORY: self._versions}.get(self.output.sink.write, lambda: self._rows)
+        rows = made()
         return sorted((dict(row) for row in rows), key=lambda row: (str(window_of(row)), repr(row)))
 
     def _keys(self, row: Row) -> str:
@@ -117,6 +122,18 @@ class Target:
             there.pop(key, None)
             here[key] = {name: value for name, value in row.items() if name != told}
         self._rows = list(known.values())
+
+    def _versions(self) -> list[Row]:
+        """Each change of a history that is no delete, until the next one of its key."""
+        told, places = deletes(self.output.sink), sorted(self._changes)
+        found = []
+        for place, after in zip(places, [*places[1:], None], strict=True):
+            row = self._changes[place]
+            following = self._changes[after] if after is not None and after[0] == place[0] else None
+            if not (told and row[told]):
+                stored = {name: value for name, value in row.items() if name != told}
+                found.append(stored | {VALID_TO: following and following[VALID_FROM], IS_CURRENT: following is None})
+        return found
 
     def _sums(self) -> list[Row]:
         keys = self.output.sink.keys

@@ -1146,6 +1146,22 @@ _ALL = (
         (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
     ),
     Mutant(
+        "late-version-ends-nothing", "the ends of a key's versions are found among the versions of one unit alone", "onlyonce/sinks/postgres/postgres_history.py",
+        (("FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)\n        {ended}", "FROM {target} WHERE ({identity}) IN (SELECT {identity} FROM arriving)\n        {ended}"),),
+        ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+    ),
+    Mutant(
+        "delete-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/postgres/postgres_history.py",
+        (('    names["ended"] = sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")\n', '    names["ended"] = sql.SQL("")\n'),),
+        ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+    ),
+    Mutant(
+        "any-row-over-the-newest", "a Delta upsert with newest_by keeps what was written last", "onlyonce/sinks/sink_delta.py",
+        (("        if not self._sink.newest_by:\n", "        if True:\n"),),
+        ("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
+        spark=True,
+    ),
+    Mutant(
         "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
         (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
         ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),

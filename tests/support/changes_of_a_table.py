@@ -67,3 +67,14 @@ def newest(changes: Iterable[Change]) -> dict[str, Change]:
 def table(changes: Iterable[Change]) -> set[tuple[str, int, int]]:
     """(key, position, value) of the rows that the source has after these changes."""
     return {(change.key, change.position, change.value) for change in newest(changes).values() if not change.deleted}
+
+
+def history(changes: Iterable[Change]) -> set[tuple[str, int, int, int, int | None, bool]]:
+    """(key, position, value, valid from, valid to, whether it is current) of each version, where a change's time is its position."""
+    ordered = sorted({*changes}, key=lambda change: (change.key, change.position))
+    found = set()
+    for change, after in zip(ordered, [*ordered[1:], None], strict=True):
+        ends = after.position if after is not None and after.key == change.key else None
+        if not change.deleted:
+            found.add((change.key, change.position, change.value, change.position, ends, ends is None))
+    return found

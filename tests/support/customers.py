@@ -15,6 +15,11 @@ def changes(records: DataFrame) -> DataFrame:
     return records.select("key", "value", "position", (F.col("op") == "d").alias("gone"))
 
 
+def versions(records: DataFrame) -> DataFrame:
+    """The same, with the time from which each holds."""
+    return records.select("key", "value", "position", (F.col("op") == "d").alias("gone"), F.col("changed_at").alias("valid_from"))
+
+
 CUSTOMERS = Pipeline(
     name="customers",
     source=Kafka(
@@ -28,6 +33,10 @@ CUSTOMERS = Pipeline(
         Output(
             name="newest", transform="tests.support.customers:changes",
             sink=Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+        ),
+        Output(
+            name="history", transform="tests.support.customers:versions",
+            sink=Postgres(table="results.customers_history", write="history", keys="key", newest_by="position", deletes="gone"),
         ),
     ),
 )  # fmt: skip

@@ -11,7 +11,8 @@ that put changes in order, or among the keys of rows that may be deleted, is one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
@@ -19,6 +20,9 @@ import pyarrow as pa
 from psycopg2 import sql
 
 from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.units import UnitId
 
 STAGE = "CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"
 MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
@@ -43,21 +47,16 @@ class Twice(Exception):
     """Two rows of a unit have the same keys and are equally new."""
 
 
-def deleted(table: str) -> str:
-    """The name of the table that keeps the keys of what was deleted."""
-    return f"{table}_deleted"
-
-
-def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None) -> None:
-    """Make the table `arriving`, for the rows of a unit."""
+def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str) -> None:
+    """Make the table `arriving`, for the rows of a unit. `needed`: further columns that may not be null."""
     cursor.execute(sql.SQL(STAGE).format(target=target))
     if not newest_by:
         return
-    needed = [*newest_by]
+    whole = [*newest_by, *needed]
     if deletes is not None:
         cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
-        needed += [*keys, deletes]
-    columns = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in needed]
+        whole += [*keys, deletes]
+    columns = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
     cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(columns)))
 
 
@@ -87,6 +86,19 @@ def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by
 def left(deletes: str | None) -> sql.Composable:
     """The condition of the rows that are to be written."""
     return sql.SQL("") if deletes is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes))
+
+
+@contextmanager
+def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
+    """Tell of two rows of a unit that are in one place. Raises InvariantBroken."""
+    try:
+        yield
+    except (psycopg2.errors.CardinalityViolation, Twice) as error:
+        raise InvariantBroken(
+            f"unit {unit}: two rows have the same keys ({', '.join(place)})",
+            data="nothing of this unit was written",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        ) from error
 
 
 def newer(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:

@@ -8,11 +8,13 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import dropping
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.postgres import postgres_newest, postgres_sums
+from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.sinks.postgres import postgres_history, postgres_sums
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
@@ -46,11 +48,32 @@ class SinkTable:
             if self.by_window:
                 self._fit(connection, beside, kept, ())
             if self._sink.deletes:
-                remembered = {n: columns[n] for n in (*self._sink.keys, *self._sink.newest_by)}
-                self._fit(connection, postgres_newest.deleted(self.name), remembered, self._sink.keys)
-            self._fit(connection, self.name, columns, self._sink.keys)
+                self._remember(connection, columns)
+            self._fit(connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity())
 
         run(self._database, fit)
+
+    def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
+        """Make the table of what was deleted; it is known by its comment."""
+        name = deleted(self.name)
+        if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != NOTE:
+            raise Refused(
+                f"output {self._output.name}: there is a table {self.schema}.{name}, which is not the platform's",
+                data="nothing was written; what is deleted would be remembered there",
+                hint="rename that table, or name another one for the output",
+            )
+        kept = dict.fromkeys([*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])])
+        self._fit(connection, name, {column: columns[column] for column in kept}, self._identity())
+        statement = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self.schema, name), sql.Literal(NOTE))
+        connection.connection.cursor().execute(statement)
+
+    @property
+    def _versions(self) -> bool:
+        return self._sink.write == newest.HISTORY
+
+    def _identity(self) -> tuple[str, ...]:
+        """What no two rows have alike."""
+        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         there = self.make(connection, table, columns, keys)

@@ -20,13 +20,14 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.database.connect import Database, run, transaction
+from onlyonce.declare import newest
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
+from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.content_hash import Tally
-from onlyonce.sinks.postgres import postgres_newest, postgres_sums
+from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
@@ -154,8 +155,15 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _fill(cursor, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
-    postgres_newest.stage(cursor, names["target"], work.keys, work.newest_by, work.deletes)
+    versions = work.write == newest.HISTORY
+    needed = (*work.keys, newest.VALID_FROM) if versions else ()
+    postgres_newest.stage(cursor, names["target"], work.keys, work.newest_by, work.deletes, *needed)
     _fill(cursor, sql.Identifier("arriving"), first, batches)
+    if versions:
+        with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
+            postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
+        passing("postgres-unit-after-rows")
+        return
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
@@ -170,16 +178,10 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         merge += postgres_newest.newer(work.newest_by, types)
     elif updates and later_window_wins(work.write, work.keys, columns):
         merge += sql.SQL(LATER_WINDOW)
-    try:
+    with postgres_newest.one_a_place(work.unit, work.keys):
         if work.deletes:
             postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types)
         cursor.execute(merge)
-    except (psycopg2.errors.CardinalityViolation, postgres_newest.Twice) as error:
-        raise InvariantBroken(
-            f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
-            data="nothing of this unit was written",
-            hint="the keys must identify a row of the transform's result: group by all of them",
-        ) from error
     passing("postgres-unit-after-rows")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from unittest import mock
 
@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from onlyonce.commitlog import dropping
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.units import UnitId
-from onlyonce.sinks.postgres import postgres_newest, postgres_unit
+from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.testing.suite.task import hash_of, hashed, run_unit
 from tests.contract.conftest import Log
@@ -51,15 +52,18 @@ class Table:
             brought = [hashed(pa.RecordBatch.from_pylist(mine, schema), partition)] if mine else []
             run_unit(postgres_unit.write_unit(self._work(batch)), iter(brought), partition)
 
-    def killed(self, batch: int, rows: list[dict[str, Any]], point: str) -> None:
+    def killed(self, batch: int, rows: list[dict[str, Any]], point: str, schema: pa.Schema = SCHEMA) -> None:
         """The same, ended where it first passes a point; it may pass none."""
 
         def kill(name: str) -> None:
             if name == point:
                 raise Killed
 
-        with mock.patch.object(postgres_unit, "passing", kill), mock.patch.object(postgres_newest, "passing", kill), suppress(Killed):
-            self.write(batch, rows)
+        with ExitStack() as killing:
+            for module in (postgres_unit, postgres_newest, postgres_history):
+                killing.enter_context(mock.patch.object(module, "passing", kill))
+            killing.enter_context(suppress(Killed))
+            self.write(batch, rows, schema)
 
     def rows(self) -> set[tuple[Any, ...]]:
         """(key, position, value) of each row."""
@@ -75,7 +79,7 @@ class Table:
         driver: Driver = self.driver
         unit = UnitId(driver.lineage, batch, "customers", 0)
         return postgres_unit.Work(
-            self.log.database, unit, driver.epoch, "results", "customers", "upsert", self.sink.keys, (),
+            self.log.database, unit, driver.epoch, "results", "customers", self.sink.write, self.sink.keys, (),
             newest_by=self.sink.newest_by, deletes=self.sink.deletes,
         )  # fmt: skip
 
@@ -141,6 +145,20 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
     assert table.rows() == {("k", "b", 2)}
     said = run(log.database, lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()))  # type: ignore[arg-type]
     assert said.count('"position" COLLATE "C"') == 2
+
+
+def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_dropped(log: Log) -> None:
+    """What the platform has made goes with the table beside it."""
+    log.rows("CREATE SCHEMA results")
+    log.rows("CREATE TABLE results.customers_deleted (key text)")
+    with pytest.raises(Refused, match=r"there is a table results\.customers_deleted, which is not the platform's"):
+        Table(log)
+    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    assert log.rows("SELECT count(*) FROM results.customers_deleted") == [(0,)]
+    log.rows("DROP TABLE results.customers_deleted")
+    Table(log)
+    run(log.database, lambda conn: dropping.drop_table(conn, SINK.table))
+    assert log.rows("SELECT count(*) FROM pg_tables WHERE schemaname = 'results'") == [(0,)]
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,23 @@ def test_a_change_is_its_row_and_what_happened_to_it(spark: Any, broker: Broker,
             assert row.oo_line == value, "of what is invalid all is kept"
 
 
+def versions(platform: Platform) -> set[tuple[Any, ...]]:
+    """The history, times as milliseconds since noon."""
+    found = platform.sql(
+        "SELECT key, position, value, extract(epoch FROM valid_from) * 1000, extract(epoch FROM valid_to) * 1000, is_current FROM results.customers_history"
+    )
+    return {
+        (key, position, value, int(since) - messages.NOON, None if until is None else int(until) - messages.NOON, current)
+        for key, position, value, since, until, current in found.astype(object).where(found.notna(), None).itertuples(index=False)
+    }
+
+
+def versions_of(seen: list[Change]) -> set[tuple[Any, ...]]:
+    """What it must be."""
+    text_of = {(one.key, one.position): messages.position(one) for one in seen}
+    return {(key, text_of[key, position], *rest) for key, position, *rest in source.history(seen)}
+
+
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
 def test_a_table_by_a_topic_of_changes_is_what_the_source_has(
     new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
@@ -123,6 +140,7 @@ def test_a_table_by_a_topic_of_changes_is_what_the_source_has(
         assert {(row.key, row.value) for row in there.itertuples()} == {(key, value) for key, _, value in source.table(seen)}
         assert len(there) == len(source.table(seen))
         if make is messages.of_postgres:
+            assert versions(platform) == versions_of(seen)
             assert {(row.key, row.position) for row in there.itertuples()} == {(one.key, messages.position(one)) for one in wanted.values() if not one.deleted}
     fates = platform.sql("SELECT sum(kept)::int, sum(duplicate)::int, bool_and(conserved) FROM onlyonce.conservation WHERE query = 'receive'")
     assert [*fates.iloc[0]] == [len(changes), len(delivered) - len(changes), True]

@@ -37,6 +37,12 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: sink(deletes="gone", table="results." + "x" * 51), "is too long for a table"),
         (lambda: pipeline(sink(), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
         (lambda: pipeline(sink(deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),
+        (lambda: sink(write="history", newest_by=()), "write='history' without newest_by"),
+        (lambda: pipeline(sink(write="history"), mode="at_least_once"), "a history in mode='at_least_once'"),
+        (lambda: pipeline(sink(write="history"), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
+        (lambda: Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), "Delta: deletes='gone'"),
+        (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
+        (lambda: Delta(write="history", keys="id"), "write='history'"),  # type: ignore[arg-type]
         (lambda: Delta(write="upsert", keys="id", newest="cents"), "unknown option 'newest'"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
@@ -60,6 +66,16 @@ def test_rows_that_a_sink_could_not_order_are_refused_before_a_run(types: dict[s
     """By the types that the function gives."""
     with pytest.raises(Refused, match=said):
         newest.check_rows(pipeline(sink(deletes="gone")).output("rows"), types)
+
+
+def test_a_history_needs_to_know_when_a_version_begins() -> None:
+    """And has columns of its own."""
+    output, types = pipeline(sink(write="history")).output("rows"), {"id": "string", "cents": "bigint"}
+    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+        newest.check_rows(output, types | {"valid_from": "date"})
+    with pytest.raises(Refused, match="'is_current' is found by the platform"):
+        newest.check_rows(output, types | {"valid_from": "timestamp", "is_current": "boolean"})
+    newest.check_rows(output, types | {"valid_from": "timestamp"})
 
 
 def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
