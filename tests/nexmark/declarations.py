@@ -62,4 +62,6 @@ def pipeline(name: str, *queries: str, files_a_batch: int = 1) -> Pipeline:
     )
 
 
-PIPELINES = [pipeline("nexmark", *QUERIES)]
+FEW = ("q5", "q13", "q18")
+"""Of each kind one: windows and what is made from them, a table, an upsert."""
+PIPELINES = [pipeline("nexmark", *QUERIES), pipeline("nexmark_few", *FEW)]

@@ -11,10 +11,10 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.outputs import outputs
 from tests.nexmark import events as made
 from tests.nexmark import oracle
-from tests.nexmark.declarations import QUERIES
+from tests.nexmark.declarations import FEW, QUERIES
 from tests.support.platform import Platform, multiset
 
-SEED, COUNT, FILES = 8, 600, 3
+SEED, COUNT, FILES = 8, 600, 4
 SIDE = {key: f"value {key}" for key in range(8)}
 RANKED = ("low", "middle", "high")
 COLUMNS = {
@@ -51,27 +51,34 @@ def wanted(events: list[made.Event], came: Callable[[made.Event], Any]) -> dict[
 
 
 @pytest.mark.spark
-@pytest.mark.whole
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("pipeline", "queries", "kill_at"),
+    [("nexmark_few", FEW, 6), pytest.param("nexmark", tuple(QUERIES), 14, marks=pytest.mark.whole)],
+    ids=["few", "all"],
+)
 def test_each_query_is_equal_to_a_plain_computation(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, pipeline: str, queries: tuple[str, ...], kill_at: int
 ) -> None:
     """Files with re-deliveries and events out of order, in several batches; the run is killed when some queries have written, and one has not noted it."""
     platform = new_platform("tests/nexmark/declarations.py")
+    platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="1")
     make_side(platform)
     events = list(made.Generator(SEED).events(COUNT))
     cut = made.files(events, FILES)
     for number, file in enumerate(cut[:-1]):
-        platform.put("nexmark", f"{number}.jsonl", list(file))
-    kill(platform, monkeypatch, "output-before-end", 6)
-    platform.put("nexmark", "last.jsonl", list(cut[-1]))
-    platform.run("nexmark", "--close")
+        platform.put(pipeline, f"{number}.jsonl", list(file))
+    kill(platform, monkeypatch, pipeline, "output-before-end", kill_at)
+    platform.put(pipeline, "last.jsonl", list(cut[-1]))
+    platform.run(pipeline, "--close")
 
-    first_seen = {row.id: row.oo_system_time.to_pydatetime() for row in platform.events("nexmark").itertuples() if row.oo_kind == "kept"}
+    first_seen = {row.id: row.oo_system_time.to_pydatetime() for row in platform.events(pipeline).itertuples() if row.oo_kind == "kept"}
     expected = wanted(events, lambda event: first_seen[event["id"]])
-    found = {query: multiset(platform.table(f"nexmark/{query}"), *COLUMNS[query]) for query in QUERIES}
-    for query in QUERIES:
-        assert found[query] == expected[query], query
+    for query in queries:
+        assert multiset(platform.table(f"{pipeline}/{query}"), *COLUMNS[query]) == expected[query], query
+    batches = platform.sql("SELECT count(*) AS n FROM onlyonce.batches WHERE query <> 'receive' GROUP BY query")["n"]
+    assert len(batches) == len(queries)
+    assert batches.min() >= FILES
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert platform.sql("SELECT * FROM onlyonce.late").empty
 
@@ -82,7 +89,7 @@ def make_side(platform: Platform) -> None:
     platform.sql(f"CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side VALUES {rows}")
 
 
-def kill(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
+def kill(platform: Platform, monkeypatch: pytest.MonkeyPatch, pipeline: str, point: str, nth: int) -> None:
     """Run until the nth pass of a fail-point."""
     passed: list[str] = []
 
@@ -94,4 +101,4 @@ def kill(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: i
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", passing)
         with pytest.raises(FailPoint):
-            platform.run("nexmark")
+            platform.run(pipeline)
