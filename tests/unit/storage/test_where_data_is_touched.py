@@ -30,7 +30,6 @@ KNOWN: dict[str, set[str]] = {
     },
     "looks at a file system only so far": {
         "operate/assets", "operate/audit_data", "operate/disk_state", "operate/repairs", "operate/sink_rows", "records/left_out",
-        "sources/tables/table_log",
     },
     "sharded files have a store of their own so far": {"sinks/files/local_store"},
 }
