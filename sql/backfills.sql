@@ -5,8 +5,7 @@ SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR U
 -- under_way --
 -- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
 SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
-       EXISTS (SELECT 1 FROM pg_stat_activity a
-               WHERE a.application_name = 'onlyonce/' || l.lineage_no || '/' || b.epoch) AS at_work
+       onlyonce_private.at_work(l.lineage_no, b.epoch) AS at_work
 FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.lineage <> :lineage
   AND b.window_from < :window_to AND b.window_to > :window_from

@@ -7,16 +7,18 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Literal
 
+from onlyonce.declare import stateful as states
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
 from onlyonce.declare.join import Join
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import FileSink, Sink
+from onlyonce.declare.stateful import Stateful
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Fixed, Joined, Session, Window
+from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 
 @declaration
@@ -49,6 +51,8 @@ class Output:
                   window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
     reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
                   a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives them, and have no window;
+                  window (an hour, Fixed only) says how its records are counted, and how far the end of an input goes
     """
 
     name: str
@@ -65,6 +69,7 @@ class Output:
     lookups: Several[Lookup] = field(default=NONE, repr=False)
     reject: str = field(default="", repr=False)
     join: Join | None = field(default=None, repr=False)
+    stateful: Stateful | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -86,9 +91,12 @@ class Output:
         if self.join:
             _check_join(self)
             object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
+        if self.stateful:
+            states.check_output(self, self.window)
+            object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
         if self.late == "recompute" and self.window is None:
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        if not self.transform and not self.from_output and not self.join:
+        if not self.functions and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
@@ -136,10 +144,22 @@ class Output:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """What it names as 'module:function': its transform, or the two sides of its join."""
+        """What it names as 'module:function': its transform, the two sides of its join, or its processor."""
+        if self.stateful:
+            return (self.stateful.processor,)
         if self.join:
             return (self.join.left, self.join.right)
         return (self.transform,) if self.transform else ()
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its rows are by windows that can be computed again: those of a processor with state are not."""
+        return self.window is not None and self.stateful is None
+
+    @property
+    def gives_as_it_comes(self) -> bool:
+        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window closes."""
+        return self.join is not None or self.stateful is not None
 
     @property
     def made_by(self) -> str:
@@ -222,6 +242,8 @@ def what_to_do(output: Output) -> str:
     the keys.
     """
     sink = output.sink
+    if output.stateful:
+        raise states.not_recomputed(output)
     if isinstance(sink, Sent):
         return _of_sent(output)
     carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}

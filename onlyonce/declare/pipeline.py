@@ -11,7 +11,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import chain, ddl, inputs
+from onlyonce.declare import chain, ddl, debezium, inputs, newest
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.join import Join
@@ -20,8 +20,10 @@ from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
+from onlyonce.declare.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.stateful import Stateful
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
@@ -35,9 +37,11 @@ __all__ = [
     "Custom",
     "CustomSink",
     "Delta",
+    "DeltaSource",
     "FileSink",
     "Files",
     "Growing",
+    "Iceberg",
     "Input",
     "Join",
     "Kafka",
@@ -50,6 +54,7 @@ __all__ = [
     "PubSub",
     "Sent",
     "Sink",
+    "Stateful",
     "UnitSink",
     "Webhook",
     "split_ddl",
@@ -158,6 +163,7 @@ class Pipeline:
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            debezium.check(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         _check_outputs(self)
 
@@ -256,8 +262,13 @@ def _check_outputs(pipeline: Pipeline) -> None:
             "twice would be sent twice, under two keys",
             hint="mode='exactly_once'",
         )
+    for output in pipeline.outputs:
+        for key in output.stateful.keys if output.stateful else ():
+            if key not in pipeline.columns():
+                raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
+    newest.check(pipeline)
     targets = [target(pipeline, o) for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
@@ -270,6 +281,8 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
     if root.join:
         raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+    if root.stateful:
+        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
     if root.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
     if made.is_result:

@@ -134,6 +134,14 @@ class Joined(Fixed):
 
 
 @dataclass(frozen=True)
+class Timed(Joined):
+    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them its timers are set.
+
+    They close, and records are late, as those of a join: by the record's own time.
+    """
+
+
+@dataclass(frozen=True)
 class Sliding:
     """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
 

@@ -14,13 +14,14 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
-from onlyonce.commitlog import driver_runs, views
+from onlyonce.commitlog import authorities, driver_runs, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.declare.stateful import not_recomputed
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk
 from onlyonce.model.outputs.backfill import Span
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     span = Span.of(asked.start, asked.stop)
     roots = chosen(pipeline, asked.output)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups)
@@ -56,10 +57,12 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
     """The outputs that read `events` and have windows, or the one that is named. What is made from their closed windows comes with them. Raises Refused."""
     if name is not None:
         root = pipeline.root_of(pipeline.output(name))
+        if root.stateful:
+            raise not_recomputed(root)
         if root.window is None:
             raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
         return [root]
-    found = [root for root in pipeline.roots() if root.window is not None and not pipeline.upstream(root)]
+    found = [root for root in pipeline.roots() if root.has_windows and not pipeline.upstream(root)]
     if not found:
         raise Refused(f"pipeline {pipeline.name} has no output with windows", hint="there is nothing to backfill")
     return found

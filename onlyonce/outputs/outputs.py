@@ -35,6 +35,7 @@ from onlyonce.outputs.dropped import Dropped
 from onlyonce.outputs.first_reading import Part
 from onlyonce.outputs.replayed import Versions
 from onlyonce.outputs.staging import staged
+from onlyonce.outputs.stateful import anew
 from onlyonce.outputs.triggering import Fired
 from onlyonce.receive import events
 from onlyonce.storage import delta
@@ -65,6 +66,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         result = reading.stream(context, query, root, start)
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
     steps = results.steps_of(context, query, root, triggering.shape(context, root) if from_events else result)
+    anew.clear(query, root, steps)
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 

@@ -27,11 +27,11 @@ from onlyonce.receive import past_rows
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join too. (A
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join and of a processor too. (A
     bounded run has one batch, and says nothing of state.)"""
     if isinstance(root.window, Chained):
         return False
-    return root.join is not None or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
+    return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:

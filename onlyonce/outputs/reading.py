@@ -34,8 +34,8 @@ def stream(
             rows = restart.without_final(context, query, root, rows, restart.read_before(context, query, start))
         return rows, restart.not_written(context, query, root, results.applied(context, root, rows))
 
-    # A join gives rows up at any time, not only at ends of windows.
-    return by(windowing.closed_until)[1] if root.join else watermark.chosen(root.window, by)
+    # A join or a processor gives rows at any time, not only at ends of windows.
+    return by(windowing.closed_until)[1] if root.gives_as_it_comes else watermark.chosen(root.window, by)
 
 
 def closing(

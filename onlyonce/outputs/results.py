@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.newest import newest_by
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
 from onlyonce.model import origin
@@ -27,6 +28,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
 from onlyonce.outputs import chaining, joining, rejecting, several_results, windowing
 from onlyonce.outputs.calling import calling
+from onlyonce.outputs.stateful import applying
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for
@@ -54,6 +56,8 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     names = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     if "oo_window" in rows.columns:
         names.append("oo_window")
+    if output.stateful:
+        return applying.applied(pipeline, output, rows)
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
     if isinstance(output.window, Chained):
@@ -193,8 +197,8 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
     groups = _groups(plain, by)
     windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
-    if sink is not None and later_window_wins(sink.write, sink.keys, plain.columns):
-        plain = _latest(plain, sink.keys)
+    if sink is not None and (newer := _newer(sink, plain.columns)):
+        plain = _newest(plain, sink.keys, newer)
         groups = _groups(plain, [])
     return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
@@ -203,10 +207,18 @@ def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
     return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
 
 
-def _latest(plain: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Of the rows with the same keys those of the latest window. Two of one window both stay: the sink refuses them."""
-    later = [F.col(name).desc() for name in reversed(WINDOW)]
-    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*later))
+def _newer(sink: Sink, columns: list[str]) -> list[Column]:
+    """By what rows with the same keys are put in order, the newest first; none where each is a row of the sink."""
+    if later_window_wins(sink.write, sink.keys, columns):
+        return [F.col(name).desc() for name in reversed(WINDOW)]
+    # A null has no place in the order: it comes to the sink, which refuses it, and is not passed over here.
+    # Of a history each row is a version.
+    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink) if sink.write == "upsert"]
+
+
+def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
+    """Of the rows with the same keys the newest. Two that are alike in it both stay: the sink refuses them."""
+    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*newer))
     return plain.withColumn("oo_place", place).filter("oo_place = 1").drop("oo_place")
 
 

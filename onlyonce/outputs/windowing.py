@@ -135,7 +135,7 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
     """The same rows for a bounded read, where nothing is late."""
     kept = events.filter("oo_kind = 'kept'")
-    return kept if output.window is None or output.join else assign(kept, output.window)
+    return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
 
 
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:

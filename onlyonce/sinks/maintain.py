@@ -28,7 +28,7 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, target
+from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.windows import Session, own
@@ -38,11 +38,17 @@ DATE = "window_date"
 FEW = 2
 """A date with fewer files than this is left alone."""
 
+ICEBERG = """left alone: an Iceberg table is maintained by its engines
+  data: all rows are there and readable; small files, old snapshots and files that no snapshot names stay
+  next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service. No property onlyonce.… may go"""
+
 
 def maintain_output(
     database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
 ) -> dict[str, Any] | str | None:
     """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
+    if isinstance(output.sink, Iceberg):
+        return ICEBERG
     path = table_of(pipeline, output)
     if path is None:
         return None
@@ -60,7 +66,7 @@ def maintain_output(
 def table_of(pipeline: Pipeline, output: Output) -> Path | None:
     """The Delta table of an output whose dates close; None for any other."""
     root = pipeline.root_of(output)
-    if not isinstance(output.sink, Delta) or root.window is None or isinstance(root.window, Session):
+    if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
     path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
     return path if (path / "_delta_log").is_dir() else None

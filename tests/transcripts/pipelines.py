@@ -7,13 +7,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
 from onlyonce.model.chained import Chained
 from onlyonce.model.windows import Joined
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 
-ME = "tests.transcripts.pipelines"
+ME, PROCESSORS = "tests.transcripts.pipelines", "tests.transcripts.processors"
 
 
 def by_window(records: DataFrame) -> DataFrame:
@@ -112,6 +112,9 @@ def _output(declared: Declared, told: Story) -> Output:
             lateness=declared.lateness,
             sink=Delta(),
         )
+    if declared.silence:
+        state = Stateful(processor=f"{PROCESSORS}:Silences", keys="key", schema="key string, records long", timers_within=declared.silence)
+        return Output(name=declared.name, stateful=state, window=declared.window, lateness=declared.lateness, sink=Delta())
     early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
     several = any(other.result_of == declared.name for other in told.outputs)

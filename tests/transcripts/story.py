@@ -18,7 +18,7 @@ import yaml
 from onlyonce.model.batch import to_micros
 from onlyonce.model.chained import Chained
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Window
+from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Timed, Window
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None
@@ -55,6 +55,7 @@ class Declared:
     keys: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
     made_from: str | None = None
+    silence: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from", "silence")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
@@ -147,6 +148,8 @@ def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> D
         return _joined(name, told)
     if "from" in told:
         return _chained(name, told, before[told["from"]])
+    if "silence" in told:
+        return _silent(name, told)
     return Declared(
         name,
         window(told["window"]),
@@ -172,6 +175,12 @@ def _chained(name: str, told: dict[str, str], before: Declared) -> Declared:
     assert isinstance(before.window, Fixed | Sliding)
     found = Chained(plain.size, plain.offset, plain.timezone, before.window, before.lateness)
     return Declared(name, found, span(told.get("lateness", "0 seconds")), "on_time", made_from=before.name)
+
+
+def _silent(name: str, told: dict[str, str]) -> Declared:
+    plain, gap = window(told["window"]), span(told["silence"])
+    assert isinstance(plain, Fixed)
+    return Declared(name, Timed.of(plain, gap), span(told.get("lateness", "0 seconds")), "on_time", silence=gap)
 
 
 def _panes(told: str) -> Literal["on_time", "early"] | Trigger:

@@ -67,4 +67,4 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def _windowed(pipeline: Pipeline, output: Output) -> bool:
-    return pipeline.root_of(output).window is not None
+    return pipeline.root_of(output).has_windows
