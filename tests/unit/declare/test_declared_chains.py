@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce import AfterRecords, Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding
+from onlyonce import AfterRecords, Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding, Stateful
 from onlyonce.declare import loading
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.model.chained import Chained
@@ -53,6 +53,7 @@ def pipeline(*outputs: Output) -> Pipeline:
 
 
 UPSERT = Delta(write="upsert", keys=("window_start", "id"))
+STATEFUL = Stateful(processor=f"{ME}:Processor", keys="id", schema="id string, n long", timers_within=MINUTE)
 LOOKUP = Lookup(name="l", table=Delta(path="l"), keys="k")
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a circle": (
@@ -70,6 +71,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         ),
         "a join gives its rows as they come",
     ),
+    "state before": (
+        lambda: pipeline(minutes(transform="", window=None, stateful=STATEFUL), hours()), "a processor with state gives its rows as they come"),
     "early panes before": (lambda: pipeline(minutes(panes="early", sink=UPSERT), hours()), "early panes change"),
     "early panes": (lambda: pipeline(minutes(), hours(panes="early", sink=UPSERT)), "early panes change"),
     "a trigger": (lambda: pipeline(minutes(), hours(panes=AfterRecords(3), sink=UPSERT)), "early panes change"),
