@@ -37,7 +37,7 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
         raise Refused(

@@ -8,7 +8,7 @@ from airflow.sdk import Param
 
 from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
-from onlyonce.model.windows import Window
+from onlyonce.model.windows import Fixed, Window, own
 
 
 def page(pipeline: Pipeline) -> str:
@@ -89,7 +89,7 @@ def _sources(pipeline: Pipeline) -> str:
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
-        layout = "" if source.value is None else f", {type(source.value).__name__} by a schema registry"
+        layout = f", {type(source.value).__name__} by a schema registry" if "value" in source.schema_ids else ", Debezium's changes" if source.of_envelope else ""
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
@@ -113,10 +113,11 @@ def _place(pipeline: Pipeline) -> str:
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:
-    root = pipeline.output(output.from_output) if output.from_output else output
-    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{root.name}`" if output.from_output else "")
+    root = pipeline.root_of(output)
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
+    made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
     lateness = str(root.lateness) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
     sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
@@ -131,6 +132,7 @@ def _how(output: Output) -> str:
 def _windows(window: Window | None) -> str:
     if window is None:
         return "none"
+    window = own(window) if isinstance(window, Fixed) else window
     parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
     return f"{type(window).__name__.lower()}: {', '.join(parts)}"
 

@@ -10,7 +10,18 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Delta, DeltaSource, FileSink, Kafka, MySQL, Pipeline, Postgres, PubSub, target
+from onlyonce.declare.pipeline import (
+    Delta,
+    DeltaSource,
+    FileSink,
+    Iceberg,
+    Kafka,
+    MySQL,
+    Pipeline,
+    Postgres,
+    PubSub,
+    target,
+)
 from onlyonce.declare.sources import WithInbox
 
 Place = tuple[str, str]
@@ -55,6 +66,8 @@ def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
         return [_table(*place.split(":", 1))]
     if isinstance(output.sink, MySQL):
         return [_mysql_table(*place.split(":", 1))]
+    if isinstance(output.sink, Iceberg):
+        return [(f"iceberg://{output.sink.catalog.lower()}", output.sink.table)]
     if isinstance(output.sink, FileSink):
         address = urlsplit(place)
         return (
