@@ -124,6 +124,36 @@ class MySQL:
 
 
 @declaration
+class Iceberg:
+    """A table of an Iceberg catalog; exactly once, since the commit of a batch also names it in a property of the table.
+
+    table     'namespace.table'; made if it is missing, and so is its namespace. One that is there may be partitioned by columns as they
+              are (identity), not by days or buckets
+    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or PYICEBERG_CATALOG__<NAME>__URI and its companions
+    write     'append'. Rows are not replaced by key so far
+    keys      for the message only: an append has none
+    """
+
+    table: str
+    catalog: str = "default"
+    write: Literal["append"] = "append"
+    keys: Several[str] = NONE
+
+    def __post_init__(self) -> None:
+        if str(self.write) == "upsert":
+            raise Refused("Iceberg: write='upsert' is not possible so far", hint="append; or declare Delta(…) or Postgres(…) for rows by key")
+        _check_write("Iceberg", self.write, self.keys, ("append",))
+        if not re.fullmatch(r"[^\s.:/@]+(\.[^\s.:/@]+)+", self.table):
+            raise Refused(f"Iceberg: table {self.table!r}", hint="write it as 'namespace.table', without spaces and without : / @")
+        if not re.fullmatch(r"\w+", self.catalog):
+            raise Refused(f"Iceberg: catalog {self.catalog!r} is no name", hint="name a catalog of pyiceberg's configuration; its address is there")
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"iceberg:{self.catalog.lower()}:{self.table}"
+
+
+@declaration
 class FileSink:
     """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
 
@@ -182,7 +212,7 @@ class FileSink:
         return model.name(self.naming, self.prefix or output, extension, shard)
 
 
-Sink = Delta | Postgres | MySQL | FileSink | Sent
+Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent
 
 
 def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:

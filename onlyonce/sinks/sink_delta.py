@@ -6,19 +6,19 @@ By the commit's transaction id Delta skips a second commit (protocol step 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 
+from deltalake import CommitProperties
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
 from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
@@ -26,12 +26,12 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_append, delta_fit, delta_table
+from onlyonce.sinks import delta_append, delta_fit, delta_table, witness
 from onlyonce.sources.parse import columns
-from onlyonce.storage import delta
+from onlyonce.storage import delta, opening
 
 DATE = "window_date"
 """The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
@@ -83,7 +83,7 @@ class DeltaWriter:
         if content.rows:
             delta_fit.check(self._output, self.path, dated)
         if not batch.at_least_once:
-            self._witness(batch, unit, content)
+            self._witness(unit, content)
         if content.rows == 0:
             return 0
         commit = self._commit(batch, unit, content)
@@ -109,18 +109,21 @@ class DeltaWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
         delta_fit.check(self._output, self.path, dated)
-        self._witness(batch, unit, content)
+        self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
         delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
         passing("delta-after-replace")
 
+    def clear(self, has_begun: Callable[[], bool]) -> None:
+        """Take out the rows that are there now, in one commit, unless the life that asks has begun a batch. Rows that come meanwhile stay."""
+        table = opening.table(self.path)
+        if not has_begun():
+            table.delete(commit_properties=CommitProperties(custom_metadata={"userMetadata": f"cleared by: {self._query.lineage}"}))
+
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
-        if batch.at_least_once:
-            return
-        there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
-        units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+        witness.end(connection, batch, self._output.name)
 
     def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
@@ -130,19 +133,8 @@ class DeltaWriter:
     def _app_id(self, plan: Plan) -> str:
         return f"{plan.lineage}/{self._output.name}"
 
-    def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
-        def work(connection: Connection) -> None:
-            claimed = units.Claim(unit, self._query.driver.epoch, "driver", "witness")
-            there = units.claim(connection, claimed)
-            passing("delta-unit-after-claim")
-            if there is not None:
-                compare(unit, there, content)
-                return
-            units.fill(connection, unit, content)
-
-        passing("delta-unit-before-claim")
-        run(self._query.database, work)
-        passing("delta-unit-after-commit")
+    def _witness(self, unit: UnitId, content: Content) -> None:
+        witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
     def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
         from delta.tables import DeltaTable

@@ -169,6 +169,10 @@ class SinkTable:
             cursor.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
         return self._there(connection, table)
 
+    def clear(self, connection: Connection) -> None:
+        """Take out all rows."""
+        connection.connection.cursor().execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(self.schema, self.name)))
+
     def _there(self, connection: Connection, table: str) -> dict[str, str]:
         cursor: Any = connection.connection.cursor()
         cursor.execute(

@@ -25,7 +25,7 @@ from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
-from onlyonce.session.worker import attempt_name
+from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
@@ -80,10 +80,12 @@ def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batche
         tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
         not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
         rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))
-        try:
-            _commit(here, rows, tally, write)
-        except CommitStateUnknown:
-            _settle(here, tally)
+        with session_of(work.database, here.unit) as database:
+            here = replace(here, database=database)
+            try:
+                _commit(here, rows, tally, write)
+            except CommitStateUnknown:
+                _settle(here, tally)
         passing("postgres-unit-after-commit")
         yield pa.RecordBatch.from_pydict(
             {"partition": pa.array([here.unit.partition], pa.int32()), "rows": [tally.content().rows]}
