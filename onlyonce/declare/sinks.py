@@ -224,5 +224,5 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     check_one_of(kind, "write", write, known)
     if (write == "append") == bool(keys):
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}", hint="all but append need keys, which has none"
+            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, and so does history; append has none"
         )
