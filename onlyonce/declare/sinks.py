@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import field
 from typing import Literal
 
+from onlyonce.declare import newest
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
@@ -22,14 +24,26 @@ class Delta:
     write   'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
             them, the row of the later window stays, whichever comes first
     keys    what identifies a row of an upsert
+    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it. Rows are not removed: a
+            deleted row stays, with a column of yours that says so
     """
 
     path: str | None = None
     write: Literal["append", "upsert"] = "append"
     keys: Several[str] = NONE
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+        if self.deletes:
+            raise Refused(
+                f"Delta: deletes={self.deletes!r}",
+                data="what was deleted would have to be remembered in a second table, and a commit of Delta is of one: a kill between two would bring a row back",
+                hint=f"leave deletes out: {self.deletes!r} is a column of the table then, and a reader leaves out the rows that have it",
+            )
+        newest.check_sink("Delta", self)
         check_folder("Delta: path", self.path)
 
     def target(self, default: str) -> str:
@@ -43,23 +57,36 @@ class Postgres:
 
     table       'schema.table'; made if it is missing
     write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys; the
-                window's columns are left out unless they are keys
-    keys        what identifies a row of an upsert or increment
+                window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of its keys from its
+                column valid_from on; the platform adds valid_to and is_current
+    keys        what identifies a row of an upsert or increment, and whose history it is
+    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position in a database's log. An
+                older one that comes later changes nothing. Of a history the order of the versions: a late one finds its place
+    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed; of a history its last
+                version ends. The key and its newest_by
+                stay in <table>_deleted, in the same transaction, so that no older row comes back
     connection  the environment variable that holds the database's URL; by default the platform's database. A lineage that has
                 written by it is refused where it names another database later
     """
 
     table: str
-    write: Literal["append", "upsert", "increment"] = "append"
+    write: Literal["append", "upsert", "increment", "history"] = "append"
     keys: Several[str] = NONE
     connection: str | None = None
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment"))
+        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment", "history"))
+        newest.check_sink("Postgres", self)
         if self.table.count(".") != 1:
             raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
         if self.table.split(".")[0].startswith("onlyonce"):
             raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
+        if self.deletes and len(self.table.split(".")[1].encode()) > 50:
+            # Else the name of the table beside it, with the suffix of a bounded run, could be cut to a name that another has.
+            raise Refused(f"Postgres: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 bytes at most, with deletes")
 
     def target(self, default: str) -> str:
         """Where the rows go, as text, like `Delta.target`."""
@@ -197,5 +224,5 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     check_one_of(kind, "write", write, known)
     if (write == "append") == bool(keys):
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, append has none"
+            f"{kind}: write={write!r} with keys={keys!r}", hint="all but append need keys, which has none"
         )
