@@ -174,6 +174,11 @@ _ALL = (
         (ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
     ),
     Mutant(
+        "iceberg-of-anybody", "an Iceberg table that says whose it is may be written by another output", "onlyonce/sinks/iceberg/owners.py",
+        (("    if there != owner:\n", "    if False:\n"),),
+        (ICEBERG + "test_a_table_belongs_to_one_output",),
+    ),
+    Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
         "onlyonce/receive/receive_unit.py",
         (
