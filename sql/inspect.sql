@@ -11,7 +11,7 @@ DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals,
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
        coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
-       coalesce(l.start_from ? 'kept_from', false) AS from_kept,
+       coalesce(l.start_from ? 'kept_from', false) AS from_kept, coalesce(l.start_from ? 'anew', false) AS anew,
        CASE WHEN l.query <> 'receive' AND l.instance = p.pipeline THEN p.log_kept_from END AS log_kept_from
 FROM onlyonce_private.lineages l
 JOIN onlyonce_private.pipelines p USING (instance)
@@ -39,6 +39,7 @@ COMMENT ON COLUMN onlyonce.lineages.batches IS 'how many batches are committed';
 COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch id';
 COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
 COMMENT ON COLUMN onlyonce.lineages.from_kept IS 'whether it began with what keep_events had left of events';
+COMMENT ON COLUMN onlyonce.lineages.anew IS 'whether it began from the start, with its rows in the place of those of earlier lives';
 COMMENT ON COLUMN onlyonce.lineages.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
 
 CREATE VIEW onlyonce.batches AS

@@ -185,9 +185,11 @@ SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generati
 WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --
--- The rows that an output without windows has appended, as long as the log has all of its units.
-SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c
+-- The rows that an output without windows has appended, as long as the log has all of its units; since the life that last began from the start.
+SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c JOIN onlyonce.lineages l USING (lineage)
 WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed'
+  AND l.life >= (SELECT coalesce(max(a.life), 0) FROM onlyonce.lineages a
+                 WHERE a.instance = :instance AND a.query = :query AND a.anew AND a.batches > 0)
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --

@@ -29,7 +29,7 @@ Schemas = dict[str, dict[str, Any]]
 
 def key(pipeline: Pipeline) -> str:
     """A hash of all that decides what a check finds. Imports the functions. Raises Refused for one that is not there."""
-    parts = [repr(pipeline), repr([(output.lookups, output.reject, output.join) for output in pipeline.outputs]), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
+    parts = [repr(pipeline), repr([(output.lookups, output.reject, output.join, output.stateful) for output in pipeline.outputs]), *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
     found = hashlib.sha256("\n".join(parts).encode())
     for file in _modules(pipeline):
         found.update(file.read_bytes())

@@ -23,6 +23,7 @@ from sqlalchemy import Connection
 from onlyonce import environment, settings
 from onlyonce.commitlog import lineages, units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do, run, transaction
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
@@ -49,6 +50,16 @@ def url_of(variable: str | None, whose: str = "a sink's") -> str:
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )
     return url
+
+
+def database_of(variable: str | None) -> Database:
+    """A sink's database, or with None the platform's, as a driver and its tasks reach it. Raises Refused.
+
+    Tasks go through a pooler where the variable of the same name with `_POOLER` behind it has one.
+    """
+    url = url_of(variable)
+    pooler = None if mysql.is_mysql(url) else environment.variable(f"{variable or 'ONLYONCE_DATABASE_URL'}_POOLER")
+    return Database(url, pooler=pooler, at_once=settings.task_sessions())
 
 
 def adopt(platform: Database, driver: Driver, authority: str) -> None:

@@ -7,15 +7,18 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Literal
 
+from onlyonce.declare import stateful as states
 from onlyonce.declare.declaration import check_name, check_one_of, declaration
 from onlyonce.declare.join import Join
 from onlyonce.declare.lookup import Lookup
 from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import FileSink, Sink
+from onlyonce.declare.stateful import Stateful
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Fixed, Joined, Session, Window
+from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
 
 
 @declaration
@@ -34,7 +37,8 @@ class Output:
                   have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
                   rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
-                  function returns under this output's name
+                  function returns under this output's name. With a window of its own (Fixed): from its closed windows, of which each
+                  belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
@@ -47,6 +51,8 @@ class Output:
                   window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
     reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
                   a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives them, and have no window;
+                  window (an hour, Fixed only) says how its records are counted, and how far the end of an input goes
     """
 
     name: str
@@ -63,6 +69,7 @@ class Output:
     lookups: Several[Lookup] = field(default=NONE, repr=False)
     reject: str = field(default="", repr=False)
     join: Join | None = field(default=None, repr=False)
+    stateful: Stateful | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
@@ -84,9 +91,12 @@ class Output:
         if self.join:
             _check_join(self)
             object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
-        if self.late == "recompute" and (self.window is None or self.from_output):
+        if self.stateful:
+            states.check_output(self, self.window)
+            object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
+        if self.late == "recompute" and self.window is None:
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
-        if not self.transform and not self.from_output and not self.join:
+        if not self.functions and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
                 hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
@@ -123,16 +133,33 @@ class Output:
         return self.panes != "on_time"
 
     @property
+    def made_beside(self) -> str | None:
+        """The output in whose batch its rows are made, if that is another. One with windows of its own has a query of its own."""
+        return None if isinstance(self.window, Chained) else self.from_output
+
+    @property
     def is_result(self) -> bool:
         """Whether its rows are a result of another output's function, which gives several."""
         return not self.functions
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """What it names as 'module:function': its transform, or the two sides of its join."""
+        """What it names as 'module:function': its transform, the two sides of its join, or its processor."""
+        if self.stateful:
+            return (self.stateful.processor,)
         if self.join:
             return (self.join.left, self.join.right)
         return (self.transform,) if self.transform else ()
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its rows are by windows that can be computed again: those of a processor with state are not."""
+        return self.window is not None and self.stateful is None
+
+    @property
+    def gives_as_it_comes(self) -> bool:
+        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window closes."""
+        return self.join is not None or self.stateful is not None
 
     @property
     def made_by(self) -> str:
@@ -215,6 +242,8 @@ def what_to_do(output: Output) -> str:
     the keys.
     """
     sink = output.sink
+    if output.stateful:
+        raise states.not_recomputed(output)
     if isinstance(sink, Sent):
         return _of_sent(output)
     carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}

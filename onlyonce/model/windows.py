@@ -94,6 +94,21 @@ class Fixed:
         """In how many windows each record is."""
         return 1
 
+    @property
+    def own(self) -> Fixed:
+        """The windows by a moment in them."""
+        return self
+
+    @property
+    def reach(self) -> Micros:
+        """How far outside a window records may belong to its rows."""
+        return 0
+
+    @property
+    def waits(self) -> Micros:
+        """What a window waits beside its output's lateness."""
+        return self.reach
+
 
 @dataclass(frozen=True)
 class Joined(Fixed):
@@ -116,6 +131,14 @@ class Joined(Fixed):
     def reach(self) -> Micros:
         """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound ends."""
         return micros(self.within) + 2_000
+
+
+@dataclass(frozen=True)
+class Timed(Joined):
+    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them its timers are set.
+
+    They close, and records are late, as those of a join: by the record's own time.
+    """
 
 
 @dataclass(frozen=True)
@@ -188,14 +211,24 @@ Window = Fixed | Sliding | Session
 
 
 def reach(window: Window | None) -> Micros:
-    """How far from the windows of a join records may belong to their rows; 0 of other windows."""
-    return window.reach if isinstance(window, Joined) else 0
+    """How far from a window records may belong to its rows: of joins, and of windows that are made of others; 0 of other windows."""
+    return window.reach if isinstance(window, Fixed) else 0
+
+
+def waits(window: Window) -> Micros:
+    """What a window waits beside the lateness of its output: a join for its reach, one that is made of others for these."""
+    return window.waits if isinstance(window, Fixed) else 0
+
+
+def own(window: Fixed | Sliding) -> Fixed | Sliding:
+    """The windows by a moment in them, where a record's are others."""
+    return window.own if isinstance(window, Fixed) else window
 
 
 def first_start(window: Window, time: Micros) -> Micros:
     """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
     assert not isinstance(window, Session)
-    start, end = window.assign(time)[-1]
+    start, end = own(window).assign(time)[-1]
     if start == time:
         return start
     return end if isinstance(window, Fixed) else start + micros(window.slide)

@@ -72,7 +72,7 @@ def without(
     context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
 ) -> DataFrame:
     """The rows of windows that no life but this lineage has closed."""
-    if root.window is None or isinstance(root.window, Session):
+    if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else _closed(context, root, since)
     final = run(context.database, lambda conn: batches.final_windows(conn, context.instance, root.name, but, after))

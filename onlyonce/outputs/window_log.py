@@ -83,7 +83,7 @@ def written(
 ) -> None:
     """What is known of the windows from this batch on. One is final when it has closed: where the batch writes it then, at
     once, and else when `events` is read so far that nothing in time can come for it. Of a join it is so by what the batches before have read:
-    its rows without a partner come a batch later."""
+    its rows without a partner come a batch later; of a processor too, for the rows of its timers."""
     root = chain[0]
     as_they_come = raw_windows.as_they_come(root, stateless=bool(batch.plan.facts.get("stateless"))) and not context.bounded
     whole = not root.is_early and not as_they_come
@@ -92,7 +92,7 @@ def written(
     else:
         batches.add_panes(conn, batch, [window | {"final": whole} for window in windows])
     if not whole:
-        panes.close(conn, context.instance, root, [output.name for output in chain], versions.after if root.join else versions.upto)
+        panes.close(conn, context.instance, root, [output.name for output in chain], versions.after if root.gives_as_it_comes else versions.upto)
 
 
 def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict[str, Any]]:

@@ -20,10 +20,11 @@ from onlyonce.commitlog import authorities, batches, lineages, removals, turns
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import unknown
+from onlyonce.declare.stateful import ANEW
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
-from onlyonce.run import kept_start, withdraw
+from onlyonce.run import from_start, kept_start, withdraw
 from onlyonce.sources.files import listing
 from onlyonce.storage import opening
 
@@ -37,8 +38,8 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     beginning any more, what is kept will do (`kept_start`).
     """
     instance, _, query = target.strip("/").partition("/")
-    _refuse_join(instance, query)
-    database = Database(settings.database_url())
+    start = from_start.asked(instance, query, start)
+    database = authorities.database_of(None)
     if from_kept and (first := kept_start.first(database, target, yes=yes)):
         return first
     old = run(database, lambda conn: _live(conn, instance, query))
@@ -58,22 +59,9 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     if query == "receive":
         _fence_events(database, instance, driver)
     else:
-        _settle_outputs(database, driver, instance, query)
+        _settle_outputs(database, driver, instance, query, anew=ANEW in (start or {}))
     made = run(database, lambda conn: _relive(conn, instance, query, driver, start))
     return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
-
-
-def _refuse_join(instance: str, query: str) -> None:
-    """Which rows of a join are written depends on the state of its stream: a new one would write some of them again."""
-    known = declarations.load().get(instance.partition("@")[0])
-    root = next((output for output in known.roots() if output.name == query), None) if known else None
-    if root and root.join:
-        raise Refused(
-            f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new life would not have that",
-            data="nothing was changed; the rows that are written stay",
-            hint="put its checkpoint back from a backup; or declare the join under another name, with a target of its own: it reads `events` from "
-            "the start",
-        )
 
 
 def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage:
@@ -109,12 +97,12 @@ def _relive(
     return lineages.register(connection, instance, query, uuid4(), begin_at).lineage
 
 
-def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str) -> None:
+def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
     """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else made
-    ready to be withdrawn."""
+    ready to be withdrawn; always where the new life takes all rows out of the target."""
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         left = run(database, lambda conn, row=row: withdraw.left(conn, driver, instance, query, row.batch_id))  # type: ignore[misc]
-        staying = [one.sink for one in left if one.must_stay and withdraw.is_written(one, driver.lineage, row.batch_id)]
+        staying = [one.sink for one in left if one.must_stay and not anew and withdraw.is_written(one, driver.lineage, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from onlyonce.model.frontier import Frontier, closed_until, is_late
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Joined, Micros, Session, micros
+from onlyonce.model.windows import Joined, Micros, Session, micros, reach
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())
@@ -44,7 +44,10 @@ class OutputModel:
                     came.append((self._joined(record, table), bounds))
         self.held += came
         closed = self._closed(after)
-        writes = self._joins(len(came), closed) if self.declared.join else self._writes(came, closed, clock)
+        if self.declared.silence:
+            writes = self._silences(closed)
+        else:
+            writes = self._joins(len(came), closed) if self.declared.join else self._writes(came, closed, clock)
         return Outcome(writes, late, closed, rejected)
 
     def _joins(self, came: int, closed: Micros | None) -> Written:
@@ -64,6 +67,21 @@ class OutputModel:
                 side = "left" if one.key.isupper() else "right"
                 found[one.key, bounds, 1] += self.declared.join in (side, "full")
         return +found
+
+    def _silences(self, closed: Micros | None) -> Written:
+        """The keys that have been silent for the gap since a record, as far as no record in time can end that, with their records up to there."""
+        found: Written = Counter()
+        assert self.declared.silence is not None
+        gap = micros(self.declared.silence)
+        until = None if closed is None else closed + reach(self.declared.window)
+        for at, (one, _) in enumerate(self.held):
+            times = [other.time for other, _ in self.held if other.key == one.key]
+            if at in self.met or until is None or one.time + gap > until:
+                continue
+            self.met |= {place for place, (other, _) in enumerate(self.held) if (other.key, other.time) == (one.key, one.time)}
+            if not any(one.time < time <= one.time + gap for time in times):
+                found[one.key, None, sum(time <= one.time for time in times)] += 1
+        return found
 
     def _joined(self, record: Record, table: dict[str, str]) -> Record:
         return Record(table.get(record.key, "none"), record.time) if self.declared.looks_up else record

@@ -132,6 +132,22 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "its state has rows of the old join, and its table rows that a new one would write again: a new output reads `events` from the start",
     ),
+    "state": (
+        Need.LINEAGE,
+        "Spark keeps the state and the timers of the processor as it was: a new life reads all of `events`, and its rows take the place of those that are there",
+    ),
+    "state, sent": (
+        Need.NAME,
+        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be taken back: a new output reads `events` from the start",
+    ),
+    "state or none": (
+        Need.NAME,
+        "with a state of its own and without is another result: a new output reads `events` from the start",
+    ),
+    "processor": (
+        Need.NOTHING,
+        "rows from now on are of the new processor, over the state that the old one has left; where that means something else now, change state_version",
+    ),
     "window or none": (
         Need.NAME,
         "with windows and without is another result: a new output reads `events` from the start",
@@ -139,6 +155,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "from_output": (
         Need.NAME,
         "whose windows it is made of is another matter: a new output reads `events` from the start",
+    ),
+    "upstream": (
+        Need.BACKFILL,
+        "windows that close from now on are made of rows of the new function of an output before this one; those written before are of the old",
     ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
@@ -260,11 +280,17 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     """Each option that differs, with its kind of change."""
     windows = {old["window"], new["window"]}
     none, session = "none" in windows, any(window.startswith("Session") for window in windows)
-    joins = "join" in old or "join" in new
+    joins, states = ("join" in old or "join" in new), ("stateful" in old or "stateful" in new)
+    state = _of_state(old, new)
+    for part in ("stateful", "state"):
+        if old.get(part) != new.get(part):
+            yield part, state
     if old.get("join") != new.get("join"):
         yield "join", "join"
     if not same_code(old["source"], new["source"]):
-        yield "source", "join" if joins else _of_transform(root=root, stateless=stateless, none=none, session=session)
+        yield "source", "join" if joins else "processor" if states else _of_transform(root=root, stateless=stateless, none=none, session=session)
+    if old["from_output"] == new["from_output"] and not same_code(old.get("upstream", ""), new.get("upstream", "")):
+        yield "upstream", "upstream"
     if old["from_output"] != new["from_output"]:
         yield "from_output", "from_output"
     for part in ("window", "lateness", "panes"):
@@ -274,12 +300,12 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
                 continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
             early = part == "window" and {old["panes"], new["panes"]} != {"on_time"}
-            yield part, "join" if joins else "window or none" if early else wanted
+            yield part, "join" if joins else state if states else "window or none" if early else wanted
     if old["target"] != new["target"]:
-        yield "target", "target, no window" if none and root else "target"
+        yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys"):
-            if old[part] != new[part]:
+        for part in ("write", "keys", "newest_by", "deletes"):
+            if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):
         if old[part] != new[part]:
@@ -293,6 +319,12 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
 
 
+def _of_state(old: Parts, new: Parts) -> str:
+    if ("stateful" in old) != ("stateful" in new):
+        return "state or none"
+    return "state" if new["target"].startswith(("delta:", "postgres:")) else "state, sent"
+
+
 def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:
     if not root:
         return "made transform"
@@ -302,7 +334,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith(("source of", "reject of")):
+    if part.startswith(("source of", "reject of", "upstream of")):
         before, after = _only(before, after), _only(after, before)
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

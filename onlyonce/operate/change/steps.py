@@ -38,7 +38,9 @@ def new_life(
         return None
     changed = {change.part.split(" of ")[0] for change in asking}
     start: dict[str, Any] = {}
-    if root.window is None:
+    if root.stateful:
+        start = {}  # it is always from the start: `onlyonce.run.from_start`
+    elif root.window is None:
         start = {"version": 0}  # its state sums up all that ever came
     elif "window" in changed and last_end is not None:
         start = {"first_window": first_start(root.window, last_end)}

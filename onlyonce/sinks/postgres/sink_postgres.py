@@ -6,15 +6,17 @@ units; the log notes that (`authorities`), and the end of the batch copies the u
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog import authorities, lineages, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -35,9 +37,8 @@ class PostgresWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        url = authorities.url_of(output.sink.connection)
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(Database(url))
+        self._database = query.driver.session(authorities.database_of(output.sink.connection))
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
@@ -79,7 +80,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            floats(schema), windows, self._table.by_window,
+            floats(schema), windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
         )  # fmt: skip
         self._units.commit(exported, work)
 
@@ -88,7 +89,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, self._sink.write,
-            self._sink.keys, (),
+            self._sink.keys, (), newest_by=self._sink.newest_by,
         )  # fmt: skip
         passing("postgres-before-units")
         # Two rows of the same keys must meet in one task, or nobody would tell.
@@ -101,6 +102,17 @@ class PostgresWriter:
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
         return run(self._database, lambda conn: units.noted(conn, plan.lineage, plan.batch_id, name))
+
+    def clear(self, has_begun: Callable[[], bool]) -> None:
+        """Take out all rows, in one transaction that holds the epoch, unless the life that asks has begun a batch."""
+        if has_begun():
+            return
+
+        def work(connection: Connection) -> None:
+            lineages.check_epoch(connection, self._query.lineage, self._query.driver.epoch)
+            self._table.clear(connection)
+
+        run(self._database, work)
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """Copy the units of another authority to the platform's log; see that all partitions are there."""

@@ -1,0 +1,1 @@
+"""Outputs with state of their own: the user's processor on Spark's transformWithStateInPandas."""
