@@ -49,6 +49,8 @@ def check(made: Output, before: Output) -> None:
         raise Refused(f"{where}: {before.name} is itself made in the batches of {before.made_beside}", hint="make it from that one")
     if before.join:
         raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+    if before.stateful:
+        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
     if before.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; windows that are made of others are of closed ones", hint="use on_time panes at both")
     if before.stable_input:
