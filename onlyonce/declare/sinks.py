@@ -20,12 +20,12 @@ from onlyonce.model.sinks import shards as model
 class Delta:
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
-    path    the folder; by default <pipeline>/<output>
-    write   'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
-            them, the row of the later window stays, whichever comes first
-    keys    what identifies a row of an upsert
-    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it. Rows are not removed: a
-            deleted row stays, with a column of yours that says so
+    path       the folder; by default <pipeline>/<output>
+    write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
+               them, the row of the later window stays, whichever comes first
+    keys       what identifies a row of an upsert
+    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
+    deletes    is refused here: a deleted row stays, with a column of yours that says so
     """
 
     path: str | None = None
@@ -224,5 +224,5 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     check_one_of(kind, "write", write, known)
     if (write == "append") == bool(keys):
         raise Refused(
-            f"{kind}: write={write!r} with keys={keys!r}", hint="all but append need keys, which has none"
+            f"{kind}: write={write!r} with keys={keys!r}", hint="upsert and increment need keys, and so does history; append has none"
         )
