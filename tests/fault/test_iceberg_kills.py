@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pandas as pd
 import pytest
 
 import onlyonce
+from onlyonce import settings
 from onlyonce.operate import audit, doctor
+from onlyonce.run import lineage
 from onlyonce.sinks.iceberg import catalogs
 from tests.contract.conformance_iceberg import expire
 from tests.fault.test_kills import put_all
@@ -70,6 +73,19 @@ def test_iceberg_tables_are_what_a_batch_computes_whatever_was_killed(platform: 
     platform.backfill(*ALL)
     _check(files, in_time=False)
     assert not audit.main(["--data"]).warnings
+
+
+@pytest.mark.parametrize("point", [pytest.param("iceberg-before-commit", marks=pytest.mark.whole), pytest.param("iceberg-after-commit", marks=pytest.mark.slow)])
+def test_a_new_life_finishes_a_batch_whose_commit_may_have_come_or_not(platform: Platform, point: str) -> None:
+    """Its unit is there, its checkpoint is lost: the batch is written under its own name, and the new life goes on behind it."""
+    files = shop_oracle.sales(120, 2, seed=7)
+    put_all(platform, files)
+    code, output = platform.run_killed(point, "shop", "--close")
+    assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
+    shutil.rmtree(settings.data_dir("shop") / "checkpoints" / "per_shop")
+    lineage.new("shop/per_shop", yes=True)
+    platform.run("shop", "--close")
+    _check(files, in_time=True)
 
 
 def _check(files: list[list[dict[str, Any]]], *, in_time: bool) -> None:
