@@ -8,6 +8,7 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from onlyonce.declare.debezium import Debezium
 from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
@@ -15,9 +16,11 @@ from onlyonce.declare.pipeline import (
     Custom,
     CustomSink,
     Delta,
+    DeltaSource,
     Files,
     FileSink,
     Growing,
+    Iceberg,
     Input,
     Join,
     Kafka,
@@ -46,11 +49,14 @@ __all__ = [
     "BigQueryStream",
     "Custom",
     "CustomSink",
+    "Debezium",
     "Delta",
+    "DeltaSource",
     "FileSink",
     "Files",
     "Fixed",
     "Growing",
+    "Iceberg",
     "Input",
     "InvariantBroken",
     "Join",

@@ -28,6 +28,7 @@ BROUGHT_BY = {
     "google.cloud.bigquery": "bigquery",
     "google.cloud.bigquery_storage_v1": "bigquery",
     "pymysql": "mysql",
+    "pyiceberg": "iceberg",
     "requests": "bigquery",
     "opentelemetry": "prometheus",
 }

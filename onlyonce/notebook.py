@@ -4,7 +4,7 @@
     flights = onlyonce.open("flights")
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
-A Delta table is read by delta-rs, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
+A Delta table is read by delta-rs, an Iceberg table by pyiceberg, a PostgreSQL table by psycopg2, files by pandas, and late, invalid and remnant records from the
 table `events` by pyarrow. A result is loaded into memory as a whole. Errors: Refused for an unknown name, and for an
 output without rows that can be read; Retryable while a database is away.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.environment import variable
 from onlyonce.model.errors import Refused
 
@@ -54,6 +54,8 @@ class Opened:
             return self._postgres(output, output.sink)
         if isinstance(output.sink, MySQL):
             return self._mysql(output, output.sink)
+        if isinstance(output.sink, Iceberg):
+            return self._iceberg(output)
         if isinstance(output.sink, FileSink):
             return self._files(output, output.sink)
         raise Refused(
@@ -165,6 +167,14 @@ class Opened:
             return _frame(list(map(tuple, found)), list(found.keys()))
 
         return _read(database_of(sink).url, rows)
+
+    def _iceberg(self, output: Output) -> pd.DataFrame:
+        from onlyonce.sinks.iceberg import catalogs
+
+        place = target(self.pipeline, output) + self._suffix
+        if (frame := catalogs.frame(place)) is None:
+            raise self._not_yet(output, place)
+        return frame
 
     def _files(self, output: Output, sink: FileSink) -> pd.DataFrame:
         import pandas as pd

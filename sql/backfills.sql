@@ -5,8 +5,7 @@ SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR U
 -- under_way --
 -- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
 SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
-       EXISTS (SELECT 1 FROM pg_stat_activity a
-               WHERE a.application_name = 'onlyonce/' || l.lineage_no || '/' || b.epoch) AS at_work
+       onlyonce_private.at_work(l.lineage_no, b.epoch) AS at_work
 FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.lineage <> :lineage
   AND b.window_from < :window_to AND b.window_to > :window_from
@@ -124,6 +123,12 @@ FROM onlyonce.windows
 WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :window_from AND window_start < :window_to
   AND state <> 'replaced'
 ORDER BY output, window_start
+
+-- done --
+-- The committed backfills of an output that share windows with an interval, and what they have read.
+SELECT window_from, window_to, max(events_version) AS events_version FROM onlyonce_private.backfills
+WHERE instance = :instance AND output = :output AND state = 'committed' AND window_from < :window_to AND window_to > :window_from
+GROUP BY window_from, window_to ORDER BY window_from, window_to
 
 -- late_not_folded --
 -- Windows of an output with late rows that no backfill has folded in; of sessions, where in the hour those rows are.

@@ -1,8 +1,7 @@
 -- queries --
 -- The lives that are not closed, with their last batches, and whether a driver of one has a session here.
 SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, l.state, l.checkpoint_id, e.epoch, b.begun, b.committed,
-       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
-               AND a.application_name LIKE 'onlyonce/' || l.lineage_no || '/%') AS at_work
+       onlyonce_private.at_work(l.lineage_no, NULL) AS at_work
 FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
 CROSS JOIN LATERAL (
@@ -18,9 +17,7 @@ SELECT b.lineage, b.batch_id, b.run_id, b.begun_at, b.declaration_hash, u.units,
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 LEFT JOIN onlyonce_private.epochs e USING (lineage)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS units, count(*) FILTER (WHERE x.epoch < e.epoch OR NOT EXISTS (
-               SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
-               AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || x.epoch)) AS dead,
+    SELECT count(*) AS units, count(*) FILTER (WHERE x.epoch < e.epoch OR NOT onlyonce_private.at_work(l.lineage_no, x.epoch)) AS dead,
            string_agg(DISTINCT x.epoch::text, ', ') AS epochs, max(x.committed_at) AS last
     FROM onlyonce_private.units x WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id)) u
 WHERE b.state = 'begun' ORDER BY b.lineage, b.batch_id
@@ -36,8 +33,7 @@ WHERE c.state = 'begun' AND l.state <> 'closed' ORDER BY c.lineage
 -- Backfills that began and did not commit, and whether their driver has a session here.
 SELECT p.pipeline, f.instance, f.output, f.lineage, f.run_id, f.begun_at, f.asked_by, f.window_from, f.window_to,
        extract(epoch FROM clock_timestamp() - greatest(l.started_at, f.begun_at))::float AS quiet_seconds,
-       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
-               AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || f.epoch) AS at_work
+       onlyonce_private.at_work(l.lineage_no, f.epoch) AS at_work
 FROM onlyonce_private.backfills f JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p ON p.instance = f.instance
 WHERE f.state = 'begun' ORDER BY f.begun_at

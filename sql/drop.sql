@@ -10,8 +10,7 @@ SELECT instance FROM onlyonce_private.pipelines UNION SELECT instance FROM onlyo
 -- lineages --
 -- The lineages of some instances, those of backfills too, or only of one query; and whether a driver has a session.
 SELECT l.lineage, l.instance, l.query,
-       EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database()
-               AND a.application_name LIKE 'onlyonce/' || l.lineage_no || '/%') AS at_work
+       onlyonce_private.at_work(l.lineage_no, NULL) AS at_work
 FROM onlyonce_private.lineages l
 WHERE l.instance = ANY (:instances)
   AND (CAST(:query AS text) IS NULL OR l.query = :query OR starts_with(l.query, :query || '@'))

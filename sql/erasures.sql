@@ -22,8 +22,7 @@ WHERE instance = :instance AND removal_no = :number
 -- at_work --
 -- The drivers of an instance that have a session.
 SELECT l.lineage FROM onlyonce_private.lineages l JOIN onlyonce_private.epochs e USING (lineage)
-WHERE l.instance = :instance AND EXISTS (
-    SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = 'onlyonce/' || l.lineage_no || '/' || e.epoch)
+WHERE l.instance = :instance AND onlyonce_private.at_work(l.lineage_no, e.epoch)
 ORDER BY 1
 
 -- begun_batches --

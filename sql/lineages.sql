@@ -32,7 +32,7 @@ UPDATE onlyonce_private.lineages SET started_at = clock_timestamp() WHERE lineag
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND usename = current_user AND datname = current_database()
   AND application_name LIKE :name_prefix
-  AND CASE WHEN application_name ~ '^onlyonce/[0-9]+/[0-9]+$'
+  AND CASE WHEN application_name ~ '^onlyonce/[0-9]+/[0-9]+(/|$)'
       THEN CAST(:below AS bigint) IS NULL OR split_part(application_name, '/', 3)::bigint < CAST(:below AS bigint) END
 
 -- bump --

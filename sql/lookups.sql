@@ -15,3 +15,27 @@ WHERE b.lineage = :lineage AND b.batch_id < :batch_id AND b.lookups <> this.look
 SELECT DISTINCT ON (window_start, window_end) window_start, window_end, lookups FROM onlyonce_private.panes
 WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to AND lookups IS NOT NULL
 ORDER BY window_start, window_end, generation DESC
+
+-- columns --
+-- The columns of a table of a user's, with their types; of a domain the type that it is made from. None where there is no such table.
+SELECT a.attname AS name, t.typtype AS kind,
+       CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END AS type
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:table AS text))) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+
+-- asked_for --
+-- The versions of lookups that may be read again: by a batch that is under way or was one of the last two of its life, and by a backfill with what the
+-- windows saw whose records are in `events`. Of Delta tables too, whose ids are no hashes of a copy.
+WITH replayed AS (
+    SELECT b.lookups FROM onlyonce_private.lineages l
+    CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x
+                        WHERE x.lineage = l.lineage ORDER BY x.batch_id DESC LIMIT 2) b
+    UNION ALL SELECT b.lookups FROM onlyonce_private.batches b WHERE b.state = 'begun'),
+written AS (
+    SELECT DISTINCT ON (w.instance, w.output, w.window_start, w.window_end) w.lookups
+    FROM onlyonce_private.panes w JOIN onlyonce_private.pipelines p USING (instance)
+    WHERE w.lookups IS NOT NULL AND (p.events_kept_from IS NULL OR w.window_end > p.events_kept_from)
+    ORDER BY w.instance, w.output, w.window_start, w.window_end, w.generation DESC)
+SELECT DISTINCT seen.value->>'version' AS version, seen.value->>'table' AS table_id
+FROM (SELECT lookups FROM replayed UNION ALL SELECT lookups FROM written) named CROSS JOIN LATERAL jsonb_each(named.lookups) seen

@@ -15,6 +15,7 @@ from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import origin
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import outputs, rejecting, results, several_results, windowing
 from onlyonce.receive import events
@@ -30,7 +31,7 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
-    if root.trigger is None:  # else its function gets whole windows, and no stream
+    if root.trigger is None and not isinstance(root.window, Chained):  # else its function gets whole windows, and no stream
         _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
     found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
@@ -48,7 +49,7 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
     if (
         output.stable_input
         or pipeline.mode != "exactly_once"
-        or (output.from_output and _root(pipeline, output).stable_input)
+        or (output.made_beside and _root(pipeline, output).stable_input)
     ):
         return
     if not _deterministic(result):
@@ -76,7 +77,7 @@ def _deterministic(result: DataFrame) -> bool:
 
 
 def _root(pipeline: Pipeline, output: Output) -> Output:
-    return pipeline.output(str(output.from_output))
+    return pipeline.output(str(output.made_beside))
 
 
 def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from onlyonce.check import fits, kept, tables
-from onlyonce.declare import loading, parameters
+from onlyonce.declare import loading, newest, parameters
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError
@@ -46,6 +46,7 @@ def check(pipeline: Pipeline, session: Callable[[], SparkSession]) -> bool:
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         fits.check_keys(output, schemas[output.name].names)
+        newest.check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     for output in outputs:
         if there := tables.types(pipeline, output, schemas[output.name]):
             fits.check_types(output, *there)

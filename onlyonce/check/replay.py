@@ -29,7 +29,7 @@ def replay(
     pipeline: Pipeline, instance: str, number: int, output: str | None, limit: int, master: str | None
 ) -> Report:
     """The rows that each output gives of a batch's records, at most `limit` of each."""
-    roots = [pipeline.output(pipeline.output(output).from_output or output)] if output else pipeline.roots()
+    roots = [pipeline.root_of(pipeline.output(output))] if output else pipeline.roots()
     [batch], gone = _batch(instance, number)
     spark = session.start(f"onlyonce replay {instance}", master)
     rows = replayed.kept(spark, pipeline, settings.data_location(instance) / "events", [batch]).persist()

@@ -13,8 +13,9 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.pipeline import Delta, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.declare.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
 from onlyonce.sinks.mysql.mysql_columns import same
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
@@ -29,6 +30,8 @@ def types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | Non
     """What is to be compared; None where no table is there, or the sink has none."""
     if isinstance(output.sink, Delta):
         return _delta(pipeline, output, schema)
+    if isinstance(output.sink, Iceberg):
+        return _iceberg(pipeline, output, schema)
     return _of_database(output, output.sink, schema) if isinstance(output.sink, Postgres | MySQL) else None
 
 
@@ -38,6 +41,19 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
         return None
     there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     return _simple(schema), _simple(there), str(path)
+
+
+def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    from onlyonce.sinks.iceberg import catalogs, columns  # with them comes pyiceberg, an extra
+
+    place = Place(target(pipeline, output))
+    wanted = columns.of(output, schema)
+    with catalogs.opened(str(place.variable)) as found:
+        table = catalogs.find(found, place.where)
+    if table is None:
+        return None
+    columns.refuse(output, table)
+    return columns.kinds(wanted), columns.kinds(table.schema()), place.where
 
 
 def _simple(schema: StructType) -> dict[str, str]:

@@ -23,6 +23,7 @@ from sqlalchemy import Connection
 from onlyonce import environment, settings
 from onlyonce.commitlog import lineages, units
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.database import mysql
 from onlyonce.database.connect import Database, ask, do, run, transaction
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
@@ -37,18 +38,28 @@ class Elsewhere:
     database_id: UUID | None
 
 
-def url_of(variable: str | None) -> str:
-    """The URL of a sink's database: the platform's own database, or what an environment variable holds. Raises Refused."""
+def url_of(variable: str | None, whose: str = "a sink's") -> str:
+    """The URL of a sink's or lookup's database: the platform's own database, or what an environment variable holds. Raises Refused."""
     if variable is None:
         return settings.database_url()
     url = environment.variable(variable)
     if url is None:
         raise Refused(
-            f"the environment variable {variable} of a sink's database is not set",
+            f"the environment variable {variable} of {whose} database is not set",
             data="nothing was read or written",
             hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
         )
     return url
+
+
+def database_of(variable: str | None) -> Database:
+    """A sink's database, or with None the platform's, as a driver and its tasks reach it. Raises Refused.
+
+    Tasks go through a pooler where the variable of the same name with `_POOLER` behind it has one.
+    """
+    url = url_of(variable)
+    pooler = None if mysql.is_mysql(url) else environment.variable(f"{variable or 'ONLYONCE_DATABASE_URL'}_POOLER")
+    return Database(url, pooler=pooler, at_once=settings.task_sessions())
 
 
 def adopt(platform: Database, driver: Driver, authority: str) -> None:

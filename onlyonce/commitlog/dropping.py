@@ -22,6 +22,7 @@ from onlyonce.commitlog.authorities import Elsewhere
 from onlyonce.commitlog.sinks import targets
 from onlyonce.database.connect import ask, do, do_many
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.deleted import NOTE, deleted
 
 LOCK_WAIT = "5s"
 """How long the drop of the catalog waits for a reader."""
@@ -142,7 +143,17 @@ def drop_table(connection: Connection, table: str) -> None:
     """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
     schema, name = table.split(".")
     _drop(connection, schema, f"{name}_by_window")
+    if note_of(connection, schema, deleted(name)) == NOTE:
+        _drop(connection, schema, deleted(name))
     _drop(connection, schema, name)
+
+
+def note_of(connection: Connection, schema: str, table: str) -> str | None:
+    """The comment of a table; None where it has none, or is not there."""
+    cursor = connection.connection.cursor()
+    cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (f'"{schema}"."{table}"',))
+    found = cursor.fetchone()
+    return found[0] if found else None
 
 
 def refuse_left(connection: Connection, instance: str, places: list[str]) -> None:

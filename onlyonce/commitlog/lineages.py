@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -37,7 +37,7 @@ class Driver:
 
     def session(self, database: Database) -> Database:
         """The same database under this driver's name, so that a newer driver can end its sessions."""
-        return Database(database.url, f"onlyonce/{self.number}/{self.epoch}")
+        return replace(database, name=f"onlyonce/{self.number}/{self.epoch}")
 
 
 def add_instance(connection: Connection, instance: str, pipeline: str) -> None:

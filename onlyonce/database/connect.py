@@ -11,21 +11,21 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
-from onlyonce.database import mysql
+from onlyonce.database import broken, mysql
 from onlyonce.database.statements import queries
-from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
+from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -35,14 +35,13 @@ ROWS_AT_ONCE = 10_000
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
-SESSION_OPTIONS = (
-    "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10min -c statement_timeout=0 -c timezone=UTC"
-)
+OPTIONS = {"lock_timeout": "30s", "idle_in_transaction_session_timeout": "10min", "statement_timeout": "0", "timezone": "UTC"}
 """A statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch at each attempt."""
-AWAY = ("57P", "40", "53", "08", "55P03")
-"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03: lock_timeout."""
-NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
-"""How PostgreSQL refuses a login, which has no SQLSTATE then."""
+NAME = 63
+"""Of a session's name PostgreSQL keeps so many bytes."""
+SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
+OF_TRANSACTION = "; ".join([*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"])
+"""None of these reads a row, so the transaction may still choose its isolation level."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
@@ -51,11 +50,18 @@ class Database:
     """A PostgreSQL, or a sink's MySQL, and the name under which a session shows in pg_stat_activity.
 
     `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an
-    older one. It travels to Spark's workers inside closures; its repr never shows the URL.
+    older one. It travels to Spark's workers inside closures; its repr never shows the URLs.
+
+    pooler    the URL by which Spark's tasks reach it, where that is another one
+    at_once   how many sessions the tasks of one executor have in it at the same time
+    of_task   whether this is how a task reaches it (`task_sessions`)
     """
 
     url: str = field(repr=False)
     name: str = "onlyonce"
+    pooler: str | None = field(default=None, repr=False)
+    at_once: int = 4
+    of_task: bool = False
 
 
 _engines: OrderedDict[tuple[Database, int], Engine] = OrderedDict()
@@ -65,9 +71,9 @@ _turn = Lock()
 def _engine(database: Database) -> Engine:
     # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
     # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run out.
-    key = (database, os.getpid())
+    key = (replace(database, name="onlyonce-task") if by_transaction(database) else database, os.getpid())
     with _turn:
-        engine = _engines.pop(key, None) or _new_engine(database)
+        engine = _engines.pop(key, None) or _new_engine(key[0])
         _engines[key] = engine
         if len(_engines) > ENGINES:
             (_, process), oldest = _engines.popitem(last=False)
@@ -79,15 +85,25 @@ def _new_engine(database: Database) -> Engine:
     if mysql.is_mysql(database.url):
         return mysql.new_engine(database.url, database.name)
     arguments = {
-        "application_name": database.name[:63],
-        "options": SESSION_OPTIONS,
+        "application_name": database.name[:NAME],
         "connect_timeout": 10,
         **KEEPALIVES,
+        **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
     # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
     return create_engine(
         database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments, executemany_mode="values_plus_batch"
     )  # fmt: skip
+
+
+def by_transaction(database: Database) -> bool:
+    """Whether a session's name and options are told in each transaction: a task's may go through a pooler, which knows no options."""
+    return database.of_task and not mysql.is_mysql(database.url)
+
+
+def end_sessions(database: Database) -> None:
+    """Close this process's idle connections to it."""
+    _engine(database).dispose()
 
 
 def forget_connections() -> None:
@@ -105,22 +121,24 @@ def transaction(database: Database) -> Iterator[Connection]:
     try:
         connection = _engine(database).connect()
     except OperationalError as error:
-        raise _not_let_in(database, error) or _away(error) from error
+        raise broken.not_let_in(database.url, error) or broken.away(error) from error
     with connection:
         begun = connection.begin()
         try:
+            if by_transaction(database):
+                connection.exec_driver_sql(OF_TRANSACTION, (database.name[:NAME],))
             yield connection
         except DBAPIError as error:
             _roll_back(connection, begun)
-            if _is_away(error):
-                raise _away(error) from error
+            if broken.is_away(error):
+                raise broken.away(error) from error
             raise
         except psycopg2.OperationalError as error:
-            if error.pgcode and not error.pgcode.startswith(AWAY):
+            if error.pgcode and not error.pgcode.startswith(broken.AWAY):
                 _roll_back(connection, begun)
                 raise  # the server has answered: a row that is too large, for example
             connection.invalidate()
-            raise _away(error) from error
+            raise broken.away(error) from error
         except BaseException:
             _roll_back(connection, begun)
             raise
@@ -129,7 +147,7 @@ def transaction(database: Database) -> Iterator[Connection]:
         except (DBAPIError, psycopg2.Error) as error:
             connection.invalidate()
             raise CommitStateUnknown(
-                f"the database's answer to a COMMIT was lost: {_first_line(error)}",
+                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
@@ -196,50 +214,8 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
         connection.invalidate()
 
 
-def _is_away(error: DBAPIError) -> bool:
-    if mysql.code_of(error):
-        return error.connection_invalidated or mysql.is_away(error)
-    code = getattr(error.orig, "pgcode", None) or ""
-    lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
-    return lost or code.startswith(AWAY)
-
-
-def _not_let_in(database: Database, error: OperationalError) -> Refused | None:
-    """The server has answered, and no patience changes what: a password, role or database that is wrong."""
-    if mysql.is_mysql(database.url):
-        return mysql.not_let_in(database.url, error)
-    told = str(getattr(error, "orig", None) or error)
-    if not any(mark in told for mark in NOT_LET_IN):
-        return None
-    url = make_url(database.url)
-    return Refused(
-        f"PostgreSQL at {url.host}:{url.port} does not let {url.username} in: {_reason(told)}",
-        data="nothing was read or written",
-        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink names), or the password of "
-        "that role: ALTER ROLE",
-    )
-
-
-def _reason(told: str) -> str:
-    lines = [line.strip() for line in told.splitlines() if "FATAL" in line or "fe_sendauth" in line]
-    return (lines or [told.strip()])[-1].rpartition("FATAL:")[2].strip()
-
-
-def _away(error: Exception) -> DatabaseAway:
-    return DatabaseAway(
-        f"the database did not answer: {_first_line(error)}",
-        data="the open transaction was rolled back; nothing is half done",
-        hint="is PostgreSQL up? Then run the same command again",
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    cause = getattr(error, "orig", None) or error
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-
-
 def _say_again(state: RetryCallState) -> None:
     problem = state.outcome.exception() if state.outcome else None
     log.warning(
-        "database away, trying again", attempt=state.attempt_number, problem=_first_line(problem or Exception())
+        "database away, trying again", attempt=state.attempt_number, problem=broken.first_line(problem or Exception())
     )

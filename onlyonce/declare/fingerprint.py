@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from onlyonce.declare import ddl
+from onlyonce.declare import ddl, newest
 from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import Source
 from onlyonce.model.batch import BY_POSITION
@@ -57,13 +57,18 @@ def _source_parts(source: Source) -> dict[str, str]:
     return {"inbox": source.inbox or DEFAULT, "max_files_a_batch": str(source.max_files_a_batch), **subscription}
 
 
-def output_parts(pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "", state: str = "") -> dict[str, Any]:
+def output_parts(
+    pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "", upstream: str = "", state: str = ""
+) -> dict[str, Any]:
     """What decides the results of an output and of those made from it; `sources` has each one's function as text, `rejects` the one of the
-    output itself that rejects rows, `state` the schema of its processor's state."""
+    output itself that rejects rows, `upstream` the functions of those from whose closed windows it is made, `state` the schema of its
+    processor's state."""
     root = pipeline.output(query)
     parts = {o.name: _output(pipeline, o, sources[o.name]) for o in [root, *pipeline.made_from(root)]}
     if root.reject:
         parts[query]["reject"] = f"{root.reject}\n{rejects}"
+    if upstream:
+        parts[query]["upstream"] = upstream
     if root.stateful:
         parts[query] |= {"stateful": described(root.stateful), "state": state}
     return {"outputs": parts}
@@ -78,7 +83,7 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> dict[str, str]:
         "keys": ", ".join(sink.keys),
         "stable_input": str(output.stable_input), "late": output.late, "on_backfill": output.on_backfill,
         "lookups": "; ".join(map(_lookup, output.lookups)) or NONE,
-        **({"join": described(output.join)} if output.join else {}),
+        **({"join": described(output.join)} if output.join else {}), **newest.parts(sink),
     }  # fmt: skip
 
 

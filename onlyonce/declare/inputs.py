@@ -17,6 +17,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
 
@@ -30,7 +31,7 @@ SHARED, BY_SOURCE = "shared", "by_source"
 class Input:
     """One of several sources of a pipeline, and how its records come to the pipeline's columns.
 
-    source      where its records come from: Files, Growing, Kafka or Custom. An inbox that is not named is <home>/inbox/<pipeline>/<source>
+    source      where its records come from: Files, Growing, Kafka, DeltaSource or Custom. An inbox that is not named is <home>/inbox/<pipeline>/<source>
     schema      its own columns, in Spark's DDL; None: the pipeline's
     columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created', 'amount': 'cents / 100.0',
                 'shop': "'berlin'"}. One that is not named is the source's column of that name, else null. The record id and the event time are
@@ -131,6 +132,8 @@ def _places(pipeline: Pipeline) -> Iterator[str]:
         source = one.source
         if isinstance(source, Kafka):
             yield f"the topic {source.topic} of {source.servers}"
+        elif isinstance(source, DeltaSource):
+            yield f"the table {source.where}"
         elif not isinstance(source, Custom) and source.inbox:
             yield f"the inbox {source.inbox}"
 
@@ -138,8 +141,8 @@ def _places(pipeline: Pipeline) -> Iterator[str]:
 def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
     where = f"pipeline {pipeline.name}, source {name}"
     check_name("source", name)
-    if isinstance(one.source, PubSub) or not isinstance(one.source, Files | Growing | Custom | Kafka):
-        raise Refused(f"{where}: {type(one.source).__name__} can't be one of several sources", hint="Files, Growing, Kafka or Custom; or a pipeline of its own")
+    if isinstance(one.source, PubSub) or not isinstance(one.source, Files | Growing | Custom | Kafka | DeltaSource):
+        raise Refused(f"{where}: {type(one.source).__name__} can't be one of several sources", hint="Files, Growing, Kafka, DeltaSource or Custom; or a pipeline of its own")
     own, types = ddl.types(one.schema or pipeline.schema), ddl.types(pipeline.schema)
     for column in one.columns:
         if column not in types:

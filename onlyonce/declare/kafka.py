@@ -8,6 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
+from onlyonce.declare.debezium import Debezium, check_columns
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.message_formats import FROM_ENVIRONMENT as FROM_ENVIRONMENT
 from onlyonce.declare.message_formats import Avro, MessageFormat, Protobuf, check_parts
@@ -35,7 +36,8 @@ class Kafka:
                          each partition at or after it). Resolved once and stored. A partition that is added later is
                          read from its begin
     max_offsets_a_batch  how many offsets one batch takes, of all partitions together
-    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema. None: a JSON object
+    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema. Debezium: changes of a database.
+                         None: a JSON object
     key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the columns that
                          come from the key
     headers              declared columns, strings, that each get the message's header of that name
@@ -56,7 +58,7 @@ class Kafka:
     start: Literal["earliest", "latest"] | datetime = field(default="earliest", repr=False)
     max_offsets_a_batch: int = field(default=1_000_000, repr=False)
     # Not in the text of a fingerprint, which has `layout`: one from before there were formats keeps its own.
-    value: MessageFormat | None = field(default=None, repr=False)
+    value: MessageFormat | Debezium | None = field(default=None, repr=False)
     key: str | Avro | Protobuf | None = None
     headers: Several[str] = NONE
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -123,7 +125,7 @@ class Kafka:
     def schema_ids(self) -> dict[str, str]:
         """The declared column that gets the id of a schema, by 'value' and 'key', where a registry has that schema."""
         found = {}
-        if self.value is not None:
+        if isinstance(self.value, MessageFormat):
             found["value"] = self.value.schema_id or "schema_id"
         if self.key is not None and not isinstance(self.key, str):
             found["key"] = self.key.schema_id or "key_schema_id"
@@ -132,18 +134,27 @@ class Kafka:
     @property
     def beside(self) -> tuple[str, ...]:
         """The declared columns that do not come from the value of a message."""
-        return (*self.key_columns, *self.headers, *self.schema_ids.values())
+        return (*self.key_columns, *self.headers, *self.schema_ids.values(), *self.of_envelope)
+
+    @property
+    def of_envelope(self) -> dict[str, str]:
+        """The declared columns that come from the envelope of a change, and their types."""
+        return self.value.kinds if isinstance(self.value, Debezium) else {}
 
     def origin(self, column: str) -> str:
         """Where a column that is `beside` the value comes from, in text."""
         if column in self.key_columns:
             return "the key" if isinstance(self.key, str) else f"the key by {type(self.key).__name__}"
+        if isinstance(self.value, Debezium) and column in self.value.kinds:
+            return self.value.origin(column)
         return "the header" if column in self.headers else "the schema's id"
 
     def layout(self) -> str:
         """How a message is cut into columns, in text."""
         if self.value is None:
             return "json"
+        if isinstance(self.value, Debezium):
+            return self.value.layout()
         checked = "" if getattr(self.value, "validate", True) else ", not validated"
         return f"{type(self.value).__name__} by a schema registry, whose id goes to {self.schema_ids['value']}{checked}"
 
@@ -157,6 +168,8 @@ class Kafka:
                     f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column of type string",
                     hint=f"add `{name} string` to the schema",
                 )
+        if isinstance(self.value, Debezium):
+            check_columns(pipeline, self.value, typed)
         for part, name in self.schema_ids.items():
             if typed.get(name) not in ("int", "integer"):
                 raise Refused(

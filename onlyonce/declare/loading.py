@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import state_schema, target_identity
+from onlyonce.declare import following, newest, state_schema, target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
@@ -28,7 +28,8 @@ IT_IS = "it is 'module:function', the module importable from the folder of the d
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
     """The declared pipelines by name. Imports no Spark: DAG files call it too.
 
-    Raises Refused for a file that is missing or wrong, for two pipelines of one name, or two outputs of one target.
+    Raises Refused for a file that is missing or wrong, for two pipelines of one name, two outputs of one target,
+    or pipelines that read in a circle.
     """
     found: dict[str, Pipeline] = {}
     for path in files or settings.pipeline_files():
@@ -42,6 +43,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
             found[pipeline.name] = pipeline
     target_identity.refuse_shared(found.values())
     target_identity.refuse_own_tables(found.values())
+    following.check(list(found.values()))
     return found
 
 
@@ -137,7 +139,9 @@ def fingerprint(pipeline: Pipeline, query: str) -> str:
         parts += [(o.name, o.lookups) for o in outputs if o.lookups]
         parts += [(o.reject, _source(reject(o))) for o in outputs if o.reject]
         parts += [(o.name, o.join) for o in outputs if o.join]
+        parts += [_upstream(o) for o in pipeline.upstream(root)]
         parts += [(o.name, o.stateful, state(o)) for o in outputs if o.stateful]
+        parts += [(o.name, newest.parts(o.sink)) for o in outputs if newest.parts(o.sink)]
     return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
 
 
@@ -148,7 +152,13 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     root = pipeline.output(query)
     outputs = [root, *pipeline.made_from(root)]
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
-    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", state(root))
+    upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
+    return output_parts(pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root))
+
+
+def _upstream(output: Output) -> str:
+    """What an output decides of those that are made from its closed windows, beside their windows."""
+    return "\n".join([output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])])
 
 
 def _pipelines_of(named: Path) -> list[Pipeline]:

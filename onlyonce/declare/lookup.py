@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+from datetime import timedelta
 from keyword import iskeyword
 
 from onlyonce.declare.declaration import check_name, declaration
@@ -9,20 +11,27 @@ from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import Delta, Postgres
 from onlyonce.model.errors import Refused
 
+MOST_REFRESH = timedelta(days=1)
+"""What no driver has found for longer is collected (`onlyonce.lookups.collecting`)."""
+
 
 @declaration
 class Lookup:
     """A table that a function joins its rows with: `def f(rows, customers)` gets it as a DataFrame.
 
     name    the function's parameter that the table is given to
-    table   Delta(path=…), at one version for each batch: the batch row keeps it, and a replay sees the same
+    table   Delta(path=…) or Postgres(table=…, connection=…), at one version for each batch: the batch row keeps it, and a replay sees the same.
+            Of a PostgreSQL table the driver takes a copy, and each copy with other content is a version
     keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a join
             by them would give a record twice
+    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute. timedelta(0): before each batch
     """
 
     name: str
     table: Delta | Postgres
     keys: Several[str] = NONE
+    # How fresh a table is decides no result, so it is in no fingerprint.
+    refresh: timedelta | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_name("lookup", self.name)
@@ -31,12 +40,21 @@ class Lookup:
         if not isinstance(self.table, Delta | Postgres):
             raise Refused(
                 f"lookup {self.name}: the table is {type(self.table).__name__}",
-                hint="table=Delta(path='/lake/customers')",
+                hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', connection='SHOP_DATABASE_URL')",
             )
-        if isinstance(self.table, Postgres):
+        if isinstance(self.table, Postgres) and "://" in (self.table.connection or ""):
             raise Refused(
-                f"lookup {self.name}: a PostgreSQL table can't be a lookup yet: it keeps no earlier versions, so a replay would see others",
-                hint="copy it into a Delta table, by a task that runs as often as it must be fresh: table=Delta(path='/lake/customers')",
+                f"lookup {self.name}: connection is a URL",
+                hint="name the environment variable that holds it: it has a password",
+            )
+        if self.refresh is not None and not isinstance(self.table, Postgres):
+            raise Refused(
+                f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version is looked for before each batch",
+                hint="leave refresh out",
+            )
+        if self.refresh is not None and not timedelta(0) <= self.refresh <= MOST_REFRESH:
+            raise Refused(
+                f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day", hint="refresh=timedelta(minutes=1)"
             )
         if isinstance(self.table, Delta) and self.table.path is None:
             raise Refused(f"lookup {self.name}: Delta() names no table", hint="table=Delta(path='/lake/customers')")

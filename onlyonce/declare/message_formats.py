@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
+from onlyonce.declare.debezium import Debezium
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
@@ -86,8 +87,12 @@ MessageFormat = Avro | Protobuf | JsonSchema
 
 def check_parts(key: object, value: object) -> None:
     """Refuse what can't be a key or a value of a message."""
-    if value is not None and not isinstance(value, MessageFormat):
-        raise Refused(f"Kafka: value={value!r}", hint="Avro(…), Protobuf(…) or JsonSchema(…); leave it out for plain JSON")
+    if value is not None and not isinstance(value, MessageFormat | Debezium):
+        raise Refused(f"Kafka: value={value!r}", hint="Avro(…), Protobuf(…), JsonSchema(…) or Debezium(); leave it out for plain JSON")
+    if isinstance(value, Debezium) and isinstance(key, Avro | Protobuf):
+        raise Refused(
+            f"Kafka: changes by Debezium with a key by {type(key).__name__}", hint="leave key out: the row has its keys, also of a delete"
+        )
     if isinstance(value, Avro | Protobuf) and value.columns:
         raise Refused(
             "Kafka: columns of a value", hint="leave them out: all declared columns that come from nowhere else are the value's"

@@ -15,6 +15,7 @@ from onlyonce.declare.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sinks import FileSink, Sink
 from onlyonce.declare.stateful import Stateful
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
@@ -36,7 +37,8 @@ class Output:
                   have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
                   rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
-                  function returns under this output's name
+                  function returns under this output's name. With a window of its own (Fixed): from its closed windows, of which each
+                  belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
                   are computed anew, with them, as a backfill would
@@ -92,7 +94,7 @@ class Output:
         if self.stateful:
             states.check_output(self, self.window)
             object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
-        if self.late == "recompute" and (self.window is None or self.from_output):
+        if self.late == "recompute" and self.window is None:
             raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
         if not self.functions and not self.from_output:
             raise Refused(
@@ -129,6 +131,11 @@ class Output:
     def is_early(self) -> bool:
         """Whether it writes windows before they close, and writes them again."""
         return self.panes != "on_time"
+
+    @property
+    def made_beside(self) -> str | None:
+        """The output in whose batch its rows are made, if that is another. One with windows of its own has a query of its own."""
+        return None if isinstance(self.window, Chained) else self.from_output
 
     @property
     def is_result(self) -> bool:

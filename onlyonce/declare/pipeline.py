@@ -11,7 +11,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import ddl, inputs
+from onlyonce.declare import chain, ddl, debezium, inputs, newest
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
 from onlyonce.declare.inputs import Input, OneOfSeveral, Part
 from onlyonce.declare.join import Join
@@ -20,10 +20,12 @@ from onlyonce.declare.output import Output
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, MySQL, Postgres, Sink
+from onlyonce.declare.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
 from onlyonce.declare.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.stateful import Stateful
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Session
 
@@ -35,9 +37,11 @@ __all__ = [
     "Custom",
     "CustomSink",
     "Delta",
+    "DeltaSource",
     "FileSink",
     "Files",
     "Growing",
+    "Iceberg",
     "Input",
     "Join",
     "Kafka",
@@ -159,6 +163,8 @@ class Pipeline:
             object.__setattr__(self, "_views", inputs.views(self))
         else:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            debezium.check(self)
+        object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
         _check_outputs(self)
 
     @property
@@ -202,8 +208,8 @@ class Pipeline:
         raise unknown("output", name, [o.name for o in self.outputs])
 
     def roots(self) -> list[Output]:
-        """The outputs that read `events` themselves: one streaming query, one lineage each."""
-        return [o for o in self.outputs if o.from_output is None]
+        """The outputs with a query of their own: one lineage each. Those that are made from another's closed windows come after it."""
+        return chain.in_order([o for o in self.outputs if o.made_beside is None])
 
     def queries(self) -> list[str]:
         """The names of the pipeline's streaming queries, in the order in which a run drains them."""
@@ -211,11 +217,20 @@ class Pipeline:
 
     def root_of(self, output: Output) -> Output:
         """The output whose query makes the rows of this one."""
-        return self.output(output.from_output) if output.from_output else output
+        return self.output(output.made_beside) if output.made_beside else output
 
     def made_from(self, root: Output) -> list[Output]:
         """The outputs made from the closed panes of `root`, and those that are results of its function."""
-        return [o for o in self.outputs if o.from_output == root.name]
+        return [o for o in self.outputs if o.made_beside == root.name]
+
+    def upstream(self, output: Output) -> list[Output]:
+        """The outputs from whose closed windows this one is made, the first of the chain first; none of any other output."""
+        before = self.output(str(output.from_output)) if isinstance(output.window, Chained) else None
+        return [*self.upstream(before), before] if before else []
+
+    def downstream(self, root: Output) -> list[Output]:
+        """The outputs that are made from the closed windows of this one, and of those, each after its own."""
+        return [o for o in self.roots() if root in self.upstream(o)]
 
     def lookups(self, root: Output) -> dict[str, Lookup]:
         """The tables that the functions of `root`, and of the outputs made from it, get; by name."""
@@ -252,7 +267,8 @@ def _check_outputs(pipeline: Pipeline) -> None:
             if key not in pipeline.columns():
                 raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
     for made in (o for o in pipeline.outputs if o.from_output):
-        _check_made_from(pipeline, made)
+        _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
+    newest.check(pipeline)
     targets = [target(pipeline, o) for o in pipeline.outputs]
     if shared := sorted({t for t in targets if targets.count(t) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
@@ -261,7 +277,7 @@ def _check_outputs(pipeline: Pipeline) -> None:
 def _check_made_from(pipeline: Pipeline, made: Output) -> None:
     root = pipeline.output(str(made.from_output))
     where = f"output {made.name} (from_output={root.name})"
-    if root.from_output:
+    if root.made_beside:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
     if root.join:
         raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
@@ -273,8 +289,6 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
         _check_result(root, made, where)
     elif root.window is None or isinstance(root.window, Session):
         raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
-    if made.window not in (None, root.window):
-        raise Refused(f"{where}: has the windows of {root.name}", hint="leave window and lateness out here")
     for lookup in made.lookups:
         if lookup not in root.lookups and lookup.name in [one.name for one in root.lookups]:
             raise Refused(
@@ -283,6 +297,8 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
             )
     if made.lateness:
         raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+    if made.late == "recompute":
+        raise Refused(f"{where}: its late records are those of {root.name}", hint="leave late out here")
 
 
 def _check_result(root: Output, made: Output, where: str) -> None:

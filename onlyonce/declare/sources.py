@@ -11,6 +11,7 @@ from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.kafka import Kafka as Kafka
 from onlyonce.declare.ranges import Custom, Growing
 from onlyonce.declare.starts import EARLIEST, check_start
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_inbox
@@ -167,7 +168,7 @@ class PubSub:
         )
 
 
-WithInbox = Files | PubSub | Growing | Custom
+WithInbox = Files | PubSub | Growing | Custom | DeltaSource
 """The sources whose registry lists files, or ranges of what is no topic."""
 Source = WithInbox | Kafka
 

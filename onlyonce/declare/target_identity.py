@@ -6,13 +6,15 @@
 | a folder outside the home                     | folder:/mnt/lake/a                                   |
 | FileSink(path="s3a://bucket/a/?region=x")     | s3://bucket/a; the options say how to get there      |
 | Postgres                                      | postgres:<database>:<table>, the table as PostgreSQL cuts it |
+| Iceberg                                       | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
 | MySQL                                         | mysql:<database>:<table>, in small letters: many servers know no others |
 
 At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it is identified
 by its address.
 
 Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
-Not promised: that two object stores with a bucket of the same name are told apart.
+Not promised: that two object stores with a bucket of the same name are told apart, or two names of one
+Iceberg catalog known to be the same: there the table itself says whose it is.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
         return f"postgres:{database(place.variable)}:{schema}.{name}"
     if place.kind == "mysql":
         return f"mysql:{database(place.variable)}:{place.where}{suffix}".lower()
+    if place.kind == "iceberg":
+        return f"{place.text}{suffix}".lower()
     if "://" in place.where:
         scheme, rest = place.where.partition("?")[0].split("://", 1)
         return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}{suffix}"

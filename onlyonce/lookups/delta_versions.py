@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce import settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.lookup import Lookup
-from onlyonce.lookups.seen import Version
+from onlyonce.lookups.seen import Version, gone
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location, location
 from onlyonce.storage import opening, stores
@@ -62,10 +62,3 @@ def refuse_gone(lookup: Lookup, version: Version) -> None:
         raise gone(
             lookup, version, f"{len(missing)} of its {len(files)} files are removed (VACUUM), {missing[0]} first"
         )
-
-
-def gone(lookup: Lookup, version: Version, why: str) -> Refused:
-    """What is said of a version that is needed and not there; who needs it adds the way out."""
-    return Refused(
-        f"lookup {lookup.name}: version {version['version']} of the table is gone: {why}", data="nothing was written"
-    )

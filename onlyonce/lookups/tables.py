@@ -6,30 +6,45 @@ Who calls it: `outputs`, `check`. Errors: Refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.lookup import Lookup
-from onlyonce.lookups import delta_versions
-from onlyonce.lookups.seen import NOTHING, Seen, Versions
+from onlyonce.declare.sinks import Postgres
+from onlyonce.lookups import delta_versions, postgres_versions
+from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions
 from onlyonce.model.errors import Refused
 from onlyonce.session.names import quoted
 
 Lookups = Mapping[str, Lookup]
 
 
+class Kept(Protocol):
+    """Where the versions of a kind of table are: a module for each kind."""
+
+    def newest(self, lookup: Lookup) -> Version: ...
+    def frame(self, spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame: ...
+    def refuse_gone(self, lookup: Lookup, version: Version) -> None: ...
+
+
+def kept(lookup: Lookup) -> Kept:
+    """Of a Delta table its own log keeps them; of a PostgreSQL table the copies that drivers took."""
+    return postgres_versions if isinstance(lookup.table, Postgres) else delta_versions
+
+
 def newest(lookups: Lookups) -> Versions:
     """The version that each table has now. Raises Refused."""
-    return {name: delta_versions.newest(lookup) for name, lookup in lookups.items()}
+    return {name: kept(lookup).newest(lookup) for name, lookup in lookups.items()}
 
 
 def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:
     """Each table as of its version."""
     if not lookups:
         return NOTHING
-    frames = {name: delta_versions.frame(spark, lookup, versions[name]) for name, lookup in lookups.items()}
+    frames = {name: kept(lookup).frame(spark, lookup, versions[name]) for name, lookup in lookups.items()}
     for name, lookup in lookups.items():
         check_columns(lookup, frames[name])
     return Seen({name: versions[name] for name in lookups}, frames)
@@ -39,7 +54,7 @@ def refuse_gone(lookups: Lookups, versions: Versions, hint: str) -> None:
     """Raise Refused, with this hint, where a table can't be read any more as of a version that the log names."""
     for name, lookup in lookups.items():
         try:
-            delta_versions.refuse_gone(lookup, versions[name])
+            kept(lookup).refuse_gone(lookup, versions[name])
         except Refused as error:
             raise Refused(error.what, data=error.data, hint=hint) from error
 

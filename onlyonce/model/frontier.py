@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onlyonce.model.windows import Joined, Micros, Session, Window, reach
+from onlyonce.model.chained import Chained
+from onlyonce.model.windows import Joined, Micros, Session, Window, micros, reach, waits
 
 MILLI: Micros = 1000
 
@@ -49,24 +50,41 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
     ended; the same at a close by silence, but never past that close's clock bound. Whole milliseconds,
     since Spark's watermark has no more: an end is rounded up, so that the window that it ends (a session
     may end at any microsecond) does close; a bound is rounded down. A join's windows wait for their reach as well, but for
-    the end of the input: then it is closed whole, and the reach behind it.
+    the end of the input: then it is closed whole, and the reach behind it. Windows that are made of others wait for these.
     """
-    waits = reach(window)
+    behind = waits(window)
     bounds: list[Micros] = []
     if frontier.tide is not None:
-        bounds.append(_down(frontier.tide - lateness - waits))
+        bounds.append(_down(frontier.tide - lateness - behind))
     if frontier.ended is not None:
         bounds.append(_up(window.last_end(frontier.ended)))
     if frontier.silent_tide is not None and frontier.silent_clock is not None:
-        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock - waits)))
+        bounds.append(min(_up(window.last_end(frontier.silent_tide)), _down(frontier.silent_clock - behind)))
     return max(bounds, default=None)
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
-    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with their reach."""
+    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with their reach. One that is left out
+    of a window is late for those that are made of it."""
+    if isinstance(window, Chained) and any(late for found, late in late_through(frontier, window, lateness, time) if found[1] == end):
+        return True
     closed = closed_until(frontier, window, lateness)
     compared = time - reach(window) if isinstance(window, Joined) else time if isinstance(window, Session) else end
     return closed is not None and compared <= closed
+
+
+def late_through(frontier: Frontier, window: Chained, lateness: Micros, time: Micros) -> list[tuple[tuple[Micros, Micros], bool]]:
+    """The windows that a record at `time` comes to through those before them, each with whether it is late: there, or, where that leaves it out, before."""
+    closed = closed_until(frontier, window, lateness)
+    before = micros(window.waits_before)
+    return [
+        (
+            found,
+            (closed is not None and found[1] <= closed)
+            or (window.leaves_late_out and is_late(frontier, window.upstream, before, time, through[1])),
+        )
+        for through, found in window.through(time)
+    ]
 
 
 def _down(time: Micros) -> Micros:

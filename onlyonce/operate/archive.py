@@ -27,7 +27,7 @@ from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
+from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.operate import taken_in
 from onlyonce.operate.taken_in import Mark
@@ -64,13 +64,13 @@ def archive(
 
 
 def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path) -> list[Move]:
-    if pipeline.sources or isinstance(pipeline.source, Kafka):
-        return []  # files of several sources stay where they are
+    if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource):
+        return []  # files of several sources stay where they are, and those of a table are the table's
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in inputs.folders(other) for other in declared.values()):
         return []
     there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
-    with_inbox = {name: other for name, other in declared.items() if not other.sources and not isinstance(other.source, Kafka)}
+    with_inbox = {name: other for name, other in declared.items() if not other.sources and not isinstance(other.source, Kafka | DeltaSource)}
     sharing = sorted(name for name, other in with_inbox.items() if settings.inbox(name, other.source.inbox) == inbox)
     if any(isinstance(declared[name].source, Growing) for name in sharing):
         return []  # whoever appends to a file would go on in the archive

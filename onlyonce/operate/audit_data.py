@@ -42,7 +42,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
-from onlyonce.operate.sink_rows import Windows, in_delta, in_mysql, in_postgres
+from onlyonce.operate.sink_rows import Windows, in_delta, in_iceberg, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id
 from onlyonce.storage import event_rows
@@ -121,7 +121,7 @@ def _output(
     database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
 ) -> Iterator[str]:
     """The rows of each window in the output's table."""
-    root = output.from_output or output.name
+    root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = run(database, lambda conn: views.rows(conn, "comparable", **asked))
     windowed = pipeline.root_of(output).has_windows
@@ -153,7 +153,7 @@ def _output(
 def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
     """The rows that a reader must see, by window; None where a backfill was not to change them."""
     if not windowed:
-        asked = {"instance": instance, "query": output.from_output or output.name, "output": output.name}
+        asked = {"instance": instance, "query": output.made_beside or output.name, "output": output.name}
         [row] = run(database, lambda conn: views.rows(conn, "written_in_all", **asked))
         return Counter({(None, None): row["rows"]})
     rows = run(database, lambda conn: views.rows(conn, "written", instance=instance, output=output.name))
@@ -174,6 +174,8 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
         return "it was written to more than one target"
     if output.sink.write == "increment" and "window_start" not in output.sink.keys:
         return "an increment adds to rows that don't say their window"
+    if output.sink.write == "history":
+        return "a history has no row for a delete"
     if output.sink.write == "upsert" and (
         state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
     ):
@@ -186,6 +188,8 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
 def _count(place: Place, windowed: bool) -> Windows:
     if place.kind == "delta":
         return in_delta(settings.tables_dir() / place.where, windowed)
+    if place.kind == "iceberg":
+        return in_iceberg(place, windowed)
     return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
 
 

@@ -29,6 +29,7 @@ from onlyonce.database.connect import Database, run, transaction
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.failpoints import passing
+from onlyonce.lookups import collecting
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.operate import filter_ranges
 from onlyonce.model.operate.collecting import BUCKET, horizon_buckets
@@ -181,11 +182,13 @@ def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
     while rows := run(database, lambda conn: retention.remove_delivered(conn, days)):
         delivered += rows
     runs = run(database, lambda conn: driver_runs.remove(conn, days))
+    copies = collecting.collect(database)
     files = staged_rows.remove(run(database, lambda conn: retention.settled(conn, settings.keep_staged_days())))
     return {
         "batches folded into sums": folded, "units kept (days)": days, "units removed": units, "units removed elsewhere": elsewhere,
         "delivered rows removed": delivered, "old runs removed": runs,
         "staged rows kept (days)": settings.keep_staged_days(), "staged files removed": files,
+        "copies of lookups removed": copies,
     }  # fmt: skip
 
 

@@ -18,9 +18,10 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Delta, Pipeline, target
-from onlyonce.model.errors import Refused
+from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
+from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk
+from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.spark.options import JARS
 from onlyonce.storage import checkpoint, opening
@@ -67,12 +68,25 @@ class Tables:
                 there = table.transaction_version(app_id) if table else None
                 if there is not None:
                     found[query["lineage"], str(path)] = there
+            for place, output in _in_catalogs(query, declared):
+                there = self._in_catalog(place, query["lineage"], output)
+                if there is not None:
+                    found[query["lineage"], place.text] = there
         return found
 
     def events(self, instances: list[str]) -> dict[str, int]:
         """The version of `events` of each instance that has it."""
         opened = {instance: self._open(settings.data_dir(instance) / "events") for instance in instances}
         return {instance: table.version() for instance, table in opened.items() if table}
+
+    def _in_catalog(self, place: Place, lineage: str, output: str) -> int | None:
+        from onlyonce.sinks.iceberg import commits  # with it comes pyiceberg, an extra
+
+        try:
+            return commits.landed(place, lineage, output)
+        except OnlyonceError as error:
+            self.unreadable[place.text] = error.what
+            return None
 
     def _open(self, path: Path) -> DeltaTable | None:
         if not (path / "_delta_log").is_dir() or str(path) in self.unreadable:
@@ -97,6 +111,16 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
                 yield settings.tables_dir() / place, f"{lineage}/{output.name}"
+
+
+def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
+    """(table, output) of what a query writes to Iceberg catalogs."""
+    pipeline = declared.get(query["pipeline"])
+    if pipeline and query["query"] in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query["query"])
+        for output in (root, *pipeline.made_from(root)):
+            if isinstance(output.sink, Iceberg):
+                yield Place(target(pipeline, output) + query["instance"].removeprefix(pipeline.name)), output.name
 
 
 def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:

@@ -136,6 +136,10 @@ def _settle(database: Database, left: Left) -> None:
         run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.forget_units(conn, left.lineages, ours))
     elif place.kind == "mysql":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
+    elif place.kind == "iceberg":
+        from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
+
+        catalogs.drop(place)
     elif place.kind == "postgres":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.drop_table(conn, place.where))
     else:
@@ -169,7 +173,7 @@ def _remove(folder: Path) -> None:
 
 
 def _url(place: Place) -> str:
-    if place.variable is None:
+    if place.variable is None or place.kind == "iceberg":
         return settings.database_url()
     url = environment.variable(place.variable)
     if url is None:
@@ -206,5 +210,5 @@ def _told(left: Left) -> dict[str, Any]:
         return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
     if place.kind == "files":
         return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
-    what = {"units": "units in its database", "mysql": "MySQL table"}.get(place.kind, "PostgreSQL table")
+    what = {"units": "units in its database", "mysql": "MySQL table", "iceberg": "Iceberg table"}.get(place.kind, "PostgreSQL table")
     return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

@@ -6,6 +6,7 @@ Who calls it: `onlyonce.operate.audit_data`. Errors: Refused if the table can't 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,26 @@ def in_delta(path: Path, windowed: bool) -> Windows:
         found[None, None] = rows.count_rows()
         return found
     _check(rows.schema.names, str(path))
-    for part in rows.to_batches(columns=WINDOW):
+    return _by_window(rows.to_batches(columns=WINDOW))
+
+
+def in_iceberg(place: Place, windowed: bool) -> Windows:
+    """Those of a table of an Iceberg catalog, file by file; none of one that is not there."""
+    from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
+
+    with catalogs.opened(str(place.variable)) as found, catalogs.answering(place.where):
+        table = catalogs.find(found, place.where)
+        if table is None:
+            return Counter()
+        if not windowed:
+            return Counter({(None, None): table.scan().count()})
+        _check(table.schema().column_names, place.where)
+        return _by_window(table.scan(selected_fields=(*WINDOW,)).to_arrow_batch_reader())
+
+
+def _by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
+    found: Windows = Counter()
+    for part in parts:
         for group in pa.Table.from_batches([part]).group_by(WINDOW).aggregate([([], "count_all")]).to_pylist():
             found[_utc(group["window_start"]), _utc(group["window_end"])] += group["count_all"]
     return found

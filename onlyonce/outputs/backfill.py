@@ -14,7 +14,7 @@ import structlog
 from onlyonce import logs, settings
 from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
-from onlyonce.commitlog import driver_runs, views
+from onlyonce.commitlog import authorities, driver_runs, views
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
@@ -26,6 +26,7 @@ from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
+from onlyonce.outputs import below
 from onlyonce.session import ending
 
 log = structlog.get_logger()
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     span = Span.of(asked.start, asked.stop)
     roots = chosen(pipeline, asked.output)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups)
@@ -53,16 +54,15 @@ def main(argv: list[str]) -> Report:
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
-    """The outputs that read `events` and have windows, or the one that is named. Raises Refused."""
+    """The outputs that read `events` and have windows, or the one that is named. What is made from their closed windows comes with them. Raises Refused."""
     if name is not None:
-        root = pipeline.output(name)
-        root = pipeline.output(root.from_output) if root.from_output else root
+        root = pipeline.root_of(pipeline.output(name))
         if root.stateful:
             raise not_recomputed(root)
         if root.window is None:
             raise Refused(f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late")
         return [root]
-    found = [root for root in pipeline.roots() if root.has_windows]
+    found = [root for root in pipeline.roots() if root.has_windows and not pipeline.upstream(root)]
     if not found:
         raise Refused(f"pipeline {pipeline.name} has no output with windows", hint="there is nothing to backfill")
     return found
@@ -72,13 +72,20 @@ def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> N
     """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink. Airflow asks too."""
     check_sinks(pipeline, [root])
     backfills.closed_reach(database, pipeline.name, root, span)
+    below.check(database, pipeline, root, span)
 
 
 def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
     """Raise Refused for the first output whose sink can't take its rows back."""
-    for root in roots:
+    for root in with_downstream(pipeline, roots):
         for output in [root, *pipeline.made_from(root)]:
             what_to_do(output)
+
+
+def with_downstream(pipeline: Pipeline, roots: list[Output]) -> list[Output]:
+    """The outputs, and those that are made from their closed windows."""
+    found = [output for root in roots for output in (root, *pipeline.downstream(root))]
+    return list({output.name: output for output in found}.values())
 
 
 def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, lookups: str = "then") -> Report:
@@ -107,6 +114,7 @@ def dry_run(database: Database, pipeline: Pipeline, roots: list[Output], span: S
             check(database, pipeline, root, span)
         except OnlyonceError as error:
             warnings.append(f"{error.what}. {error.hint}")
+    for root in with_downstream(pipeline, roots):
         sinks += [_of_sink(output) for output in [root, *pipeline.made_from(root)]]
     facts = {"from": start, "to": stop, "windows": len(windows), "late rows not in a result": _total(windows)}
     if any(pipeline.lookups(root) for root in roots):
@@ -139,7 +147,7 @@ def _recompute(
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
     for root in roots:
-        backfill.recompute(context, root, span, lookups=asked.lookups)
+        backfill.with_those_below(context, root, span, lookups=asked.lookups)
 
 
 def _of_sink(output: Output) -> dict[str, Any]:

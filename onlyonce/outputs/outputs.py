@@ -26,6 +26,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
@@ -58,12 +59,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
     result = reading.stream(context, query, root, start)
-    stateless = bool(root.trigger) or results.is_stateless(result)
+    from_events = bool(root.trigger) or isinstance(root.window, Chained)
+    stateless = from_events or results.is_stateless(result)
     if stateless and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
         result = reading.stream(context, query, root, start)
     raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
-    steps = results.steps_of(context, query, root, triggering.shape(context, root) if root.trigger else result)
+    steps = results.steps_of(context, query, root, triggering.shape(context, root) if from_events else result)
     anew.clear(query, root, steps)
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []

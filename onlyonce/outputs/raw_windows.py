@@ -17,10 +17,11 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
 from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.triggers import Bounds
-from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros
+from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros, reach
 from onlyonce.outputs import windowing
 from onlyonce.receive import past_rows
 
@@ -28,11 +29,15 @@ from onlyonce.receive import past_rows
 def as_they_come(root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join and of a processor too. (A
     bounded run has one batch, and says nothing of state.)"""
+    if isinstance(root.window, Chained):
+        return False
     return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
+    if isinstance(root.window, Chained):
+        return True
     if not stateless or root.window is None or root.is_early:
         return False
     made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
@@ -71,7 +76,7 @@ def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> 
         return F.lit(False)
     found = F.col("oo_event_time") < F.timestamp_micros(F.lit(now))
     if before is not None:
-        found = found & (F.col("oo_event_time") > F.timestamp_micros(F.lit(before - longest(window))))
+        found = found & (F.col("oo_event_time") > F.timestamp_micros(F.lit(before - longest(window) - reach(window))))
     return found
 
 

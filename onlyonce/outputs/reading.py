@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
+from onlyonce.model.chained import Chained
 from onlyonce.model.triggers import Bounds
 from onlyonce.outputs import first_reading, raw_windows, restart, results, watermark, windowing
 from onlyonce.outputs.first_reading import Part
@@ -24,7 +25,7 @@ def stream(
 ) -> DataFrame:
     """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
     read = first_reading.rows(context, part, files) if part else restart.read_from(context, start, files)
-    if root.trigger:  # its batches read the windows that they write from `events`
+    if root.trigger or isinstance(root.window, Chained):  # its batches read the windows that they write from `events`
         return read
 
     def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:

@@ -19,7 +19,7 @@ import structlog
 
 from onlyonce import logs, settings
 from onlyonce.asked import parse
-from onlyonce.commitlog import compaction, removals
+from onlyonce.commitlog import authorities, compaction, removals
 from onlyonce.commitlog.outputs import releases
 from onlyonce.commitlog.outputs.releases import Put, Release
 from onlyonce.database.connect import Database, run
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> Report:
             f"a release writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
             hint="correct the lines (onlyonce invalid has them) and put them into the inbox as a file of your own",
         )
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     left = run(database, lambda conn: releases.begun(conn, pipeline.name))
     sure = asked.yes and not asked.dry_run

@@ -18,13 +18,15 @@ from pyspark.sql.types import StructType
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.newest import newest_by
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.declare.sinks import Sink, later_window_wins
 from onlyonce.model import origin
 from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
-from onlyonce.outputs import joining, rejecting, several_results
+from onlyonce.outputs import chaining, joining, rejecting, several_results, windowing
 from onlyonce.outputs.calling import calling
 from onlyonce.outputs.stateful import applying
 from onlyonce.session.names import quoted
@@ -58,12 +60,24 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
         return applying.applied(pipeline, output, rows)
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != "oo_window"]))
-    result = _of_function(output, rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names]), lookups)
+    if isinstance(output.window, Chained):
+        given = _closed(pipeline, output, output.window, rows)
+    else:
+        given = rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names])
+    result = _of_function(output, given, lookups)
     wanted = several_results.names(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
         return result
     return _several(output, wanted, result)
+
+
+def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
+    """What an output of a chain is made from: the rows of the closed windows of the output before it, with its own window."""
+    before = pipeline.upstream(output)[-1]
+    closed = flat(rows_of(before, of_pipeline(pipeline, before, chaining.before(rows, window))))
+    timed = closed.withColumn("oo_event_time", F.col("window_end") - F.expr("interval 1 microsecond"))
+    return windowing.of_closed(timed, window.own, "window_end")
 
 
 def _joined(output: Output, rows: DataFrame) -> DataFrame:
@@ -150,14 +164,14 @@ def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> Da
     if output.stateful and output.stateful.newest_by:
         return applying.newest(output, rows)
     if several_results.are_united(rows):
-        rows = several_results.of(output.name if output.is_result else output.from_output or output.name, rows)
-    return rows if output.is_result or output.from_output is None else _made(output, rows, lookups)
+        rows = several_results.of(output.name if output.is_result else output.made_beside or output.name, rows)
+    return rows if output.is_result or output.made_beside is None else _made(output, rows, lookups)
 
 
 def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The same of rows that are held. What a function makes of them is held as well; a result is a part of what is held."""
     mine = rows_of(output, rows, lookups)
-    return hold(held, mine) if output.from_output and not output.is_result else mine
+    return hold(held, mine) if output.made_beside and not output.is_result else mine
 
 
 def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
@@ -185,8 +199,8 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
     groups = _groups(plain, by)
     windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
-    if sink is not None and later_window_wins(sink.write, sink.keys, plain.columns):
-        plain = _latest(plain, sink.keys)
+    if sink is not None and (newer := _newer(sink, plain.columns)):
+        plain = _newest(plain, sink.keys, newer)
         groups = _groups(plain, [])
     return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
@@ -195,10 +209,18 @@ def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
     return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
 
 
-def _latest(plain: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Of the rows with the same keys those of the latest window. Two of one window both stay: the sink refuses them."""
-    later = [F.col(name).desc() for name in reversed(WINDOW)]
-    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*later))
+def _newer(sink: Sink, columns: list[str]) -> list[Column]:
+    """By what rows with the same keys are put in order, the newest first; none where each is a row of the sink."""
+    if later_window_wins(sink.write, sink.keys, columns):
+        return [F.col(name).desc() for name in reversed(WINDOW)]
+    # A null has no place in the order: it comes to the sink, which refuses it, and is not passed over here.
+    # Of a history each row is a version.
+    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink) if sink.write == "upsert"]
+
+
+def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
+    """Of the rows with the same keys the newest. Two that are alike in it both stay: the sink refuses them."""
+    place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*newer))
     return plain.withColumn("oo_place", place).filter("oo_place = 1").drop("oo_place")
 
 

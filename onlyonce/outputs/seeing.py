@@ -9,7 +9,9 @@ Who calls it: `outputs`, `finishing`. Errors: Refused for a version that is gone
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 
 from pyspark.sql import DataFrame
@@ -22,6 +24,8 @@ from onlyonce.lookups import tables
 from onlyonce.lookups.seen import Versions
 from onlyonce.outputs.backlog import Again
 from onlyonce.storage import checkpoint
+
+LONG_AGO = timedelta(hours=1)
 
 
 def of_next_batch(context: RunContext, query: Query, root: Output) -> RunContext:
@@ -56,11 +60,13 @@ def as_begun(context: RunContext, query: Query, root: Output, versions: Versions
 
 def watched(context: RunContext, root: Output, on_batch: OnBatch) -> OnBatch:
     """The work of a batch of a query that was started with these versions. Before any but the first batch Again is raised where a table has
-    a newer one: nothing of that batch has begun, so it is the first of the next start."""
-    lookups, begun = context.pipeline.lookups(root), count()
+    a newer one: nothing of that batch has begun, so it is the first of the next start. So it is with a first batch that came long after the
+    start: the log does not name the versions yet, and what it does not name is collected."""
+    lookups, begun, started = context.pipeline.lookups(root), count(), time.monotonic()
 
     def work(frame: DataFrame, batch_id: int) -> None:
-        if next(begun) and lookups and tables.newest(lookups) != context.seen.versions:
+        first = next(begun) == 0 and time.monotonic() - started < LONG_AGO.total_seconds()
+        if not first and lookups and tables.newest(lookups) != context.seen.versions:
             raise Again("a lookup has a newer version: the query is started again with it")
         on_batch(frame, batch_id)
 
@@ -71,7 +77,7 @@ def _refuse_gone(context: RunContext, query: Query, root: Output, versions: Vers
     lookups = context.pipeline.lookups(root)
     batch = f"{query.lineage}/{number}"
     hint = (
-        f"batch {batch} has begun with it, and must see the same again: restore the table to have that version; or give the batch up "
+        f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or give the batch up "
         f"and begin a new life: onlyonce lineage new {query.lineage.rsplit('/', 1)[0]}"
     )
     tables.refuse_gone({name: lookups[name] for name in versions}, versions, hint)

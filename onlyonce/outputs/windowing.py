@@ -18,9 +18,11 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import MILLI
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach, waits
+from onlyonce.outputs import chaining
 
 BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
 """Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
@@ -37,18 +39,25 @@ _agreed: set[Fixed] = set()
 
 def closed_until(window: Window, lateness: timedelta) -> Column:
     """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
-    waits = reach(window)
-    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness) + waits))
+    behind = waits(window)
+    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness) + behind))
     ended = _up(_last_end(window, _micros("oo_frontier.ended")))
     silent = F.least(
         _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
-        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(waits))),
+        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(behind))),
     )
     return F.timestamp_micros(F.greatest(tide, ended, silent))
 
 
 def is_late(window: Window, lateness: timedelta) -> Column:
-    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its reach."""
+    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its reach. Of a chain also whether
+    an output before it has left the record out."""
+    late = met_closed(window, lateness)
+    return late | chaining.left_out(window) if isinstance(window, Chained) else late
+
+
+def met_closed(window: Window, lateness: timedelta) -> Column:
+    """The same of one output of a chain by itself."""
     if isinstance(window, Joined):
         return F.coalesce(F.col("oo_event_time") <= taken_until(window, lateness), F.lit(False))
     compared = F.col("oo_event_time") if isinstance(window, Session) else F.col("oo_window.end")
@@ -71,15 +80,24 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
     """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
     if isinstance(window, Session):
         return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+    if isinstance(window, Chained):
+        before = assign(frame, window.upstream)
+        through = chaining.with_step(before, window, met_closed(window.upstream, window.waits_before))
+        return of_closed(through, window.own, "oo_window.end")
     if isinstance(window, Fixed) and not window.in_utc:
-        _check_zone(frame.sparkSession, window)
-        start, end = _by_wall_clock(window, _micros("oo_event_time"))
+        start, end = _bounds(frame.sparkSession, window, _micros("oo_event_time"))
         bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
         # As F.window does: the mark of the watermark goes over from the time to the window.
         mark = frame.schema["oo_event_time"].metadata
         return frame.select("*", bounds.alias("oo_window", metadata=mark))
     step = _span(_step(window))
     return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), step, _span(window.offset)))
+
+
+def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
+    """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
+    start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
+    return rows.withColumn("oo_window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end")))
 
 
 def last_closed(window: Window, lateness: timedelta) -> Column:
@@ -163,7 +181,18 @@ def _up(time: Column) -> Column:
     return time + F.pmod(-time, F.lit(MILLI))
 
 
+def _bounds(spark: SparkSession, window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds of the fixed window of a moment."""
+    if not window.in_utc:
+        _check_zone(spark, window)
+        return _by_wall_clock(window, time)
+    start = time - F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(window.size)))
+    return start, start + F.lit(micros(window.size))
+
+
 def _last_end(window: Window, time: Column) -> Column:
+    if isinstance(window, Chained):
+        return _last_end(window.own, _last_end(window.upstream, time) - 1)
     if isinstance(window, Session):
         return time + F.lit(micros(window.gap))
     if isinstance(window, Fixed) and not window.in_utc:

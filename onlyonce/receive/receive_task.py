@@ -18,11 +18,12 @@ from pyspark import TaskContext
 from onlyonce.catalog import catalog_lookup
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.location import Location
-from onlyonce.receive import receive_unit, spill
+from onlyonce.receive import receive_unit
 from onlyonce.receive.event_files import EventFiles, Stamp
 from onlyonce.receive.exchange import CODE, Part, Parts, Task, records_of
 from onlyonce.receive.receive_unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
 from onlyonce.receive.spill import Spill
+from onlyonce.session import worker
 from onlyonce.session.worker import Batches
 
 GIVES = "path string"
@@ -70,7 +71,7 @@ def without_catalog(stamp: Stamp, folder: Location) -> Task:
 
 def _share() -> None:
     """A worker shares what it keeps of the catalog with the others of its executor, where Spark spills. A driver has it alone."""
-    catalog_lookup.share_below(spill.folder() if TaskContext.get() else None)
+    catalog_lookup.share_below(worker.local_folder() if TaskContext.get() else None)
 
 
 def _deciding(parts: Parts, spilled: Spill, kept: list[Part]) -> Iterator[Columns]:

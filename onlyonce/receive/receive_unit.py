@@ -25,7 +25,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, Counts, UnitId, compare
-from onlyonce.session.worker import attempt_name
+from onlyonce.session.worker import attempt_name, session_of
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a record is before it is judged; each partition has one seed, which becomes its control row."""
@@ -126,7 +126,8 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
         # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
         fates[rows] = REMNANT
         return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, remnant=len(rows))
-    return fates_of(records, lambda ids: catalog_lookup.look_up(work.database, work.place, ids))
+    with session_of(work.database, _unit(work.place)) as database:
+        return fates_of(records, lambda ids: catalog_lookup.look_up(database, work.place, ids))
 
 
 def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[np.int8], _Tally]:
@@ -152,7 +153,7 @@ def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[
 
 def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally) -> None:
     place = work.place
-    unit = UnitId(place.lineage, place.batch_id, "events", place.partition)
+    unit = _unit(place)
     kept = fates == KEPT
     content = Content(tally.kept + tally.invalid + tally.remnant, _content_hash(records, fates))
     counts = Counts(
@@ -176,9 +177,14 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
         passing("receive-unit-before-commit")
         return not place.is_remnant
 
-    if run(work.database, write):
-        catalog_lookup.remember(work.database, place, stored, filtered)
+    with session_of(work.database, unit) as database:
+        if run(database, write):
+            catalog_lookup.remember(database, place, stored, filtered)
     passing("receive-unit-after-commit")
+
+
+def _unit(place: catalog.Place) -> UnitId:
+    return UnitId(place.lineage, place.batch_id, "events", place.partition)
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:

@@ -8,26 +8,19 @@ from __future__ import annotations
 import os
 import tempfile
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from onlyonce import environment
 from onlyonce.receive.exchange import Part
-
-
-def folder() -> Path | None:
-    """Where Spark itself spills: the first of its local folders, on an executor as in local mode. It goes with the executor. None where Spark told none."""
-    first = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0]
-    return Path(first) if first else None
+from onlyonce.session import worker
 
 
 class Spill:
     """Batches that can be read again, in any order; a context."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder())  # noqa: SIM115 - closed by the context
+        self._file = tempfile.TemporaryFile(dir=worker.local_folder())  # noqa: SIM115 - closed by the context
 
     def __enter__(self) -> Spill:
         return self

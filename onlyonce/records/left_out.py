@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
 from onlyonce.storage import event_rows
@@ -53,11 +54,23 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
     `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
     """
     assert output.window is not None
+    for starts, ends, late in _judged(part, output.window, micros(output.lateness)):
+        yield starts, ends, np.flatnonzero(late)
+
+
+def _judged(part: pa.RecordBatch, window: Window, lateness: int) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
+    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output before that leaves it out."""
+    closed = closed_by_row(part.column("oo_frontier"), window, lateness)
+    known = closed != NOTHING_CLOSED
+    if isinstance(window, Chained):
+        for _, before, late in _judged(part, window.upstream, micros(window.waits_before)):
+            [(starts, ends)] = _windows(window.own, before - 1)
+            yield starts, ends, known & (ends <= closed) | (late & window.leaves_late_out)
+        return
     times = _whole_micros(part.column("oo_event_time"))
-    closed = closed_by_row(part.column("oo_frontier"), output.window, micros(output.lateness))
-    for starts, ends in _windows(output.window, times):
-        compared = times - reach(output.window) if isinstance(output.window, Session | Joined) else ends
-        yield starts, ends, np.flatnonzero((closed != NOTHING_CLOSED) & (compared <= closed))
+    for starts, ends in _windows(window, times):
+        compared = times - reach(window) if isinstance(window, Session | Joined) else ends
+        yield starts, ends, known & (compared <= closed)
 
 
 def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:

@@ -23,6 +23,7 @@ from onlyonce.commitlog.outputs import rejections
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, is_late
 from onlyonce.model.operate.retaining import said
 from onlyonce.model.report import Report
@@ -164,10 +165,11 @@ def _windows(connection: Connection, pipeline: Pipeline, instance: str, row: Row
     for root in pipeline.roots():
         reader = ask(connection, "trace", "read_by", instance=instance, query=root.name, version=version)
         read: Any = reader[0] if version is not None and reader else None
+        at = row["oo_event_time"]
+        if isinstance(root.window, Chained):  # its window holds that of the output before, which may begin earlier
+            at = to_time(root.window.assign(to_micros(at) or 0)[0][0])
         for output in (root, *pipeline.made_from(root)):
-            there = ask(
-                connection, "trace", "windows_at", instance=instance, output=output.name, time=row["oo_event_time"]
-            )
+            there = ask(connection, "trace", "windows_at", instance=instance, output=output.name, time=at)
             windows = _of_output(output.name, root, row, version, read, there)
             found += _rejected(root, windows, [one for one in rejections_of if one.output == root.name])
     return found
@@ -202,7 +204,7 @@ def _of_output(name: str, root: Output, row: Row, version: int | None, read: Any
     known = {(window.window_start, window.window_end): window for window in there}
     begins = (read.start_from or {}).get("first_window") if read else None
     found = []
-    for first, last in root.window.assign(time):
+    for first, last in dict.fromkeys(root.window.assign(time)):
         late = is_late(frontier, root.window, micros(root.lateness), time, last)
         late = late or (begins is not None and first < begins)
         start, end = to_time(first), to_time(last)

@@ -36,6 +36,7 @@ from onlyonce.model.run.long_run import Stopped, first_cause
 from onlyonce.outputs import outputs, replayed
 from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
+from onlyonce.run import upstream
 from onlyonce.run.failed_outputs import Down
 from onlyonce.session.failures import translate
 from onlyonce.spark import state
@@ -111,7 +112,7 @@ def _stay_up(context: RunContext, root: Output, down: Down) -> None:
     """Keep an output up until the run ends. One that fails is tried again after a pause, where that can help."""
     while True:
         try:
-            _stay(context, root)
+            _stay(context, root, down)
             raise Retryable("a query of the long run ended without an error message", hint="run the same command again")
         except (Stopped, Superseded):
             raise
@@ -162,11 +163,16 @@ def _rests(query: StreamingQuery | None) -> bool:
     return not (status["isTriggerActive"] or status["isDataAvailable"] or status["message"].startswith("Initializing"))
 
 
-def _stay(context: RunContext, root: Output) -> None:
+def _stay(context: RunContext, root: Output, down: Down) -> None:
     context.open_query(root.name)
     fold = partial(_fold_late, context, root)
     fold()
-    outputs.drain(context, root, outputs.Beside(partial(_await_receive, context), fold))
+
+    def before(query: Query, versions: replayed.Versions) -> None:
+        _await_receive(context, query, versions)
+        upstream.await_written(context, root, query, versions.upto, down.found)
+
+    outputs.drain(context, root, outputs.Beside(before, fold))
 
 
 def _await_receive(context: RunContext, query: Query, versions: replayed.Versions) -> None:

@@ -50,17 +50,24 @@ def bounded(context: RunContext) -> None:
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
-    """Give each output its turn, in the order of the declaration, as many at once as the settings say."""
-    roots = context.pipeline.roots()
-    waiting, found = deque(roots), _Failures()
+    """Give each output its turn, in the order of the declaration, as many at once as the settings say. One that is made from another's closed windows
+    has it behind that one, which has written them then; where that one fails it has none."""
+    pipeline, roots = context.pipeline, context.pipeline.roots()
+    waiting, found = deque(root for root in roots if not pipeline.upstream(root)), _Failures()
 
     def take_turns() -> None:
         while waiting and not found.last_word:
-            root = waiting.popleft()
-            try:
-                work(root)
-            except BaseException as error:
-                found.add(root.name, error)
+            first = waiting.popleft()
+            for root in (first, *pipeline.downstream(first)):
+                if found.stands(*(before.name for before in pipeline.upstream(root))):
+                    log.warning("output waits for one before it that stands still", output=root.name)
+                    continue
+                try:
+                    work(root)
+                except BaseException as error:
+                    found.add(root.name, error)
+                if found.last_word:
+                    return
 
     threads = [InheritableThread(target=take_turns, daemon=True) for _ in roots[: settings.spark().outputs_at_once]]
     for thread in threads:
@@ -84,6 +91,10 @@ class _Failures:
             return
         self._by_output[output] = known = translate(error)
         log.error("output stands still", output=output, kind=type(known).__name__, what=str(error))
+
+    def stands(self, *outputs: str) -> bool:
+        """Whether one of these has failed."""
+        return any(output in self._by_output for output in outputs)
 
     def tell(self, order: list[str]) -> None:
         if self.last_word:

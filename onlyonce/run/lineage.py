@@ -39,7 +39,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     """
     instance, _, query = target.strip("/").partition("/")
     start = from_start.asked(instance, query, start)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     if from_kept and (first := kept_start.first(database, target, yes=yes)):
         return first
     old = run(database, lambda conn: _live(conn, instance, query))

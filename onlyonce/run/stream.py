@@ -37,7 +37,7 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    database = Database(settings.database_url())
+    database = authorities.database_of(None)
     migrate(database.url)
     if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
         raise Refused(
@@ -145,7 +145,9 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
             "topic": pipeline.source.topic, "lost ranges": sum(one.refusal is not None for one in found),
         }  # fmt: skip
         return Report(f"{pipeline.name}: a run would read", asked.run_id, told)
-    inbox = source_files.inbox_of(pipeline, pipeline.name, asked.max_files)
+    inbox = source_files.placed(
+        source_files.inbox_of(pipeline, pipeline.name, asked.max_files), lambda: session.start(f"onlyonce {pipeline.name}", asked.master)
+    )
     batches = source_files.waiting(inbox)
     files = [file for batch in batches for file in batch]
     facts = {

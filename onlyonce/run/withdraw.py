@@ -5,7 +5,7 @@
 | nothing, or units without rows                      | no               | writes the rows   |
 | Delta: a witness whose transaction is not there     | no               | writes the rows   |
 | files that no batch has given a pane                | no               | writes them anew  |
-| an upsert, or rows of an at-least-once batch        | yes              | writes over them  |
+| an upsert, a history, rows at least once            | yes              | writes over them  |
 | an append, an increment, rows in the outbox         | yes              | would write twice |
 
 In the last case the batch must be finished (`onlyonce.outputs.finishing`). In all others it is withdrawn as a whole.
@@ -34,7 +34,7 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.storage import opening
 
 TAKEN = "withdrawn by: onlyonce lineage new"
-WRITTEN_OVER = ("upsert", "FileSink(")
+WRITTEN_OVER = ("upsert", "history", "FileSink(")
 """How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
 
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+from onlyonce import environment
+from onlyonce.database import task_sessions
+from onlyonce.database.connect import Database
+from onlyonce.model.units import UnitId
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
@@ -50,6 +57,23 @@ def attempt_name() -> str:
     """Which attempt of which task this is, for the log."""
     context: Any = TaskContext.get()
     return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
+
+
+def local_folder() -> Path | None:
+    """Where Spark itself spills: the first of its local folders, on an executor as in local mode. It goes with the executor. None where Spark told none."""
+    first = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0]
+    return Path(first) if first else None
+
+
+@contextmanager
+def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
+    """The database as the task of a unit reaches it, for as long as this is entered. Outside of Spark's tasks it is the one that was given."""
+    folder = local_folder()
+    if TaskContext.get() is None or folder is None:
+        yield database
+        return
+    with task_sessions.held(database, f"{unit.batch_id}/{unit.sink}/{unit.partition} {attempt_name()}", folder) as here:
+        yield here
 
 
 @cache

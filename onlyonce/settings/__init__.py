@@ -169,6 +169,11 @@ def database_patience() -> float:
     return _current().database_patience
 
 
+def task_sessions() -> int:
+    """How many database sessions the tasks of one executor have at once."""
+    return _current().task_sessions
+
+
 def pg_port() -> int:
     """The port of the embedded PostgreSQL on the loopback address."""
     return _current().pg_port

@@ -54,6 +54,9 @@ class Configuration(BaseSettings):
     admin_url: SecretStr | None = Field(None, description="the same for the superuser; only `python -m onlyonce.local.setup` reads it")
     database_patience: NotNegative = Field(60.0, description="seconds that a run waits for a database that is away")
 
+    database_url_pooler: SecretStr | None = Field(None, description="the same for Spark's tasks, where they go through a pooler; a sink's variable has one with _POOLER behind its name")
+    task_sessions: int = Field(4, ge=1, description="database sessions that the tasks of one executor have at once")
+
     # Spark
     master: str = Field("local[*]", description="Spark's master: local[N], spark://host:port or yarn")
     driver_host: str | None = Field(None, description="the address at which executors find the driver; by default the loopback of a local master, of spark:// this machine's on the way to the master")

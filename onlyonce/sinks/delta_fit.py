@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.declare.newest import newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location
@@ -24,6 +25,7 @@ def check(output: Output, path: Location, rows: DataFrame) -> None:
     """Raise for rows that can't be written."""
     if output.sink.write == "upsert":
         _check_keys(output, rows)
+        _check_order(output, rows)
     for name, condition in _conditions(path).items():
         # Delta lets in what is true; neither false nor null.
         if wrong := rows.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
@@ -54,3 +56,13 @@ def _check_keys(output: Output, rows: DataFrame) -> None:
             data="nothing of this batch was written to the table",
             hint="the keys must identify a row of the transform's result: group by all of them",
         )
+
+
+def _check_order(output: Output, rows: DataFrame) -> None:
+    for name in newest_by(output.sink):
+        if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
+            raise Refused(
+                f"output {output.name}: {name!r}, by which the newest row is told, is null in {wrong[0].asDict()}",
+                data="nothing of this batch was written to the table",
+                hint="give each row its place in the order",
+            )

@@ -28,21 +28,27 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, target
+from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
-from onlyonce.model.windows import Session
+from onlyonce.model.windows import Session, own
 from onlyonce.storage import opening, table_features
 
 DATE = "window_date"
 FEW = 2
 """A date with fewer files than this is left alone."""
 
+ICEBERG = """left alone: an Iceberg table is maintained by its engines
+  data: all rows are there and readable; small files, old snapshots and files that no snapshot names stay
+  next: rewrite_data_files, expire_snapshots and remove_orphan_files by Spark, Trino or the catalog's own service. No property onlyonce.… may go"""
+
 
 def maintain_output(
     database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
 ) -> dict[str, Any] | str | None:
     """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
+    if isinstance(output.sink, Iceberg):
+        return ICEBERG
     path = table_of(pipeline, output)
     if path is None:
         return None
@@ -59,7 +65,7 @@ def maintain_output(
 
 def table_of(pipeline: Pipeline, output: Output) -> Path | None:
     """The Delta table of an output whose dates close; None for any other."""
-    root = pipeline.output(output.from_output) if output.from_output else output
+    root = pipeline.root_of(output)
     if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
     path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
@@ -71,13 +77,13 @@ def closed_before(connection: Connection, pipeline: Pipeline, output: Output) ->
 
     By the same rule as a backfill's: what the stream has closed **and** written.
     """
-    root = pipeline.output(output.from_output) if output.from_output else output
+    root = pipeline.root_of(output)
     assert root.window is not None
     assert not isinstance(root.window, Session)
     until = backfills.reach(connection, pipeline.name, root.name).closed_until(root)
     if until is None:
         return None
-    first_open = to_time(root.window.assign(until)[0][0])
+    first_open = to_time(own(root.window).assign(until)[0][0])
     return None if first_open is None else first_open.date()
 
 

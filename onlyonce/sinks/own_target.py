@@ -56,6 +56,11 @@ def _is_there(place: Place) -> bool:
     if place.kind == "files":
         return True  # each window has files of its own, which the log names
 
+    if place.kind == "iceberg":
+        from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
+
+        return catalogs.is_there(place)
+
     def look(connection: Connection) -> bool:
         if place.kind == "mysql":
             return bool(mysql.tables(connection, place.where))

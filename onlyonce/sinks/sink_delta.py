@@ -11,26 +11,25 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 from deltalake import CommitProperties
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce import settings
-from onlyonce.commitlog import units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
+from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId, compare
+from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_append, delta_fit, delta_table
+from onlyonce.sinks import delta_append, delta_fit, delta_table, witness
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta, opening
 
@@ -65,6 +64,7 @@ class DeltaWriter:
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
+        newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
         full = _with_date(schema)
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
@@ -83,7 +83,7 @@ class DeltaWriter:
         if content.rows:
             delta_fit.check(self._output, self.path, dated)
         if not batch.at_least_once:
-            self._witness(batch, unit, content)
+            self._witness(unit, content)
         if content.rows == 0:
             return 0
         commit = self._commit(batch, unit, content)
@@ -109,7 +109,7 @@ class DeltaWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
         delta_fit.check(self._output, self.path, dated)
-        self._witness(batch, unit, content)
+        self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
         delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
@@ -123,10 +123,7 @@ class DeltaWriter:
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
-        if batch.at_least_once:
-            return
-        there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
-        units.expect(there, self._output.name, 1, batch.plan.lineage, batch.plan.batch_id)
+        witness.end(connection, batch, self._output.name)
 
     def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
@@ -136,19 +133,8 @@ class DeltaWriter:
     def _app_id(self, plan: Plan) -> str:
         return f"{plan.lineage}/{self._output.name}"
 
-    def _witness(self, batch: Batch, unit: UnitId, content: Content) -> None:
-        def work(connection: Connection) -> None:
-            claimed = units.Claim(unit, self._query.driver.epoch, "driver", "witness")
-            there = units.claim(connection, claimed)
-            passing("delta-unit-after-claim")
-            if there is not None:
-                compare(unit, there, content)
-                return
-            units.fill(connection, unit, content)
-
-        passing("delta-unit-before-claim")
-        run(self._query.database, work)
-        passing("delta-unit-after-commit")
+    def _witness(self, unit: UnitId, content: Content) -> None:
+        witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
     def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
         from delta.tables import DeltaTable
@@ -170,13 +156,21 @@ class DeltaWriter:
             table = DeltaTable.forPath(session, str(self.path)).alias("t")
             # Not the actions that take all columns: they don't know a backtick in a name.
             values = {quoted(name): F.col(f"s.{quoted(name)}") for name in rows.columns}
-            across = later_window_wins(self._sink.write, self._sink.keys, rows.columns)
-            later = F.expr(LATER_WINDOW) if across else None
-            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(later, set=values)
+            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(self._newer(rows.columns), set=values)
             merge.whenNotMatchedInsert(values=values).execute()
         finally:
             for key in settings_of_write:
                 session.conf.unset(key)
+
+    def _newer(self, columns: list[str]) -> Column | None:
+        """When an arriving row replaces the one of its keys; None: always."""
+        if later_window_wins(self._sink.write, self._sink.keys, columns):
+            return F.expr(LATER_WINDOW)
+        if not self._sink.newest_by:
+            return None
+        # A null is before all else: a row of before there was an order gives way.
+        there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in self._sink.newest_by]) for side in "ts")
+        return there <= arriving
 
 
 def _where(span: Span) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Sent
+from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Sent
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content
@@ -52,4 +52,12 @@ def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
         return FilesWriter(context, query, output)
     if isinstance(output.sink, MySQL):
         return MySQLWriter(context, query, output)
+    if isinstance(output.sink, Iceberg):
+        return _iceberg(context, query, output)
     return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)
+
+
+def _iceberg(context: RunContext, query: Query, output: Output) -> SinkWriter:
+    from onlyonce.sinks.iceberg.sink_iceberg import IcebergWriter  # with it comes pyiceberg, an extra
+
+    return IcebergWriter(context, query, output)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
 from onlyonce.declare.starts import EARLIEST, before_start
+from onlyonce.declare.tables import DeltaSource
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
 from onlyonce.sources import custom, registry
@@ -25,6 +26,8 @@ from onlyonce.sources.files import growing, moved_inboxes, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
+from onlyonce.sources.tables import table_entries, table_log
+from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening
 
 TYPED = ("parquet", "avro")
@@ -49,21 +52,26 @@ class Inbox:
 @dataclass(frozen=True)
 class Registered:
     """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so far,
-    the last system time, and whether it is empty."""
+    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
     batches: int = 0
     last_seen: datetime | None = None
     empty: bool = True
+    of_table: Read = field(default_factory=Read)
 
     def roots(self) -> list[str]:
         """The folders that files were registered in, the last one last."""
         return list(dict.fromkeys(path.rpartition("/")[0] for path in reversed(self.marks) if path))[::-1]
 
 
-def registered(table: Location, *, ranges: bool) -> Registered:
-    """What is in the registry; `ranges`: of a source that is read in ranges."""
+def registered(table: Location, pipeline: Pipeline) -> Registered:
+    """What is in the registry of a pipeline's source."""
+    if isinstance(pipeline.source, DeltaSource):
+        read = table_entries.read_until(table)
+        return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
+    ranges = in_ranges(pipeline)
     names = [
         "batch_no",
         "path",
@@ -84,18 +92,18 @@ def registered(table: Location, *, ranges: bool) -> Registered:
 
 def in_ranges(pipeline: Pipeline) -> bool:
     """Whether the source is read in ranges, and not in whole files."""
-    return isinstance(pipeline.source, Growing | Custom)
+    return isinstance(pipeline.source, Growing | Custom | DeltaSource)
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
-    """Whether this is the first run of a source that does not start at its begin."""
-    return there.empty and inbox.pipeline.source.start != EARLIEST
+    """Whether this is the first run of a source that does not start at its begin, and by its start alone nobody knows where."""
+    return not isinstance(inbox.pipeline.source, DeltaSource) and there.empty and inbox.pipeline.source.start != EARLIEST
 
 
 def look_for_folder(inbox: Inbox, there: Registered) -> None:
     """Make an inbox in the home where nothing was ever read from one; raises Refused where any other is not there."""
     source = inbox.pipeline.source
-    if isinstance(source, Custom) or inbox.folder.is_dir():
+    if isinstance(source, Custom | DeltaSource) or inbox.folder.is_dir():
         return
     if there.empty and (source.inbox is None or isinstance(source, PubSub)) and not inbox.folder.exists():
         inbox.folder.mkdir(parents=True, exist_ok=True)
@@ -108,8 +116,10 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
-    """What is new, cut into batches."""
+    """What is new, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
+    if isinstance(source, DeltaSource):
+        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
     if isinstance(source, Growing):
@@ -129,6 +139,7 @@ def before(inbox: Inbox) -> list[InputFile]:
     if inbox.instance != inbox.pipeline.name:
         return _as_the_stream(inbox)
     source = inbox.pipeline.source
+    assert not isinstance(source, DeltaSource), "its start is a number of a version"
     nothing = Registered({}, {})
     if isinstance(source, Growing):
         found = growing.at_start(inbox.folder, source.start, with_packed=source.packed, links=source.links)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.kafka import Kafka
-from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.sources import registry
 from onlyonce.sources.files import source_files
@@ -161,4 +161,5 @@ class _Listed:
         return lines, lambda _: read
 
     def names(self) -> dict[int, str]:
-        return {source_files.key(file): file.place for file in self.found.files}
+        of_table = isinstance(self.pipeline.source, DeltaSource)  # a file there is known with its version
+        return {source_files.key(file): file.identity if of_table else file.place for file in self.found.files}

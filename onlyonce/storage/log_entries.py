@@ -32,17 +32,24 @@ def any_in(path: Location) -> bool:
 
 def added(path: Location, version: int) -> list[Added]:
     """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
-    files = [action["add"] for action in _entry(path, version) if action.get("add", {}).get("dataChange")]
+    files = [action["add"] for action in actions(path, version) if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
+
+
+def first(path: Location) -> int | None:
+    """The version of the earliest entry that the log still has; None for a log without any. No JVM needed."""
+    names = (name.removesuffix(".json") for name in stores.of(path).names(path / LOG) if name.endswith(".json"))
+    return min((int(name) for name in names if name.isdecimal()), default=None)
 
 
 def noted(path: Location, version: int) -> dict[str, Any]:
     """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
-    infos = [action["commitInfo"] for action in _entry(path, version) if "commitInfo" in action]
+    infos = [action["commitInfo"] for action in actions(path, version) if "commitInfo" in action]
     return note(infos[0].get("userMetadata") if infos else None)
 
 
-def _entry(path: Location, version: int) -> list[dict[str, Any]]:
+def actions(path: Location, version: int) -> list[dict[str, Any]]:
+    """All that a commit's entry says, as it stands there. Raises FileNotFoundError. No JVM needed."""
     at = path / LOG / f"{version:020}.json"
     return [json.loads(line) for line in stores.of(at).read(at).decode().splitlines()]
 

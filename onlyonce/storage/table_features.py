@@ -11,6 +11,8 @@ KNOWN = frozenset(
     {"appendOnly", "invariants", "timestampNtz", "checkConstraints", "generatedColumns", "changeDataFeed"}
 )
 """The features of a table under which all that is done here, without Spark, is right."""
+BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"})
+"""Those beside them that leave a data file readable by itself, as long as it has no deletion vector."""
 NAMES = {
     "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
     "inCommitTimestamp": "in-commit timestamps",
@@ -33,6 +35,13 @@ def only_for_spark(table: DeltaTable) -> list[str]:
 def unreadable(table: DeltaTable) -> list[str]:
     """Those under which only Spark can count its rows."""
     return _named({*(table.protocol().reader_features or ())} - KNOWN)
+
+
+def unreadable_by_file(table: DeltaTable) -> list[str]:
+    """Those under which a data file can't be read by itself, in words. A file says by itself whether it has a deletion vector."""
+    mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    found = {*(table.protocol().reader_features or ())} - KNOWN - BY_FILE
+    return _named({*found, *(["columnMapping"] if mapped else [])})
 
 
 def _named(features: set[str]) -> list[str]:

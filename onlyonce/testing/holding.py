@@ -98,7 +98,7 @@ EACH = 8
 
 def _compare(pipeline: Pipeline, one: dict[str, Rows], other: dict[str, Rows], cut: Cut, why: str) -> None:
     for output in pipeline.outputs:
-        root = pipeline.output(output.from_output) if output.from_output else output
+        root = pipeline.root_of(output)
         if root.stable_input:
             continue
         found = difference(one[output.name], other[output.name])
@@ -114,7 +114,7 @@ def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
 
     def wait(output: Output) -> Output:
         return (
-            output if output.window is None or output.from_output else replace(output, lateness=output.lateness + whole)
+            output if output.window is None or output.made_beside else replace(output, lateness=output.lateness + whole)
         )
 
     return replace(pipeline, outputs=tuple(map(wait, pipeline.outputs)))

@@ -226,7 +226,7 @@ class Play:
         return None if root.window is None else closed_until(frontier, root.window, micros(root.lateness))
 
     def _root(self, output: Output) -> Output:
-        return self.pipeline.output(output.from_output) if output.from_output else output
+        return self.pipeline.root_of(output)
 
 
 def shapes(

@@ -60,8 +60,8 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
     invalid = [row for one in taken for row in one.invalid]
     rows = {name: target.rows() for name, target in play.targets.items()}
     duplicates, kept = sum(one.duplicates for one in taken), sum(one.kept.num_rows for one in taken)
-    late = {output.name: play.late[output.from_output or output.name] for output in pipeline.outputs}
-    rejected = {output.name: play.rejected[output.from_output or output.name].told() for output in pipeline.outputs}
+    late = {output.name: play.late[output.made_beside or output.name] for output in pipeline.outputs}
+    rejected = {output.name: play.rejected[output.made_beside or output.name].told() for output in pipeline.outputs}
     return Result(invalid, duplicates, kept, rows, late, play.panes, rejected)
 
 

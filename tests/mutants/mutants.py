@@ -13,6 +13,7 @@ RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
 MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
+ICEBERG = "tests/contract/sinks/test_iceberg_sink.py::"
 STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
@@ -25,6 +26,8 @@ DELIVER = "tests/contract/sinks/test_deliver.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
+TABLES = "tests/unit/sources/test_table_"
+NEWEST = "tests/contract/sinks/test_newest_rows.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -150,11 +153,37 @@ _ALL = (
         (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
+        "iceberg-unconditional", "a commit to an Iceberg table does not require that its branch is where it was", "onlyonce/sinks/iceberg/commits.py",
+        (("AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, snapshot_id=at.snapshot_id if at else None))",
+          "AssertTableUUID(uuid=table.metadata.table_uuid),)"),),
+        (ICEBERG + "test_rows_that_others_commit_between_look_and_commit_stay",),
+    ),
+    Mutant(
+        "iceberg-one-look", "after a conflict a batch is committed to an Iceberg table without another look", "onlyonce/sinks/iceberg/commits.py",
+        (("                if (there := look(table.metadata, commit)) is not None:\n", "                if False:\n"),),
+        (ICEBERG + "test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once",),
+    ),
+    Mutant(
+        "iceberg-snapshots-only", "only the snapshots of an Iceberg table say which batches it has, and they expire", "onlyonce/sinks/iceberg/commits.py",
+        (("    change.set_properties({commit.key: commit.note()})\n", ""),),
+        (ICEBERG + "test_a_batch_whose_snapshots_have_expired_is_not_written_again",),
+    ),
+    Mutant(
+        "iceberg-any-epoch", "an overtaken driver commits to an Iceberg table", "onlyonce/sinks/iceberg/commits.py",
+        (('    if newest and newest["epoch"] > commit.epoch:\n', "    if False:\n"),),
+        (ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
+    ),
+    Mutant(
+        "iceberg-of-anybody", "an Iceberg table that says whose it is may be written by another output", "onlyonce/sinks/iceberg/owners.py",
+        (("    if there != owner:\n", "    if False:\n"),),
+        (ICEBERG + "test_a_table_belongs_to_one_output",),
+    ),
+    Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
         "onlyonce/receive/receive_unit.py",
         (
             ("        _commit(here, records, fates, counts)\n", "        if not _commit(here, records, fates, counts):\n            return\n"),
-            ("    if run(work.database, write):\n", "    added = run(work.database, write)\n    if added:\n"),
+            ("        if run(database, write):\n", "        added = run(database, write)\n        if added:\n"),
             ('    passing("receive-unit-after-commit")\n', '    passing("receive-unit-after-commit")\n    return added\n'),
         ),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
@@ -181,7 +210,7 @@ _ALL = (
     ),
     Mutant(
         "others-time-limit", "a statement of ours ends where the database or role has a time limit for other work", "onlyonce/database/connect.py",
-        ((" -c statement_timeout=0", ""),),
+        ((', "statement_timeout": "0"', ""),),
         ("tests/contract/database/test_sessions.py::test_no_time_limit_of_a_database_or_role_ends_a_statement_of_ours",),
     ),
     Mutant(
@@ -642,6 +671,22 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "replay-reads-todays", "of a PostgreSQL table the copy that is read is the last one, whatever the batch row says", "onlyonce/lookups/postgres_versions.py",
+        (("    return spark.read.parquet(str(file(lookup, version)))", "    return spark.read.parquet(str(file(lookup, newest(lookup))))"),),
+        ("tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_copy_that_its_batch_began_with[1-2]",),
+        spark=True,
+    ),
+    Mutant(
+        "named-is-collected", "a copy of a lookup that a batch or a window names goes as soon as it is old", "onlyonce/lookups/collecting.py",
+        (("held=one not in old[folder] - named)", "held=one not in old[folder])"),),
+        ("tests/contract/lookups/test_collecting.py::test_what_the_log_names_stays",),
+    ),
+    Mutant(
+        "going-is-used", "a copy that a collection has marked is taken for a table that has its content again", "onlyonce/lookups/copies.py",
+        ((" and version not in going)", ")"),),
+        ("tests/contract/lookups/test_collecting.py::test_a_version_that_is_going_is_not_used_anew",),
+    ),
+    Mutant(
         "links-followed", "a link in the inbox is followed", "onlyonce/sources/files/regular_file.py",
         (
             (" | os.O_NOFOLLOW", ""),
@@ -654,7 +699,7 @@ _ALL = (
     ),
     Mutant(
         "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
-        (("    if isinstance(source, Custom) or inbox.folder.is_dir():\n", "    if True:\n"),),
+        (("    if isinstance(source, Custom | DeltaSource) or inbox.folder.is_dir():\n", "    if True:\n"),),
         ("tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
     Mutant(
@@ -690,6 +735,16 @@ _ALL = (
         (("for number in ids if _fact(part, number) in facts}", "for number in ids if None in facts}"),),
         ("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
         spark=True,
+    ),
+    Mutant(
+        "tasks-without-slots", "the tasks of an executor open as many sessions as they are", "onlyonce/database/task_sessions.py",
+        (("        if not any(map(_taken, files)):\n            fcntl.flock(files[0], fcntl.LOCK_EX)\n", ""),),
+        ("tests/contract/database/test_task_sessions.py::test_tasks_of_an_executor_have_no_more_sessions_at_once_than_they_may",),
+    ),
+    Mutant(
+        "a-tasks-session-is-nobodys", "a newer driver ends the sessions of an older one, and not those of its tasks", "sql/lineages.sql",
+        (("[0-9]+(/|$)'", "[0-9]+$'"),),
+        ("tests/contract/database/test_task_sessions.py::test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks",),
     ),
     Mutant(
         "any-function-is-written", "a DAG file does not say that a declaration names a function which is not there", "onlyonce/declare/resolve.py",
@@ -781,7 +836,7 @@ _ALL = (
     ),
     Mutant(
         "joins-close-too-early", "a window of a join is closed at its end, though records in time may still join its rows", "onlyonce/model/frontier.py",
-        (("_down(frontier.tide - lateness - waits)", "_down(frontier.tide - lateness)"),),
+        (("_down(frontier.tide - lateness - behind)", "_down(frontier.tide - lateness)"),),
         ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
     ),
     Mutant(
@@ -886,7 +941,7 @@ _ALL = (
     ),
     Mutant(
         "earlier-window-over-the-later", "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
-        "onlyonce/sinks/postgres/postgres_unit.py", (("    if updates and later_window_wins(", "    if not updates and later_window_wins("),),
+        "onlyonce/sinks/postgres/postgres_unit.py", (("    elif updates and later_window_wins(", "    elif not updates and later_window_wins("),),
         (POSTGRES + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
     ),
     Mutant(
@@ -993,6 +1048,49 @@ _ALL = (
         (OWN + "test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed_stays",),
     ),
     Mutant(
+        "compaction-is-news", "of a Delta table that is a source, rows that a compaction has moved are read again", "onlyonce/model/table_versions.py",
+        (("action[kind].get(\"dataChange\", True)]", "True]"),),
+        ("tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",),
+        spark=True,
+    ),
+    Mutant(
+        "file-without-its-version", "a row of a table is known by its file alone, which RESTORE brings back", "onlyonce/model/table_versions.py",
+        (("f\"{self.version}/{'-/'", "f\"{'-/'"),),
+        (TABLES + "log.py::test_a_file_that_comes_back_is_of_another_version",),
+    ),
+    Mutant(
+        "rewritten-in-silence", "a version that rewrites rows is read as if it appended them", "onlyonce/model/table_versions.py",
+        (("    if removes and (adds or not ignore_deletes):\n", "    if removes and not adds and not ignore_deletes:\n"),),
+        (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_update-False-version 2 rewrites rows]",),
+    ),
+    Mutant(
+        "any-table-of-that-path", "a table that was made again under its path is read on as the old one", "onlyonce/sources/tables/table_log.py",
+        (("    if there.table_id not in (None, table_id):\n", "    if False:\n"),),
+        (TABLES + "log.py::test_what_would_lose_rows_is_refused[_made_again-is another table than the one]",),
+    ),
+    Mutant(
+        "look-behind-the-next", "a look at a table begins one version too late", "onlyonce/sources/tables/table_entries.py",
+        (("return Read(mark[\"table\"], until, mark", "return Read(mark[\"table\"], until + 1, mark"),),
+        ("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",),
+        spark=True,
+    ),
+    Mutant(
+        "page-with-the-refused", "what lies on one page with a version that is refused is never read", "onlyonce/sources/tables/table_log.py",
+        (("                if found:\n                    return found, version\n", ""),),
+        (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version 2 deletes rows]",),
+    ),
+    Mutant(
+        "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/table_versions.py",
+        (("return [*(_file(version, one, DELETE) for one in removes), *", "return [*"),),
+        (TABLES + "changes.py::test_changes_are_those_of_the_feed_as_another_reader_has_it",),
+    ),
+    Mutant(
+        "name-that-moved", "a catalog's table that is elsewhere now is read on as if it were there", "onlyonce/sources/tables/table_log.py",
+        (("and there.at not in (None, str(at)):\n", "and False:\n"),),
+        ("tests/spark/sources/test_table_by_name.py::test_a_table_that_is_elsewhere_now_is_refused",),
+        spark=True,
+    ),
+    Mutant(
         "half-a-manifest", "a manifest that was half written is taken for somebody else's", "onlyonce/sinks/files/object_store.py",
         (("        if there is None or (there != text and text.startswith(there)):\n", "        if there is None:\n"),),
         ("tests/contract/sinks/test_object_store.py::test_a_half_written_manifest_is_written_again",),
@@ -1022,6 +1120,68 @@ _ALL = (
         "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
         (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
+    ),
+    Mutant(
+        "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
+        "onlyonce/model/chained.py",
+        (("        return micros(self.waits_before) + (", "        return 0 * ("),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",
+         "tests/unit/declare/test_declared_chains.py::test_the_windows_of_a_chain_know_those_before_them"),
+    ),
+    Mutant(
+        "minutes-by-their-end", "a closed window counts by its end, which is in the next window", "onlyonce/model/chained.py",
+        (("self.own.assign(end - 1)[0]", "self.own.assign(end)[0]"),),
+        ("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
+    ),
+    Mutant(
+        "whatever-comes-last", "an upsert with newest_by keeps what was written last", "onlyonce/sinks/postgres/postgres_unit.py",
+        (("    if work.newest_by:\n", "    if False:\n"),),
+        (NEWEST + "test_texts_are_in_the_order_of_their_bytes_in_any_database",),
+    ),
+    Mutant(
+        "deleted-and-forgotten", "a key that was deleted is not remembered, so an older update brings its row back", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (DELETE, FORGET):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
+         NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too"),
+    ),
+    Mutant(
+        "deleted-for-ever", "a key that is created again is still among the deleted ones", "onlyonce/sinks/postgres/postgres_newest.py",
+        (("    for statement in (REMEMBER, DELETE, FORGET):\n", "    for statement in (REMEMBER, DELETE):\n"),),
+        (NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "late-version-ends-nothing", "the ends of a key's versions are found among the versions of one unit alone", "onlyonce/sinks/postgres/postgres_history.py",
+        (("FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)\n        {ended}", "FROM {target} WHERE ({identity}) IN (SELECT {identity} FROM arriving)\n        {ended}"),),
+        ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+    ),
+    Mutant(
+        "delete-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/postgres/postgres_history.py",
+        (('    names["ended"] = sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")\n', '    names["ended"] = sql.SQL("")\n'),),
+        ("tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+    ),
+    Mutant(
+        "any-row-over-the-newest", "a Delta upsert with newest_by keeps what was written last", "onlyonce/sinks/sink_delta.py",
+        (("        if not self._sink.newest_by:\n", "        if True:\n"),),
+        ("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
+        spark=True,
+    ),
+    Mutant(
+        "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
+        (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
+        ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
+        spark=True,
+    ),
+    Mutant(
+        "hours-before-their-minutes", "in a long run an output of a chain does not wait for the one before it", "onlyonce/run/upstream.py",
+        (("        while not run(", "        while False and not run("),),
+        ("tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",),
+        spark=True,
+    ),
+    Mutant(
+        "left-out-and-further-on", "a record that an output leaves out as late is in the windows that are made from its own", "onlyonce/outputs/chaining.py",
+        (("    if not window.leaves_late_out:\n", "    if True:\n"),),
+        ("tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",),
+        spark=True,
     ),
 )  # fmt: skip
 

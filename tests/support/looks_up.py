@@ -9,8 +9,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from sqlalchemy import Connection
 
 from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, settings
+from onlyonce.database.connect import Database, run
 
 CITIES = Lookup(name="cities", table=Delta(path="cities"), keys="shop")
 MINUTE = timedelta(minutes=1)
@@ -44,9 +46,26 @@ def write_cities(cities: dict[str, str]) -> int:
     return int(DeltaTable(cities_path()).version())
 
 
+def write_copied_cities(cities: dict[str, str]) -> None:
+    """The same of the table in PostgreSQL; it keeps no earlier rows."""
+
+    def write(connection: Connection) -> None:
+        for statement in ("CREATE SCHEMA IF NOT EXISTS results", "CREATE TABLE IF NOT EXISTS results.cities (shop text, city text)", "DELETE FROM results.cities"):
+            connection.exec_driver_sql(statement)
+        for row in cities.items():
+            connection.exec_driver_sql("INSERT INTO results.cities VALUES (%s, %s)", row)
+
+    run(Database(settings.database_url()), write)
+
+
 def cities_path() -> str:
     """Where the table is."""
     return str(settings.tables_dir() / "cities")
+
+
+def copied_cities() -> Lookup:
+    """The same table in PostgreSQL, which the platform takes copies of: one before each batch."""
+    return Lookup(name="cities", table=Postgres(table="results.cities"), keys="shop", refresh=timedelta(0))
 
 
 def here(function: str) -> str:
@@ -55,18 +74,23 @@ def here(function: str) -> str:
 
 
 WINDOWED: dict[str, Any] = {"window": Fixed(MINUTE), "lateness": MINUTE}
-PIPELINES = [
-    Pipeline(
+
+
+def shop(cities: Lookup) -> Pipeline:
+    """The pipeline with its cities from there."""
+    return Pipeline(
         name="shop",
         source=Files(max_files_a_batch=1),
         schema="id string, shop string, at timestamp, cents long",
         record_id="id",
         event_time="at",
         outputs=[
-            Output(name="each", transform=here("each"), sink=Postgres(table="results.each"), lookups=CITIES),
-            Output(name="per_city", transform=here("per_city"), **WINDOWED, sink=Delta(), lookups=CITIES),
+            Output(name="each", transform=here("each"), sink=Postgres(table="results.each"), lookups=cities),
+            Output(name="per_city", transform=here("per_city"), **WINDOWED, sink=Delta(), lookups=cities),
             Output(name="per_shop", transform=here("per_shop"), **WINDOWED, sink=Delta()),
-            Output(name="named", transform=here("named"), from_output="per_shop", sink=Delta(), lookups=CITIES),
+            Output(name="named", transform=here("named"), from_output="per_shop", sink=Delta(), lookups=cities),
         ],
     )
-]
+
+
+PIPELINES = [shop(CITIES)]

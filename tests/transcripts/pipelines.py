@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
+from onlyonce.model.chained import Chained
 from onlyonce.model.windows import Joined
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
@@ -18,6 +19,11 @@ ME, PROCESSORS = "tests.transcripts.pipelines", "tests.transcripts.processors"
 def by_window(records: DataFrame) -> DataFrame:
     """The records of each key in each window."""
     return records.groupBy("oo_window", "key").agg(F.count(F.lit(1)).alias("records"))
+
+
+def of_closed(windows: DataFrame) -> DataFrame:
+    """The records of each key in the closed windows of another output that are in each window."""
+    return windows.groupBy("oo_window", "key").agg(F.sum("records").alias("records"))
 
 
 def totals(records: DataFrame) -> DataFrame:
@@ -96,6 +102,16 @@ def _output(declared: Declared, told: Story) -> Output:
         sides = {"left": f"{ME}:capitals", "right": f"{ME}:small"}
         join = Join(**sides, on="key", within=declared.window.within, kind=declared.join)
         return Output(name=declared.name, join=join, window=declared.window, lateness=declared.lateness, sink=Delta())
+    if declared.made_from:
+        assert isinstance(declared.window, Chained)
+        return Output(
+            name=declared.name,
+            transform=f"{ME}:of_closed",
+            from_output=declared.made_from,
+            window=declared.window.own,
+            lateness=declared.lateness,
+            sink=Delta(),
+        )
     if declared.silence:
         state = Stateful(processor=f"{PROCESSORS}:Silences", keys="key", schema="key string, records long", timers_within=declared.silence)
         return Output(name=declared.name, stateful=state, window=declared.window, lateness=declared.lateness, sink=Delta())

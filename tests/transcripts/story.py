@@ -16,6 +16,7 @@ from typing import Any, Literal
 import yaml
 
 from onlyonce.model.batch import to_micros
+from onlyonce.model.chained import Chained
 from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Timed, Window
 
@@ -53,6 +54,7 @@ class Declared:
     join: Literal["inner", "left", "right", "full"] | None = None
     keys: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
+    made_from: str | None = None
     silence: timedelta | None = None
 
 
@@ -114,7 +116,9 @@ def read(path: Path) -> Story:
 
 def _story(name: str, told: dict[str, Any]) -> Story:
     _only(told, "title", "day", "outputs", "steps", "idle after", "max ahead", "run", "must say", "sources", "a source is idle after")
-    outputs = tuple(_declared(key, value) for key, value in told["outputs"].items())
+    outputs: tuple[Declared, ...] = ()
+    for key, value in told["outputs"].items():
+        outputs += (_declared(key, value, {one.name: one for one in outputs}),)
     reader = _Times(told.get("day", "2026-01-01"))
     steps: list[Step] = []
     clock = 0
@@ -134,14 +138,16 @@ def _story(name: str, told: dict[str, Any]) -> Story:
     )  # fmt: skip
 
 
-def _declared(name: str, told: dict[str, str]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "silence")
+def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> Declared:
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from", "silence")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
         )
     if "join" in told:
         return _joined(name, told)
+    if "from" in told:
+        return _chained(name, told, before[told["from"]])
     if "silence" in told:
         return _silent(name, told)
     return Declared(
@@ -161,6 +167,14 @@ def _joined(name: str, told: dict[str, str]) -> Declared:
     assert isinstance(plain, Fixed)
     late = span(told.get("lateness", "0 seconds"))
     return Declared(name, Joined.of(plain, span(within)), late, "on_time", join=kind)  # type: ignore[arg-type]
+
+
+def _chained(name: str, told: dict[str, str], before: Declared) -> Declared:
+    plain = window(told["window"])
+    assert isinstance(plain, Fixed)
+    assert isinstance(before.window, Fixed | Sliding)
+    found = Chained(plain.size, plain.offset, plain.timezone, before.window, before.lateness)
+    return Declared(name, found, span(told.get("lateness", "0 seconds")), "on_time", made_from=before.name)
 
 
 def _silent(name: str, told: dict[str, str]) -> Declared:

@@ -67,5 +67,4 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def _windowed(pipeline: Pipeline, output: Output) -> bool:
-    root = pipeline.output(output.from_output) if output.from_output else output
-    return root.has_windows
+    return pipeline.root_of(output).has_windows

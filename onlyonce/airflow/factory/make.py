@@ -13,6 +13,7 @@ from onlyonce.airflow.factory import housekeeping as keeping
 from onlyonce.airflow.factory import pipelines as making
 from onlyonce.airflow.factory.backfill_page import has_windows
 from onlyonce.airflow.factory.options import FROM_SETTINGS, Options
+from onlyonce.declare.following import followed
 from onlyonce.model.errors import Refused
 
 
@@ -26,7 +27,8 @@ def dags(
 
     declarations    modules ("my_project.pipelines"), or whole paths of files; by default those of ONLYONCE_PIPELINES
     prefix          before the id of every DAG; without one they are `flights_stream`, `flights_backfill`, `onlyonce_audit`, …
-    schedule        of the streams: a cron expression in UTC, or anything that Airflow takes; None: by hand; by default ONLYONCE_SCHEDULE
+    schedule        of the streams: a cron expression in UTC, or anything that Airflow takes; None: by hand; by default ONLYONCE_SCHEDULE.
+                    A pipeline that reads the table of another one's output runs after that one has written to it, unless it is by hand here
     backfill_interval  a cron expression in UTC: from time to time is one data interval of a backfill; by default ONLYONCE_BACKFILL_INTERVAL
     housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of them once for
                     a database: of several DAG files let one have them
@@ -43,7 +45,7 @@ def dags(
         queue=queue, default_args=default_args or {}, tags=tags, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks,
     )  # fmt: skip
     pipelines = options.declared.load()
-    made: list[DAG | None] = [making.stream(pipeline, options) for pipeline in pipelines]
+    made: list[DAG | None] = [making.stream(pipeline, options, followed(pipeline, pipelines)) for pipeline in pipelines]
     made += [making.backfill(pipeline, options) for pipeline in pipelines if has_windows(pipeline)]
     made += [make(pipelines, options) for name, make in keeping.ALL.items() if name in housekeeping]
     return {dag.dag_id: dag for dag in made if dag is not None}

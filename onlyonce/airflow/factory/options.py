@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable
+from airflow.sdk import AssetAny, CronTriggerTimetable
 
 from onlyonce import settings
 from onlyonce.airflow.declared import Declared
+from onlyonce.airflow.log import assets
 
 FROM_SETTINGS = "by the settings"
 """Of a schedule or an interval: what ONLYONCE_SCHEDULE and ONLYONCE_BACKFILL_INTERVAL say."""
@@ -48,6 +49,12 @@ class Options:
             return None
         # A plain cron expression would make Airflow's own data intervals of it, where its settings say so.
         return CronTriggerTimetable(asked, timezone="UTC") if isinstance(asked, str) and " " in asked.strip() else asked
+
+    def schedule_behind(self, followed: Sequence[tuple[str, str]]) -> Any:
+        """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the time."""
+        if not followed or self.schedule is None:
+            return self.stream_schedule()
+        return AssetAny(*(assets.asset(pipeline, output) for pipeline, output in followed))
 
     def interval(self) -> str:
         """A cron expression in UTC."""

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from airflow.sdk import Param
 
-from onlyonce.declare.pipeline import Custom, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.declare.sources import WithInbox
-from onlyonce.model.windows import Window
+from onlyonce.model.windows import Fixed, Window, own
 
 
 def page(pipeline: Pipeline) -> str:
@@ -89,10 +89,12 @@ def _sources(pipeline: Pipeline) -> str:
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
-        layout = "" if source.value is None else f", {type(source.value).__name__} by a schema registry"
+        layout = f", {type(source.value).__name__} by a schema registry" if "value" in source.schema_ids else ", Debezium's changes" if source.of_envelope else ""
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
+    if isinstance(source, DeltaSource):
+        return f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, {source.max_files_a_batch} files a batch"
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
     folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):
@@ -101,6 +103,8 @@ def _source(pipeline: Pipeline) -> str:
 
 
 def _place(pipeline: Pipeline) -> str:
+    if isinstance(pipeline.source, DeltaSource):
+        return "its place: version and data file of the table, and the row in it"
     return (
         "its place: the partition and the offset"
         if isinstance(pipeline.source, Kafka)
@@ -109,8 +113,8 @@ def _place(pipeline: Pipeline) -> str:
 
 
 def _row(pipeline: Pipeline, output: Output) -> str:
-    root = pipeline.output(output.from_output) if output.from_output else output
-    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{root.name}`" if output.from_output else "")
+    root = pipeline.root_of(output)
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (f" from `{output.from_output}`" if output.from_output else "")
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
@@ -128,6 +132,7 @@ def _how(output: Output) -> str:
 def _windows(window: Window | None) -> str:
     if window is None:
         return "none"
+    window = own(window) if isinstance(window, Fixed) else window
     parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
     return f"{type(window).__name__.lower()}: {', '.join(parts)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import DAG
@@ -12,19 +13,21 @@ from onlyonce.airflow.operators.backfill_job import BackfillOperator
 from onlyonce.airflow.operators.jobs import DeliverOperator, FinalizeOperator, LandOperator
 from onlyonce.airflow.operators.stream_job import StreamOperator
 from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
+from onlyonce.declare.following import Followed
 from onlyonce.declare.pipeline import FileSink, Pipeline, PubSub, Sent
 from onlyonce.model.dag_names import backfill_id, pipeline_tag, stream_id
 
 
-def stream(pipeline: Pipeline, options: Options) -> DAG:
-    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work."""
+def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
+    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work. `followed`: the outputs
+    of other pipelines whose tables it reads."""
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         stream_id(pipeline.name, options.prefix),
         description=f"Drain {pipeline.name}, exactly once",
         doc_md=pipeline_page.page(pipeline),
         # No start date: the first run waits for the next time, it does not make up for the last one.
-        schedule=options.stream_schedule(),
+        schedule=options.schedule_behind(followed),
         catchup=False,
         max_active_runs=1,
         params=pipeline_page.form(pipeline),

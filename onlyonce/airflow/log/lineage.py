@@ -10,7 +10,18 @@ from urllib.parse import urlsplit
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Delta, FileSink, Kafka, MySQL, Pipeline, Postgres, PubSub, target
+from onlyonce.declare.pipeline import (
+    Delta,
+    DeltaSource,
+    FileSink,
+    Iceberg,
+    Kafka,
+    MySQL,
+    Pipeline,
+    Postgres,
+    PubSub,
+    target,
+)
 from onlyonce.declare.sources import WithInbox
 
 Place = tuple[str, str]
@@ -40,6 +51,8 @@ def _source(pipeline: Pipeline) -> list[Place]:
         return [(f"kafka://{source.servers.split(',')[0]}", source.topic)]
     if isinstance(source, PubSub):
         return [("pubsub", source.subscription.replace("projects/", "", 1).replace("/subscriptions/", ":"))]
+    if isinstance(source, DeltaSource):
+        return [_delta(source.path) if source.path else ("spark", source.where)]
     if isinstance(source, WithInbox):
         return [("file", str(inputs.folder(pipeline)))]
     return []
@@ -48,12 +61,13 @@ def _source(pipeline: Pipeline) -> list[Place]:
 def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
     kind, _, place = target(pipeline, output).partition(":")
     if isinstance(output.sink, Delta):
-        at = settings.table_location(place)
-        return [("file", str(at)) if isinstance(at, Path) else (at.root, at.key)]
+        return [_delta(place)]
     if isinstance(output.sink, Postgres):
         return [_table(*place.split(":", 1))]
     if isinstance(output.sink, MySQL):
         return [_mysql_table(*place.split(":", 1))]
+    if isinstance(output.sink, Iceberg):
+        return [(f"iceberg://{output.sink.catalog.lower()}", output.sink.table)]
     if isinstance(output.sink, FileSink):
         address = urlsplit(place)
         return (
@@ -62,6 +76,11 @@ def _sink(pipeline: Pipeline, output: Any) -> list[Place]:
             else [("file", str(_files(place)))]
         )
     return [(kind, place)]
+
+
+def _delta(declared: str) -> Place:
+    at = settings.table_location(declared)
+    return ("file", str(at)) if isinstance(at, Path) else (at.root, at.key)
 
 
 def _table(variable: str, table: str) -> Place:

@@ -191,6 +191,13 @@ def met(connection: Connection, request: Request, span: Span, events_version: in
     return dict(rows[0]._mapping)
 
 
+def done(connection: Connection, instance: str, output: str, span: Span) -> list[tuple[Span, int]]:
+    """The committed backfills of an output that share windows with a span: the windows of each, and up to which version of `events` it has read."""
+    start, stop = span.times
+    rows = ask(connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop)
+    return [(Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version)) for row in rows]
+
+
 def late_windows(connection: Connection, instance: str, output: str) -> list[tuple[int, int]]:
     """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds. A late row has no
     session yet: there it is from the first of an hour's to the last, and the last alone, so that a span holds both."""

@@ -71,7 +71,7 @@ def feed(
 
 
 def _producer(source: Kafka) -> Any:
-    if source.schema_ids:
+    if source.schema_ids or source.of_envelope:
         raise Refused(
             f"the feed writes JSON and keys of text, and topic {source.topic} is declared as {source.layout()}",
             hint="write to such a topic with a producer of your own, and the serializer of its format",

@@ -7,6 +7,7 @@
 | delta:shop/per_shop          | a Delta table below <home>/tables                       | kept, unless --tables |
 | postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | kept, unless --tables |
 | mysql:VARIABLE:counts        | a table of MySQL or MariaDB                             | kept, unless --tables |
+| iceberg:catalog:a.b          | a table of an Iceberg catalog                           | kept, unless --tables |
 | files:shop/counts            | a folder below <home>/files, or an object store's URL   | kept, unless --tables |
 
 Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
@@ -20,21 +21,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["data", "units", "delta", "postgres", "mysql", "files"]
-TABLES = ("delta", "postgres", "mysql", "files")
-NAMED = ("units", "postgres", "mysql")
-"""What a variable names the database of."""
+Kind = Literal["data", "units", "delta", "postgres", "mysql", "iceberg", "files"]
+TABLES = ("delta", "postgres", "mysql", "iceberg", "files")
+NAMED = ("units", "postgres", "mysql", "iceberg")
+"""What a variable names the database of; of Iceberg, the configuration the catalog."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One of them. `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours."""
+    """One of them. `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours; of Iceberg
+    it is the name of the catalog."""
 
     text: str
 
     @property
     def kind(self) -> str:
-        """data, units, delta, postgres, mysql or files."""
+        """data, units, delta, postgres, mysql, iceberg or files."""
         return self.text.split(":", 1)[0]
 
     @property

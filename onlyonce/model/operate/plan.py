@@ -156,6 +156,10 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "whose windows it is made of is another matter: a new output reads `events` from the start",
     ),
+    "upstream": (
+        Need.BACKFILL,
+        "windows that close from now on are made of rows of the new function of an output before this one; those written before are of the old",
+    ),
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
     "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
@@ -285,6 +289,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "join", "join"
     if not same_code(old["source"], new["source"]):
         yield "source", "join" if joins else "processor" if states else _of_transform(root=root, stateless=stateless, none=none, session=session)
+    if old["from_output"] == new["from_output"] and not same_code(old.get("upstream", ""), new.get("upstream", "")):
+        yield "upstream", "upstream"
     if old["from_output"] != new["from_output"]:
         yield "from_output", "from_output"
     for part in ("window", "lateness", "panes"):
@@ -298,8 +304,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys"):
-            if old[part] != new[part]:
+        for part in ("write", "keys", "newest_by", "deletes"):
+            if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):
         if old[part] != new[part]:
@@ -328,7 +334,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith(("source of", "reject of")):
+    if part.startswith(("source of", "reject of", "upstream of")):
         before, after = _only(before, after), _only(after, before)
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

@@ -15,9 +15,10 @@ from datetime import timedelta
 from typing import Any
 
 from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.compacting import Reader, until
-from onlyonce.model.windows import Joined, Micros, Session, Window, first_start, longest, micros, reach
+from onlyonce.model.windows import Joined, Micros, Session, Window, first_start, longest, micros, own, reach
 
 DAY = micros(timedelta(days=1))
 NOTHING = -1
@@ -56,7 +57,7 @@ def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] 
     will compute again by itself, for late records. A session is known when it has closed: one that is open began some time before."""
     if closed is None:
         return 0
-    first = closed - micros(window.gap) if isinstance(window, Session) else window.assign(closed)[0][0]
+    first = closed - micros(window.gap) if isinstance(window, Session) else own(window).assign(closed)[0][0]
     return min([first - reach(window), *(start - first_moment(0, window) for start in late)])
 
 
@@ -127,7 +128,7 @@ def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Mi
     start: dict[str, Any] = {"version": 0, "kept_from": kept_from}
     if window is None or isinstance(window, Session):
         return start
-    return start | {"first_window": max(first_window or 0, first_start(window, kept_from))}
+    return start | {"first_window": max(first_window or 0, first_start(window, kept_from + (reach(window) if isinstance(window, Chained) else 0)))}
 
 
 def given_up(

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.windows import Fixed, Joined, Micros, Session, Window, micros, reach
+from onlyonce.model.windows import Fixed, Joined, Micros, Session, Window, micros, own, reach
 
 
 class OpenWindows(Retryable):
@@ -66,8 +66,9 @@ def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
         margin = 8 * micros(window.gap)
         return span.start - margin, span.stop + margin
     # Of fixed windows one ends where the next begins.
-    low = window.last_end(span.start - 1) if isinstance(window, Fixed) else span.start
-    return low - reach(window), window.last_end(span.stop - 1) + reach(window)
+    plain = own(window)
+    low = plain.last_end(span.start - 1) if isinstance(plain, Fixed) else span.start
+    return low - reach(window), plain.last_end(span.stop - 1) + reach(window)
 
 
 def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
@@ -95,7 +96,7 @@ def closed_part(output: str, window: Window, span: Span, closed_until: Micros | 
     """
     if closed_until is None:
         raise still_open(output, span, span.stop, None)
-    first_open = closed_until if isinstance(window, Session) else window.assign(closed_until)[0][0]
+    first_open = closed_until if isinstance(window, Session) else own(window).assign(closed_until)[0][0]
     if span.stop <= first_open:
         return span
     if open_rows or span.start >= first_open:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from onlyonce import settings
 from onlyonce.declare import inputs
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
+from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.sources.files import packing
@@ -65,6 +65,8 @@ def left(pipeline: Pipeline) -> list[str]:
     """What of the input is not looked into, by name."""
     if isinstance(pipeline.source, Kafka):
         return [f"messages in the topic {pipeline.source.topic}: delete them there, or let them expire"]
+    if isinstance(pipeline.source, DeltaSource):
+        return [f"rows of the table {pipeline.source.where}: delete them there"]
     if isinstance(pipeline.source, Custom):
         return ["what the reader of the source reads from"]
     inbox = inbox_of(pipeline)

@@ -18,8 +18,9 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.declare.sent import Sent
-from onlyonce.declare.sinks import Delta, FileSink
-from onlyonce.model.batch import to_micros
+from onlyonce.declare.sinks import Delta, FileSink, Iceberg
+from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs.backfill import spans
@@ -55,12 +56,20 @@ def again(connection: Connection, pipeline: Pipeline, times: list[datetime]) -> 
         if not root.has_windows or _kept_as_they_are(pipeline, root):
             continue
         first = 0 if kept is None else retaining.first_moment(kept, root.window)
-        rows = erasures.windows_at(connection, pipeline.name, root.name, times)
+        rows = erasures.windows_at(connection, pipeline.name, root.name, _moments(root, times))
         windows = [(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0) for row in rows]
         runs = spans(window for window in windows if window[0] >= first)
         if runs:
             found[root.name] = [(span.start, span.stop) for span in runs]
     return found
+
+
+def _moments(root: Output, times: list[datetime]) -> list[datetime]:
+    """Moments in the windows that hold these event times; of a chain a window may begin after the record that it has through another."""
+    if not isinstance(root.window, Chained):
+        return times
+    starts = {start for time in times for start, _ in root.window.assign(to_micros(time) or 0)}
+    return [time for start in sorted(starts) if (time := to_time(start))]
 
 
 def left(pipeline: Pipeline) -> Iterator[str]:
@@ -77,6 +86,8 @@ def left(pipeline: Pipeline) -> Iterator[str]:
                 yield f"{where}: what was sent or left alone there stays"
             elif isinstance(output.sink, Delta):
                 yield f"{where}: older versions of the table have the old rows until onlyonce maintain vacuums it (ONLYONCE_VACUUM_HOURS)"
+            elif isinstance(output.sink, Iceberg):
+                yield f"{where}: older snapshots have the old rows until expire_snapshots of your engine has removed them and their files"
             elif isinstance(output.sink, FileSink):
                 yield f"{where}: files of earlier panes stay beside the new ones"
 

@@ -26,12 +26,13 @@ from onlyonce.declare.output import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros
+from onlyonce.model.chained import Chained
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Joined, Session, Sliding
-from onlyonce.outputs import culprit, rejecting, results, staging, windowing
-from onlyonce.outputs.recompute import recompute_lookups, recompute_sessions
+from onlyonce.outputs import below, culprit, rejecting, results, staging, windowing
+from onlyonce.outputs.recompute import recompute_chains, recompute_lookups, recompute_sessions
 from onlyonce.outputs.recompute.recompute_lookups import Which
 from onlyonce.outputs.recompute.recomputed import Parts, Recomputed, between, starts_in
 from onlyonce.receive import past_rows
@@ -88,6 +89,15 @@ def recompute(
     passing("backfill-after-end")
 
 
+def with_those_below(context: RunContext, root: Output, span: Span, lookups: Which = "then") -> None:
+    """The same, and then of the closed windows that are made from these, in the order of the chain."""
+    recompute(context, root, span, lookups=lookups)
+    for output, made in below.spans(context.pipeline, root, span):
+        closed = below.closed_part(context.database, context.instance, output, made)
+        if closed:
+            recompute(context, output, closed, lookups=lookups)
+
+
 def fold_late(context: RunContext, root: Output) -> None:
     """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
     for span in late_spans(context, root):
@@ -97,7 +107,7 @@ def fold_late(context: RunContext, root: Output) -> None:
 
 def late_spans(context: RunContext, root: Output) -> list[Span]:
     """The windows of an output with late rows not folded in yet, if it wants that."""
-    return model.spans(_late_windows(context, root)) if root.late == "recompute" else []
+    return model.spans(recompute_chains.waiting(context, root, _late_windows(context, root))) if root.late == "recompute" else []
 
 
 def _late_windows(context: RunContext, root: Output) -> list[tuple[int, int]]:
@@ -122,6 +132,8 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
         found = recompute_sessions.computed(replace(context, seen=one.seen), root, asked, span, reach, kept)
         return replace(found, parts=parts)
     rows = windowing.assign(kept, root.window)  # type: ignore[arg-type]
+    if isinstance(root.window, Chained):
+        rows = rows.filter(starts_in(F.col("oo_window.start"), span) & recompute_chains.comes_through(context, root, span))
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col("oo_window.start"), span))
     made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
@@ -192,7 +204,7 @@ def _written(
 
 
 def _rows_of(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:
-    if not output.from_output or output.is_result:
+    if not output.made_beside or output.is_result:
         return results.rows_of(output, rows)
     made = parts.over(context, rows, lambda of_part, some: results.rows_of(output, some, of_part.seen.frames))
     return results.hold(held, made)

@@ -88,7 +88,7 @@ def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versi
 
 def _hint(context: RunContext, root: Output, span: Span) -> str:
     return (
-        f"windows that are made again with lookups as of then need it: restore the table to have that version; or make them with today's: "
+        f"windows that are made again with lookups as of then need it: bring that version of the table back; or make them with today's: "
         f"{_now(context, root, span)}"
     )
 

@@ -27,7 +27,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.sinks.shards import Shard, Temporary, Written
 from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.session.worker import attempt_name
+from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.content_hash import Tally
 from onlyonce.sinks.files import formats
 from onlyonce.sinks.files.stores import Store
@@ -81,7 +81,8 @@ def write_unit(work: Work) -> Callable[[Batches], Batches]:
 
 
 def _commit(work: Work, batches: Batches, tally: Tally) -> int:
-    there = run(work.database, lambda connection: units.find(connection, work.unit))
+    with session_of(work.database, work.unit) as database:
+        there = run(database, lambda connection: units.find(connection, work.unit))
     if there is not None:
         for _ in batches:
             pass
@@ -110,7 +111,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
 
 def _record(work: Work, made: list[Written], tally: Tally) -> bool:
     """The unit's transaction; gives whether this attempt's files count."""
-    with transaction(work.database) as connection:
+    with session_of(work.database, work.unit) as database, transaction(database) as connection:
         there = units.claim(connection, units.Claim(work.unit, work.epoch, attempt_name(), "data"))
         passing("files-unit-after-claim")
         if there is not None:
@@ -124,9 +125,10 @@ def _record(work: Work, made: list[Written], tally: Tally) -> bool:
 
 def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
     """The answer to COMMIT was lost: read the log, then decide. Protocol step 6."""
-    there, temporaries = run(
-        work.database, lambda connection: (units.find(connection, work.unit), files.of_unit(connection, work.unit))
-    )
+    with session_of(work.database, work.unit) as database:
+        there, temporaries = run(
+            database, lambda connection: (units.find(connection, work.unit), files.of_unit(connection, work.unit))
+        )
     if there is None:
         # Its files stay for the sweep: nobody can say that the COMMIT is not still on its way.
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its files count")

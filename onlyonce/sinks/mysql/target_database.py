@@ -15,11 +15,11 @@ from onlyonce.model.errors import Refused
 
 def database_of(sink: MySQL) -> Database:
     """Where the sink's table is."""
-    url = authorities.url_of(sink.connection)
-    if not mysql.is_mysql(url):
+    database = authorities.database_of(sink.connection)
+    if not mysql.is_mysql(database.url):
         raise Refused(
             f"{declared_at(sink)}the environment variable {sink.connection} of a MySQL sink names a database of another kind",
             data="nothing was read or written",
             hint="write its URL as mysql://user:password@host:3306/database; for PostgreSQL declare Postgres(…)",
         )
-    return Database(url)
+    return database

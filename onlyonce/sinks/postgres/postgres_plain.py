@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from onlyonce.commitlog import lineages, units
 from onlyonce.database.connect import transaction
 from onlyonce.failpoints import passing
-from onlyonce.session.worker import attempt_name
+from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import Batches
 from onlyonce.sinks.postgres.postgres_unit import Put, Work
@@ -32,7 +32,10 @@ def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batch
         context: Any = TaskContext.get()
         here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
         first = next(batches, None)
-        rows = 0 if first is None else _commit(here, chain([first], batches), put)
+        rows = 0
+        if first is not None:
+            with session_of(work.database, here.unit) as database:
+                rows = _commit(replace(here, database=database), chain([first], batches), put)
         yield pa.RecordBatch.from_pydict(
             {"partition": pa.array([here.unit.partition], pa.int32()), "rows": pa.array([rows], pa.int64())}
         )

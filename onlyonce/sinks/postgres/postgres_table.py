@@ -8,10 +8,13 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import dropping
 from onlyonce.database.connect import Database, run
+from onlyonce.declare import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.sinks.postgres import postgres_history, postgres_sums
 from onlyonce.sinks.postgres.postgres_sums import WINDOW
 
 TYPES = {
@@ -44,9 +47,33 @@ class SinkTable:
             self._check_beside(connection, beside)
             if self.by_window:
                 self._fit(connection, beside, kept, ())
-            self._fit(connection, self.name, columns, self._sink.keys)
+            if self._sink.deletes:
+                self._remember(connection, columns)
+            self._fit(connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity())
 
         run(self._database, fit)
+
+    def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
+        """Make the table of what was deleted; it is known by its comment."""
+        name = deleted(self.name)
+        if self._there(connection, name) and dropping.note_of(connection, self.schema, name) != NOTE:
+            raise Refused(
+                f"output {self._output.name}: there is a table {self.schema}.{name}, which is not the platform's",
+                data="nothing was written; what is deleted would be remembered there",
+                hint="rename that table, or name another one for the output",
+            )
+        kept = dict.fromkeys([*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else [])])
+        self._fit(connection, name, {column: columns[column] for column in kept}, self._identity())
+        statement = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self.schema, name), sql.Literal(NOTE))
+        connection.connection.cursor().execute(statement)
+
+    @property
+    def _versions(self) -> bool:
+        return self._sink.write == newest.HISTORY
+
+    def _identity(self) -> tuple[str, ...]:
+        """What no two rows have alike."""
+        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         there = self.make(connection, table, columns, keys)
@@ -69,10 +96,12 @@ class SinkTable:
 
     def stored(self, schema: StructType) -> StructType:
         """The columns of an output's rows that reach the database."""
-        left_out = set() if self.by_window else self._left_out()
+        left_out = set() if self.by_window or self._sink.deletes else self._left_out()
         return StructType([f for f in schema.fields if f.name not in left_out])
 
     def _left_out(self) -> set[str]:
+        if self._sink.deletes:
+            return {self._sink.deletes}
         # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
         return set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
 
@@ -93,6 +122,7 @@ class SinkTable:
                 f"output {self._output.name}: keys {missing} are not among its columns",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
+        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         numbers = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal")
         added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
         if self._sink.write == "increment" and not added:

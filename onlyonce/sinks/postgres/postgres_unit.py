@@ -20,13 +20,14 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.database.connect import Database, run, transaction
+from onlyonce.declare import newest
 from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
+from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
-from onlyonce.session.worker import attempt_name
+from onlyonce.session.worker import attempt_name, session_of
 from onlyonce.sinks.content_hash import Tally
-from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
 from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
@@ -47,7 +48,8 @@ LATER_WINDOW = (
 @dataclass(frozen=True)
 class Work:
     """All that a task needs to know. `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are
-    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted."""
+    kept by window too. `beside`: columns that are counted and not written, with the name under which they are counted. `newest_by`, `deletes`: as
+    the sink declares them."""
 
     database: Database
     unit: UnitId
@@ -60,6 +62,8 @@ class Work:
     windows: tuple[str, ...] | None = None
     by_window: bool = False
     beside: tuple[tuple[str, str], ...] = ()
+    newest_by: tuple[str, ...] = ()
+    deletes: str | None = None
 
 
 Put = Callable[[Connection, Work, Batches], None]
@@ -76,10 +80,12 @@ def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batche
         tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
         not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
         rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))
-        try:
-            _commit(here, rows, tally, write)
-        except CommitStateUnknown:
-            _settle(here, tally)
+        with session_of(work.database, here.unit) as database:
+            here = replace(here, database=database)
+            try:
+                _commit(here, rows, tally, write)
+            except CommitStateUnknown:
+                _settle(here, tally)
         passing("postgres-unit-after-commit")
         yield pa.RecordBatch.from_pydict(
             {"partition": pa.array([here.unit.partition], pa.int32()), "rows": [tally.content().rows]}
@@ -138,7 +144,8 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _delete(cursor, work)
     if first is None:
         return
-    columns = first.schema.names
+    types = first.schema
+    columns = [name for name in types.names if name != work.deletes]
     names = {
         "target": sql.Identifier(work.schema, work.table),
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -148,28 +155,33 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _fill(cursor, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
-    cursor.execute(sql.SQL("CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP").format(**names))
+    versions = work.write == newest.HISTORY
+    needed = (*work.keys, newest.VALID_FROM) if versions else ()
+    postgres_newest.stage(cursor, names["target"], work.keys, work.newest_by, work.deletes, *needed)
     _fill(cursor, sql.Identifier("arriving"), first, batches)
+    if versions:
+        with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
+            postgres_history.write(cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types)
+        passing("postgres-unit-after-rows")
+        return
     updates = [sql.SQL(UPDATES[work.write]).format(column=sql.Identifier(c)) for c in columns if c not in work.keys]
     names["action"] = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(updates) if updates else sql.SQL("NOTHING")
     # Several windows may add to one key in one batch; an upsert has one row for a key, or it is refused below.
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
-    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else sql.SQL("")
-    merge = (
+    names["group"] = sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_newest.left(work.deletes)
+    merge = sql.SQL(
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
         "ON CONFLICT ({keys}) DO {action}"
-    )
-    if updates and later_window_wins(work.write, work.keys, columns):
-        merge += LATER_WINDOW
-    try:
-        cursor.execute(sql.SQL(merge).format(**names))
-    except psycopg2.errors.CardinalityViolation as error:
-        raise InvariantBroken(
-            f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
-            data="nothing of this unit was written",
-            hint="the keys must identify a row of the transform's result: group by all of them",
-        ) from error
+    ).format(**names)
+    if work.newest_by:
+        merge += postgres_newest.newer(work.newest_by, types)
+    elif updates and later_window_wins(work.write, work.keys, columns):
+        merge += sql.SQL(LATER_WINDOW)
+    with postgres_newest.one_a_place(work.unit, work.keys):
+        if work.deletes:
+            postgres_newest.delete(cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types)
+        cursor.execute(merge)
     passing("postgres-unit-after-rows")
 
 

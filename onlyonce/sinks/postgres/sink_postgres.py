@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import authorities, lineages, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
@@ -37,9 +37,8 @@ class PostgresWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
-        url = authorities.url_of(output.sink.connection)
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(Database(url))
+        self._database = query.driver.session(authorities.database_of(output.sink.connection))
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
@@ -81,7 +80,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            floats(schema), windows, self._table.by_window,
+            floats(schema), windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
         )  # fmt: skip
         self._units.commit(exported, work)
 
@@ -90,7 +89,7 @@ class PostgresWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, self._sink.write,
-            self._sink.keys, (),
+            self._sink.keys, (), newest_by=self._sink.newest_by,
         )  # fmt: skip
         passing("postgres-before-units")
         # Two rows of the same keys must meet in one task, or nobody would tell.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from onlyonce.declare import inputs
-from onlyonce.declare.pipeline import Custom, Growing, Kafka, Pipeline
+from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.sources.files import moved_inboxes
@@ -24,11 +24,11 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
     from onlyonce.storage import delta
 
     name, source = pipeline.name, pipeline.source
-    if isinstance(source, Kafka | Custom):
+    if isinstance(source, Kafka | Custom | DeltaSource):
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
     folder, table = str(inputs.folder(pipeline)), registry.folder(pipeline, name) / "files"
     there = (
-        discovery.registered(table, ranges=discovery.in_ranges(pipeline))
+        discovery.registered(table, pipeline)
         if delta.exists(table)
         else discovery.Registered({}, {})
     )

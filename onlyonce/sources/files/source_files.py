@@ -8,6 +8,7 @@ The batches are cut here, once: by sorted name, `max_files_a_batch` at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,10 +19,10 @@ from pyspark.sql import functions as F
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare import inputs
 from onlyonce.declare.kafka import Kafka
-from onlyonce.declare.pipeline import Custom, Pipeline
+from onlyonce.declare.pipeline import Custom, DeltaSource, Pipeline
 from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
-from onlyonce.model.errors import Superseded
+from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.outputs import releasing
 from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
@@ -34,6 +35,7 @@ from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
+from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
@@ -56,6 +58,14 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None) -> Inbox:
     )
 
 
+def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
+    """Of a table, where it is now: by its path, or by what a catalog of Spark's says. Raises Refused."""
+    source = inbox.pipeline.source
+    if not isinstance(source, DeltaSource):
+        return inbox
+    return replace(inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source))
+
+
 def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
     """Append what is new in the inbox to the registry; gives the number of new entries.
 
@@ -63,7 +73,24 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
     The first run of a source that does not start at its begin decides where it starts, in an append before the others.
     """
+    inbox = placed(inbox, lambda: spark)
     delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
+    added = _register(inbox, driver, now)
+    if isinstance(inbox.pipeline.source, DeltaSource):  # its versions come page by page, each in an append of its own
+        while more := _more(inbox, driver, now, added):
+            added += more
+    return added
+
+
+def _more(inbox: Inbox, driver: Driver, now: datetime, added: int) -> int:
+    # What was found before a version that is refused is read first; the next look is told.
+    try:
+        return _register(inbox, driver, now) if added else 0
+    except Refused:
+        return 0
+
+
+def _register(inbox: Inbox, driver: Driver, now: datetime) -> int:
     for _ in range(LISTINGS):
         added = _register_once(inbox, driver, now)
         if added is not None:
@@ -79,7 +106,7 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
     number = (delta.version(inbox.table, app_id) or 0) + 1
-    there = discovery.registered(inbox.table, ranges=discovery.in_ranges(inbox.pipeline))
+    there = discovery.registered(inbox.table, inbox.pipeline)
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, there.last_seen) if there.last_seen else now
     discovery.look_for_folder(inbox, there)
@@ -105,7 +132,10 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
     """What a run would register now, in batches; writes nothing."""
     there = discovery.Registered({}, {})
     if delta.exists(inbox.table):
-        there = discovery.registered(inbox.table, ranges=discovery.in_ranges(inbox.pipeline))
+        there = discovery.registered(inbox.table, inbox.pipeline)
+    if isinstance(inbox.pipeline.source, DeltaSource):
+        pages = table_log.pages(inbox.pipeline, inbox.folder, there.of_table)
+        return [group for page in pages for group in table_entries.batched(page, inbox.max_files_a_batch)]
     return discovery.groups(inbox, discovery.decided(inbox) if discovery.undecided(inbox, there) else there)
 
 
@@ -161,6 +191,9 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
 
 def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
     links = pipeline.source.links
+    if isinstance(pipeline.source, DeltaSource):
+        table_entries.check_there(pipeline, file)
+        return None
     if file.mark:
         return growing.located(file, links=links)[1]
     return None if file.identity else changed(file, links=links)

@@ -23,6 +23,8 @@ from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
 from onlyonce.sources.files.listing import Damaged, InputFile
 from onlyonce.sources.parse import coercion, record_id
+from onlyonce.sources.tables import shared_columns
+from onlyonce.sources.tables.shared_columns import Shared
 
 AT_ONCE = 1 << 14
 """Rows of one Arrow batch at most."""
@@ -32,24 +34,25 @@ PART = 1 << 25
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`."""
+    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`; `shared` are columns beside it."""
 
     path: str
     key: int
     groups: tuple[int, ...] | None
     position: int
     weight: int
+    shared: Shared = ()
 
 
-def counter(pipeline: Pipeline) -> Callable[[str], int]:
-    """Counts the rows of a file as a task would read them; raises Damaged."""
+def counter(pipeline: Pipeline, shared: Shared = ()) -> Callable[[str], int]:
+    """Counts the rows of a file as a task would read them, with the columns that they share; raises Damaged."""
     read = _reader(pipeline)
     look_through = parquet_files.check if pipeline.source.format == "parquet" else avro_files.check
 
     def count(path: str) -> int:
         try:
             look_through(path)
-            return sum(batch.num_rows for batch in read(Part(path, 0, None, 0, 0)))
+            return sum(batch.num_rows for batch in read(Part(path, 0, None, 0, 0, shared)))
         except Damaged as error:
             raise Damaged(f"the {pipeline.source.format} file does not fit the declaration: {error}") from error
         except OSError as error:
@@ -73,7 +76,7 @@ def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) ->
     """The rows of some files: `coercion.BESIDE`, and the declared columns."""
     is_parquet = pipeline.source.format == "parquet"
     links = pipeline.source.links
-    tasks = list(_together(part for file in files for part in _parts(file, is_parquet, links=links)))
+    tasks = list(_together(part for file in files if file.lines for part in _parts(file, is_parquet, links=links)))
     of_part = _reader(pipeline)
 
     def of_task(mine: list[Part]) -> Iterator[pa.RecordBatch]:
@@ -111,10 +114,13 @@ Rows = Iterator[tuple[pa.RecordBatch, list[str]]]
 
 
 def _rows_of_parquet(part: Part, wanted: list[str], needed: list[str]) -> Rows:
-    there = parquet_files.columns(part.path)
+    beside = [name for name, _, _ in part.shared]
+    inside = [name for name in parquet_files.columns(part.path) if name not in beside]
+    there = [*inside, *beside]
     coercion.check_names(there, needed)
-    for batch in parquet_files.rows(part.path, part.groups, [name for name in there if name in wanted], AT_ONCE):
-        yield batch, there
+    shared = tuple(one for one in part.shared if one[0] in wanted)
+    for batch in parquet_files.rows(part.path, part.groups, [name for name in inside if name in wanted], AT_ONCE):
+        yield shared_columns.put(batch, shared) if shared else batch, there
 
 
 def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
@@ -126,9 +132,10 @@ def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
 
 
 def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterator[Part]:
-    key, path = record_id.of_file(file.path), regular_file.place(file.place, links=links)
+    key, path = record_id.of_file(file.identity or file.path), regular_file.place(file.place, links=links)
+    shared = shared_columns.of(file.mark) if file.mark else ()
     if not is_parquet or file.size <= PART:
-        yield Part(path, key, None, 0, file.size)
+        yield Part(path, key, None, 0, file.size, shared)
         return
     metadata = parquet.read_metadata(path)
     groups: list[int] = []
@@ -139,7 +146,7 @@ def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterato
         position += group.num_rows
         weight += group.total_byte_size
         if weight >= PART or number == metadata.num_row_groups - 1:
-            yield Part(path, key, tuple(groups), first, weight)
+            yield Part(path, key, tuple(groups), first, weight, shared)
             groups, first, weight = [], position, 0
 
 

@@ -92,7 +92,7 @@ class Ranges:
             return (
                 offsets
                 if fated == offsets
-                else len(lost) + (kafka_reader.messages(self.spark, self.source, left).count() if left else 0)
+                else len(lost) + (kafka_reader.records(self.spark, self.source, left).count() if left else 0)
             )
 
         return Lines([], frame), must
@@ -114,7 +114,8 @@ class Ranges:
         source = self.source
         if kafka_schemas.formats(source):
             return schemas.of(kafka_schemas.gives(self.pipeline, source))
-        return schemas.of(", ".join([LINE, *(f"{BESIDE}{name} string" for name in source.beside)]))
+        kinds = dict.fromkeys(source.beside, "string") | source.of_envelope
+        return schemas.of(", ".join([LINE, *(f"{BESIDE}{name} {kind}" for name, kind in kinds.items())]))
 
     def names(self) -> dict[int, str]:
         """Each partition as 'topic/number', by what stands for it in the place of a record."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import xxhash
 
 from onlyonce.declare import ddl, inputs
-from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
+from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.sources.files import file_identity, moved_inboxes, regular_file
 
@@ -51,7 +51,7 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
 
     By position: the file (its path, or its name in the inbox) and the byte at which the record begins; of a topic the
-    partition and the offset.
+    partition and the offset; of a table version/file and the row.
 
     32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
     """
@@ -114,7 +114,8 @@ def of_place(file: int, position: int, salt: str = "") -> RecordId:
 def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     if len(given) != 2 or not given[1].lstrip("-").isdecimal():
         raise Refused(
-            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and an offset",
+            f"a record of {pipeline.name} is known by its place: a file and a byte in it; of a topic a partition and an offset; of a table "
+            "version/file and a row",
             hint="give the path of the file (or its name in the inbox) and the byte at which the line begins, or the partition "
             "and the offset; or the id itself as 32 hexadecimal digits",
         )
@@ -122,6 +123,8 @@ def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
         # 'topic/partition', or the partition alone.
         places = dict.fromkeys([given[0], f"{pipeline.source.topic}/{given[0]}"])
         return Asked([of_place(of_file(place), int(given[1]), _salt(pipeline)) for place in places], {})
+    if isinstance(pipeline.source, DeltaSource):
+        return Asked([of_place(of_file(given[0]), int(given[1]), _salt(pipeline))], {})
     folder = inputs.folder(pipeline)
     assert folder is not None
     moved = moved_inboxes.of(pipeline.name)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Files, FileSink, MySQL, Pipeline, Postgres
+from onlyonce.declare.pipeline import Delta, Files, FileSink, Iceberg, MySQL, Pipeline, Postgres
 from onlyonce.model.errors import Refused
 
 TEXT = """from onlyonce.testing.crashtest.redirected import pipeline
@@ -43,9 +43,10 @@ def check(found: Pipeline) -> None:
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )
     for output in found.outputs:
-        if isinstance(output.sink, MySQL):
+        if isinstance(output.sink, MySQL | Iceberg):
+            other = "MySQL, and a crash test has no server of it" if isinstance(output.sink, MySQL) else "an Iceberg catalog, and a crash test has none"
             raise Refused(
-                f"pipeline {found.name}: output {output.name} writes to MySQL, and a crash test has no server of it to write to instead",
+                f"pipeline {found.name}: output {output.name} writes to {other} to write to instead",
                 data="nothing was read or written",
                 hint="declare the same output with Postgres(…) or Delta(…) in a file of its own: the function is what is tested",
             )

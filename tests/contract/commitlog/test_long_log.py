@@ -101,6 +101,7 @@ WHOLE = {
     "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
     "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
+    "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be made again with it must be found",
     "release committed": "a person's release, which reads `events` beside it",
     "erasures outbox": ERASES, "erasures windows_at": ERASES,
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,

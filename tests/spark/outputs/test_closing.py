@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from onlyonce.model.batch import EPOCH, to_micros, to_time
+from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
@@ -78,6 +79,8 @@ WINDOWS: list[Window] = [
     Sliding(timedelta(hours=1), timedelta(minutes=20), timedelta(minutes=19)), Session(timedelta(minutes=7)),
     DAYS[0], DAYS[3], Fixed(timedelta(days=7), timedelta(days=4), "America/New_York"),
     Joined(timedelta(hours=1), within=timedelta(minutes=90)),
+    Chained(timedelta(hours=1), upstream=Sliding(timedelta(minutes=7), timedelta(minutes=1)), waits_before=timedelta(minutes=3)),
+    Chained(timedelta(days=1), timezone="Europe/Berlin", upstream=Chained(timedelta(hours=1), upstream=Fixed(timedelta(minutes=7)))),
 ]  # fmt: skip
 
 
@@ -133,10 +136,12 @@ def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
     """Each time is in the same windows, to the microsecond: at random times since 1960, and around each change of the
     clocks of a zone, at midnight too, over half hours, and over a day that was left out."""
     from onlyonce.outputs import windowing
+    from onlyonce.receive import events
 
     for window in (w for w in (*WINDOWS, *DAYS) if not isinstance(w, Session)):
         times = _telling_times(window)
-        rows = spark.createDataFrame([(time, to_time(time)) for time in times], "time long, oo_event_time timestamp")
+        schema = f"time long, oo_event_time timestamp, oo_frontier {events.FRONTIER}"
+        rows = spark.createDataFrame([(time, to_time(time), None) for time in times], schema)
         assigned = windowing.assign(rows, window).selectExpr(
             "time", "unix_micros(oo_window.start) AS start", "unix_micros(oo_window.end) AS end"
         )

@@ -13,16 +13,17 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from onlyonce import Delta, Lookup
 from onlyonce.failpoints import FailPoint
-from onlyonce.lookups import delta_versions
+from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import outputs
-from tests.support.looks_up import cities_path, write_cities
+from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -37,10 +38,41 @@ def sale(number: int, second: int, shop: str) -> dict[str, Any]:
     return {"id": f"s{number}", "shop": shop, "at": (START + timedelta(seconds=second)).isoformat(), "cents": number}
 
 
-def versions(platform: Platform, query: str) -> dict[int, int]:
-    """The version of the cities that each batch of an output saw, by the view."""
-    found = platform.sql(f"SELECT batch, version FROM onlyonce.lookups WHERE query = '{query}' AND lookup = 'cities'")
-    return {int(row.batch): int(row.version) for row in found.itertuples()}
+class Cities:
+    """A Delta table of cities, all that it has been, and which of these a version is."""
+
+    def __init__(self) -> None:
+        self.history: list[dict[str, str]] = []
+
+    def change(self, cities: dict[str, str]) -> None:
+        """The table has these rows now."""
+        self.history.append(cities)
+        assert write_cities(cities) == len(self.history) - 1
+
+    def of(self, seen: dict[str, Any]) -> int:
+        """Where in the history a version is, by what the log says of it."""
+        return int(seen["version"])
+
+
+class CopiedCities(Cities):
+    """A table in PostgreSQL. The platform's copy says what the version was; rows are joined by Spark, and compared with the history."""
+
+    def change(self, cities: dict[str, str]) -> None:
+        """See there."""
+        self.history.append(cities)
+        write_copied_cities(cities)
+
+    def of(self, seen: dict[str, Any]) -> int:
+        """See there."""
+        copy = pq.read_table(str(postgres_versions.file(copied_cities(), seen))).to_pylist()
+        return self.history.index({row["shop"]: row["city"] for row in copy})
+
+
+def versions(platform: Platform, query: str, cities: Cities | None = None) -> dict[int, int]:
+    """Which of all that the cities were each batch of an output saw, by the view."""
+    found = platform.sql(f"SELECT batch, version, table_id FROM onlyonce.lookups WHERE query = '{query}' AND lookup = 'cities'")
+    of = (cities or Cities()).of
+    return {int(row.batch): of({"version": row.version, "table": row.table_id}) for row in found.itertuples()}
 
 
 def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int, *arguments: str) -> bool:
@@ -69,15 +101,28 @@ def test_each_row_is_joined_with_the_version_that_its_batch_began_with(
 ) -> None:
     """The table changes before each run, also between a kill and the run after it. A batch sees what was there when it first began: the rows of each output are
     those of a batch join with that version."""
-    random, platform = Random(seed), new_platform("tests/support/looks_up.py")
-    history: list[dict[str, str]] = []
+    check_batches(new_platform("tests/support/looks_up.py"), monkeypatch, Cities(), seed, runs)
+
+
+@pytest.mark.parametrize(
+    ("seed", "runs"), [(1, 2), *(pytest.param(seed, 3, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_each_row_is_joined_with_the_copy_that_its_batch_began_with(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, seed: int, runs: int
+) -> None:
+    """The same of a PostgreSQL table, which has only what it is now."""
+    check_batches(new_platform("tests/support/looks_up_copies.py"), monkeypatch, CopiedCities(), seed, runs)
+
+
+def check_batches(platform: Platform, monkeypatch: pytest.MonkeyPatch, cities: Cities, seed: int, runs: int) -> None:
+    """Runs of a seed, with a table that changes, compared with batch joins."""
+    random, history = Random(seed), cities.history
     wanted: Counter[Any] = Counter()
     seen: dict[str, set[int]] = {"each": set(), "per_city": set(), "per_shop": set()}
     number = 0
 
     def change() -> None:
-        history.append({shop: f"{random.choice('xyz')}{len(history)}" for shop in SHOPS[: random.randint(1, 3)]})
-        assert write_cities(history[-1]) == len(history) - 1
+        cities.change({shop: f"{random.choice('xyz')}{len(history)}" for shop in SHOPS[: random.randint(1, 3)]})
 
     points = iter(POINTS[seed:] + POINTS[:seed])
     for step in range(runs):
@@ -89,26 +134,25 @@ def test_each_row_is_joined_with_the_version_that_its_batch_began_with(
         close = ["--close"] if last else []
         if step in (0, 2):
             killed(platform, monkeypatch, next(points), random.randint(1, 3), *close)
-            check_begun(platform, seen, len(history) - 1)
+            check_begun(platform, seen, cities)
             change()
         platform.run("shop", *close)
-        check_begun(platform, seen, len(history) - 1)
+        check_begun(platform, seen, cities)
 
     events = platform.events()
     kept = events[events["oo_kind"] == "kept"]
-    version_of = read_by(platform, "each")
+    version_of = read_by(platform, "each", cities)
     for row in kept.itertuples():
-        cities = history[version_of(row.oo_batch)]
-        wanted[row.id, cities.get(row.shop), row.cents] += 1
+        wanted[row.id, history[version_of(row.oo_batch)].get(row.shop), row.cents] += 1
     assert multiset(platform.sql("SELECT id, city, cents FROM results.each")) == wanted
 
     assert multiset(platform.table("shop/per_city"), "city", "cents", "sales", "window_start") == per_city(
-        kept, history, read_by(platform, "per_city")
+        kept, history, read_by(platform, "per_city", cities)
     )
     written = platform.sql(
-        "SELECT window_start, lookups->'cities'->>'version' AS version FROM onlyonce.panes WHERE output = 'named'"
+        "SELECT window_start, lookups->'cities' AS seen FROM onlyonce.panes WHERE output = 'named'"
     )
-    named = {row.window_start: history[int(row.version)] for row in written.itertuples()}
+    named = {row.window_start: history[cities.of(row.seen)] for row in written.itertuples()}
     counts = platform.table("shop/per_shop")
     assert multiset(platform.table("shop/named"), "window_start", "shop", "city", "sales") == Counter(
         (row.window_start, row.shop, named[row.window_start].get(row.shop), row.sales) for row in counts.itertuples()
@@ -116,23 +160,23 @@ def test_each_row_is_joined_with_the_version_that_its_batch_began_with(
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
 
-def check_begun(platform: Platform, seen: dict[str, set[int]], newest: int) -> None:
+def check_begun(platform: Platform, seen: dict[str, set[int]], cities: Cities) -> None:
     """Each batch that is new in the log since the last look has the version that the table had then."""
     for query, before in seen.items():
-        found = versions(platform, query)
-        assert {found[batch] for batch in found.keys() - before} <= {newest}, (query, found)
+        found = versions(platform, query, cities)
+        assert {found[batch] for batch in found.keys() - before} <= {len(cities.history) - 1}, (query, found)
         before.update(found)
 
 
-def read_by(platform: Platform, query: str) -> Callable[[int], int]:
+def read_by(platform: Platform, query: str, cities: Cities) -> Callable[[int], int]:
     """Which version the rows of a receive batch met: that of the output's batch that has read them."""
     found = platform.sql(f"""
-        SELECT r.batch_id AS batch, (SELECT (o.lookups->'cities'->>'version')::int FROM onlyonce_private.batches o
+        SELECT r.batch_id AS batch, (SELECT o.lookups->'cities' FROM onlyonce_private.batches o
             WHERE o.lineage = 'shop/{query}/1' AND (o.source_to->>'reservoirVersion')::bigint
                   - CASE WHEN (o.source_to->>'index')::bigint < 0 THEN 1 ELSE 0 END >= r.delta_version
-            ORDER BY o.batch_id LIMIT 1) AS version
+            ORDER BY o.batch_id LIMIT 1) AS seen
         FROM onlyonce_private.batches r WHERE r.lineage = 'shop/receive/1'""")
-    by_batch = {int(row.batch): int(row.version) for row in found.itertuples()}
+    by_batch = {int(row.batch): cities.of(row.seen) for row in found.itertuples()}
     return by_batch.__getitem__
 
 
@@ -213,6 +257,35 @@ def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     assert cities(platform) == {0: {None: 2}, 1: {None: 1}, 2: {None: 2}, 3: {None: 1}}
     asked = platform.sql("SELECT lookups FROM onlyonce.backfills WHERE output = 'per_city' ORDER BY begun_at")
     assert list(asked["lookups"]) == ["then", "now", "then", "now"]
+
+
+def test_a_backfill_sees_the_copy_of_then_or_todays(new_platform: Callable[..., Platform], spark: object) -> None:
+    """A table in PostgreSQL has only today's rows. A copy that is gone is refused with the way out."""
+    platform = new_platform("tests/support/looks_up_copies.py")
+    hour = ["shop", "--output", "per_city", "--from", "2026-01-01T00:00Z", "--to", "2026-01-01T01:00Z"]
+    for step, of_shop in enumerate(({"a": "x"}, {"a": "y"})):
+        write_copied_cities(of_shop)
+        platform.put("shop", f"{step}.jsonl", [sale(step, 10 + 120 * step, "a")])
+        platform.run("shop", "--close")
+    write_copied_cities({"a": "z"})
+
+    def found() -> dict[int, str]:
+        return {row.window_start.minute: row.city for row in platform.table("shop/per_city").itertuples()}
+
+    platform.backfill(*hour, "--lookups", "then")
+    assert found() == {0: "x", 2: "y"}
+    postgres_versions.file(copied_cities(), saw(platform)).unlink()  # type: ignore[union-attr]
+    with pytest.raises(Refused, match="version 1 of the table is gone: its copy") as gone:
+        platform.backfill(*hour)
+    assert "--lookups now" in gone.value.hint
+    platform.backfill(*hour, "--lookups", "now")
+    assert found() == {0: "z", 2: "z"}
+
+
+def saw(platform: Platform) -> dict[str, Any]:
+    """What the first batch of an output saw of the cities."""
+    [row] = platform.sql("SELECT version, table_id FROM onlyonce.lookups WHERE query = 'per_city' AND batch = 0").itertuples()
+    return {"version": row.version, "table": row.table_id}
 
 
 def cities(platform: Platform) -> dict[int, dict[str | None, int]]:

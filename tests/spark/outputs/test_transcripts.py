@@ -18,6 +18,8 @@ from deltalake import write_deltalake
 
 import onlyonce
 from onlyonce import settings
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.database import connect
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI
 from onlyonce.model.windows import Session, reach
@@ -162,8 +164,16 @@ def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
         rejected[row["key"], micros_of(row["event_time"]), None if isinstance(declared.window, Session) else bounds(row)] += 1
     triggered = not isinstance(declared.panes, str)  # its query has no watermark
     closed = None if told.bounded or declared.window is None or triggered else watermark(told.name, declared.name)
+    if declared.made_from and not told.bounded:
+        return Outcome(writes, late, by_the_log(told, declared), rejected)
     # The watermark of a join is behind what is closed by its reach.
     return Outcome(writes, late, None if closed is None else closed - reach(declared.window), rejected)
+
+
+def by_the_log(told: Story, declared: Declared) -> int | None:
+    """Up to where the windows of an output without a watermark are closed."""
+    reach = connect.run(connect.Database(settings.database_url()), lambda conn: backfills.reach(conn, told.name, declared.name))
+    return reach.closed_until(pipelines.pipeline(told).output(declared.name))
 
 
 def watermark(instance: str, output: str) -> int | None:

@@ -13,10 +13,11 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
+from onlyonce.declare.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
 from onlyonce.testing import conformance
 from tests.support import shop_oracle
 from tests.support.shop import SHOP
@@ -45,6 +46,7 @@ def fill(folder: Path) -> None:
         put(folder / f"growing/{number}.log.gz", gzip.compress(lines.encode()))
         put(folder / f"parquet/{number}.parquet", b"")
         parquet.write_table(pa.Table.from_pylist(typed), folder / f"parquet/{number}.parquet", row_group_size=20)
+        write_deltalake(str(folder / "delta"), pa.Table.from_pylist(typed), mode="append", partition_by=["shop"])
         put(folder / f"avro/{number}.avro", b"")
         with (folder / f"avro/{number}.avro").open("wb") as file:
             fastavro.writer(file, AVRO, typed)
@@ -67,6 +69,7 @@ def sources(folder: Path) -> dict[str, tuple[Pipeline, int]]:
         "json": (Files(inbox=inbox["json"]), 241, True), "csv": (Files(inbox=inbox["csv"], format="csv"), 120, True),
         "parquet": (Files(inbox=inbox["parquet"], format="parquet"), 121, False),
         "parquet by columns": (Files(inbox=inbox["parquet"], format="parquet"), 121, True),
+        "delta": (DeltaSource(path=str(folder / "delta")), 120, False), "delta by columns": (DeltaSource(path=str(folder / "delta")), 120, True),
         "avro": (Files(inbox=inbox["avro"], format="avro"), 121, False), "growing": (grown, 240, False),
         "growing by columns": (replace(grown, packed=False), 120, True),
         "custom": (custom, 120, False), "custom by columns": (custom, 120, True),
@@ -77,7 +80,7 @@ def sources(folder: Path) -> dict[str, tuple[Pipeline, int]]:
     }
 
 
-RARELY = ["json", "csv", "growing", "parquet by columns", "avro", "growing by columns", "custom by columns", "Short"]
+RARELY = ["json", "csv", "growing", "parquet by columns", "delta by columns", "avro", "growing by columns", "custom by columns", "Short"]
 """Those that are run in the long tests only."""
 
 
@@ -96,6 +99,8 @@ NAMES = [
     "csv",
     "parquet",
     "parquet by columns",
+    "delta",
+    "delta by columns",
     "avro",
     "growing",
     "growing by columns",

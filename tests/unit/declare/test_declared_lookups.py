@@ -54,7 +54,10 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no keys": (lambda: lookup(name="cities", table=Delta(path="cities")), "no keys", "keys='id'"),
     "no path": (lambda: lookup(name="cities", table=Delta(), keys="shop"), "names no table", "path="),
     "no table": (lambda: lookup(name="cities", table="cities", keys="shop"), "the table is str", "Delta"),
-    "PostgreSQL": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop"), "a replay would see others", "copy it"),
+    "a URL": (lambda: lookup(name="cities", table=Postgres(table="a.b", connection="postgresql://u:p@h/d"), keys="shop"), "connection is a URL", "a password"),
+    "refresh of Delta": (lambda: lookup(name="cities", table=Delta(path="c"), keys="shop", refresh=MINUTE), "refresh is for a copy", "leave refresh out"),
+    "a refresh of days": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop", refresh=2000 * MINUTE), "from none to a day", "minutes=1"),
+    "a refresh before now": (lambda: lookup(name="cities", table=Postgres(table="a.b"), keys="shop", refresh=-MINUTE), "refresh is -1 day", "minutes=1"),
     "an upsert": (
         lambda: lookup(name="cities", table=Delta(path="c", write="upsert", keys="shop"), keys="shop"), "only read", "leave write out",
     ),
@@ -99,7 +102,7 @@ def test_a_function_takes_what_its_output_gives_it() -> None:
 def test_a_pipeline_without_lookups_is_as_it_was_and_with_one_it_is_another() -> None:
     """A fingerprint from before there were lookups stays; a lookup, its table or its keys make another."""
     assert "lookups=" not in repr(output(lookups=()))
-    others = [(), CITIES, Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"])]
+    others = [(), CITIES, Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"]), Lookup(name="cities", table=Postgres(table="a.b"), keys="shop")]
     found = {loading.fingerprint(pipeline(output(lookups=given)), "sums") for given in others}
     assert len(found) == len(others)
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import MILLI, Frontier, closed_until, is_late
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, waits
 
 QUICK = settings(max_examples=50, deadline=None)
 SECOND = 1_000_000
@@ -28,6 +29,8 @@ windows = st.sampled_from(
         Fixed(timedelta(days=1), timezone="Africa/Casablanca"),
         Session(timedelta(seconds=5)),
         Joined(timedelta(minutes=3), within=timedelta(seconds=70)),
+        Chained(timedelta(minutes=3), upstream=Sliding(timedelta(seconds=6), timedelta(seconds=2)), waits_before=timedelta(seconds=4)),
+        Chained(timedelta(minutes=9), upstream=Chained(timedelta(minutes=3), upstream=Fixed(timedelta(seconds=7))), waits_before=timedelta(seconds=1)),
     ]
 )
 latenesses = st.integers(0, 10 * SECOND)
@@ -81,7 +84,7 @@ def test_what_is_closed_is_a_whole_millisecond_rounded_down(tide: int, window: W
 
     assert closed is not None
     assert closed % MILLI == 0
-    assert closed <= tide - lateness - reach(window) < closed + MILLI
+    assert closed <= tide - lateness - waits(window) < closed + MILLI
 
 
 @QUICK
@@ -117,7 +120,7 @@ def test_a_declared_end_closes_the_last_window_and_not_the_next(
 
     assert closed_until(frontier, window, lateness) == end
     assert is_late(frontier, window, lateness, tide, end)
-    first = end + reach(window) + 1 if reach(window) else end
+    first = end + waits(window) + 1 if waits(window) else end
     assert not is_late(frontier, window, lateness, first, first + 1)
 
 
@@ -142,7 +145,7 @@ def test_a_close_by_silence_never_passes_the_clock(
 
     assert closed is not None
     assert by_tide is not None
-    last_end, bound = -(-window.last_end(tide) // MILLI) * MILLI, (clock - idle) // MILLI * MILLI - reach(window)
+    last_end, bound = -(-window.last_end(tide) // MILLI) * MILLI, (clock - idle) // MILLI * MILLI - waits(window)
     assert closed == max(by_tide, min(last_end, bound))
 
 

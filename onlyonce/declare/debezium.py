@@ -1,0 +1,77 @@
+"""Changes of a database as Debezium's connectors write them to Kafka, as a declaration has them. Pure data, checked when made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onlyonce.declare.declaration import declaration
+from onlyonce.model.errors import Refused
+
+if TYPE_CHECKING:
+    from onlyonce.declare.pipeline import Pipeline
+
+CONNECTORS = ("postgresql", "mysql", "mariadb")
+"""Whose positions are known."""
+
+
+@declaration
+class Debezium:
+    """A change of a row, by Debezium's envelope in JSON, with its schema in each message or without. Of PostgreSQL, MySQL and MariaDB.
+
+    The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more come from the envelope.
+
+    op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by the snapshot)
+    position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two changes of a row the
+              later one has the greater text. The snapshot's rows are before all changes at the same place. It is part of the record id
+    time      the declared column, a timestamp, that gets when the database made the change. It is the event time
+
+    A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table, a message of the log,
+    another connector) is `invalid`.
+    """
+
+    op: str = "op"
+    position: str = "position"
+    time: str = "changed_at"
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The columns that come from the envelope, and their types."""
+        return {self.op: "string", self.position: "string", self.time: "timestamp"}
+
+    def layout(self) -> str:
+        """How a message is cut into columns, in text."""
+        return "Debezium's envelope in JSON"
+
+    def origin(self, column: str) -> str:
+        """What a column gets, in text."""
+        return {self.op: "what happened", self.position: "the place in the database's log", self.time: "the time of the change"}[column]
+
+
+def check(pipeline: Pipeline) -> None:
+    """Refuse a pipeline of changes that would take a later change for an earlier one, or lose deletes."""
+    value = getattr(pipeline.source, "value", None) if not pipeline.sources else None
+    if not isinstance(value, Debezium):
+        return
+    where = f"pipeline {pipeline.name}"
+    if pipeline.record_id and value.position not in pipeline.record_id:
+        raise Refused(
+            f"{where}: record_id={pipeline.record_id!r} without {value.position!r}",
+            data="the second change of a row would be a duplicate of the first, and be dropped",
+            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate then, and nothing else",
+        )
+    if pipeline.event_time != value.time:
+        raise Refused(
+            f"{where}: event_time={pipeline.event_time!r}, and the changes have theirs in {value.time!r}",
+            data="of a deleted row the log may have the keys only, and a change without an event time is invalid",
+            hint=f"event_time={value.time!r}",
+        )
+
+
+def check_columns(pipeline: str, value: Debezium, typed: dict[str, str]) -> None:
+    """Refuse a column of the envelope that is not declared, or is of another type. `typed`: the declared columns."""
+    for name, kind in value.kinds.items():
+        if typed.get(name) != kind:
+            raise Refused(
+                f"pipeline {pipeline}: {name!r} gets {value.origin(name)}, and is not a declared column of type {kind}",
+                hint=f"add `{name} {kind}` to the schema; Debezium(op=…, position=…, time=…) gives them other names",
+            )

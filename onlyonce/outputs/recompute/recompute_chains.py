@@ -1,0 +1,56 @@
+"""Windows of a chain computed anew: which records come through the outputs before. PROTOCOL.md, 10.
+
+An output before that leaves late records out has them only where a backfill has put them in; so their windows and versions of `events` are asked of the log.
+
+Who calls it: `recompute`. No errors of its own.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import compaction
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.chained import Chained
+from onlyonce.model.outputs import backfill as model
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.outputs import chaining
+from onlyonce.outputs.recompute.recomputed import starts_in
+from onlyonce.receive import past_rows
+
+
+def comes_through(context: RunContext, root: Output, span: Span) -> Column:
+    """Whether a record is in the rows of the output before, as they are now: in time there, or put in by a backfill; and so on up the chain."""
+    assert isinstance(root.window, Chained)
+    outputs = reversed(context.pipeline.upstream(root))
+    reading = Span(*model.rows_of(root.window, span))
+    there = [
+        ~F.col(f"{at}.late") | _put_in(context, before, F.col(f"{at}.window.start"), reading)
+        for at, before in zip(chaining.leaving(root.window), outputs, strict=False)
+    ]
+    return reduce(Column.__and__, there, F.lit(True))
+
+
+def waiting(context: RunContext, root: Output, late: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The windows with late records whose outputs before have folded theirs in; what these have not is for a later run."""
+
+    def not_folded(conn: Connection) -> list[tuple[int, int]]:
+        return [w for before in context.pipeline.upstream(root) for w in backfills.late_windows(conn, context.instance, before.name)]
+
+    before = run(context.database, not_folded) if late and context.pipeline.upstream(root) else []
+    return [window for window in late if not any(start < window[1] and end > window[0] for start, end in before)]
+
+
+def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> Column:
+    found = F.lit(False)
+    for part, version in run(context.database, lambda conn: backfills.done(conn, context.instance, before.name, span)):
+        last = run(context.database, lambda conn, version=version: compaction.last_in(conn, context.instance, version))  # type: ignore[misc]
+        found = found | (starts_in(start, part) & past_rows.in_batches(last))
+    return found

@@ -1,0 +1,128 @@
+"""Opens tables of Iceberg catalogs, which pyiceberg's own configuration describes. Without a JVM.
+
+Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not configured, Retryable while a
+catalog or its store does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.operate.dropping import Place
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AWAY = (
+    exceptions.ServerError, exceptions.ServiceUnavailableError, exceptions.TooManyRequestsError, exceptions.CommitStateUnknownException,
+    exceptions.WaitingForLockException, OperationalError, InterfaceError, OSError,
+)  # fmt: skip
+"""What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
+DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
+WRONG = (ValueError, exceptions.NotInstalledError)
+"""What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
+
+
+def catalog(name: str) -> Catalog:
+    """The catalog of that name, by the configuration as it is now."""
+    with answering(name):
+        given = Config().get_catalog_config(name)
+        if not given:
+            raise Refused(
+                f"no Iceberg catalog {name!r} is configured here",
+                data="nothing was read or written",
+                hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its companions, where drivers run. docs/how-to/iceberg.md",
+            )
+        try:
+            # A session that the server has ended since the last batch is made anew.
+            return load_catalog(name, **{"pool_pre_ping": "true", **given})
+        except WRONG as error:
+            raise Refused(
+                f"the Iceberg catalog {name!r} can't be opened as it is configured here: {_first(error)}",
+                data="nothing was read or written",
+                hint="put pyiceberg's configuration right, or install the package that it names. docs/how-to/iceberg.md",
+            ) from error
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Catalog]:
+    """The same for a moment; its connections are closed then."""
+    found = catalog(name)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@contextmanager
+def answering(where: str) -> Iterator[None]:
+    """Inside, what the catalog or the store can't answer now is Retryable."""
+    try:
+        yield
+    except DENIED as error:
+        raise Refused(
+            f"the Iceberg catalog lets nobody in to {where}: {_first(error)}",
+            data="nothing of this was read or written",
+            hint="see the credentials in pyiceberg's configuration, and what they may do",
+        ) from error
+    except AWAY as error:
+        raise Retryable(
+            f"the Iceberg catalog or store of {where} does not answer: {_first(error)}",
+            data="the table has all of a batch or nothing; the next attempt asks it",
+            hint="see that catalog and store can be reached from here, then run the same command again",
+        ) from error
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def find(among: Catalog, name: str) -> Table | None:
+    """A table; None where it is not there."""
+    with answering(name):
+        try:
+            return among.load_table(name)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+            return None
+
+
+def table(among: Catalog, place: Place, output: str) -> Table:
+    """The table that an output writes to. Raises Refused where it is gone since the run began."""
+    found = find(among, place.where)
+    if found is None:
+        raise Refused(
+            f"output {output}: {place.where} is gone from the catalog {place.variable}",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all are there",
+            hint="put the table back; the next start says how to make it again",
+        )
+    return found
+
+
+def is_there(place: Place) -> bool:
+    """Whether a target's table is in its catalog."""
+    with opened(str(place.variable)) as found:
+        return find(found, place.where) is not None
+
+
+def frame(place: str) -> pd.DataFrame | None:
+    """All rows of a target's table in memory; None where it is not there."""
+    at = Place(place)
+    with opened(str(at.variable)) as found, answering(at.where):
+        there = find(found, at.where)
+        return there.scan().to_pandas() if there else None
+
+
+def drop(place: Place) -> None:
+    """Take a target's table out of its catalog, with its files; nothing where it is gone."""
+    gone = suppress(exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError)
+    with opened(str(place.variable)) as found, answering(place.where), gone:
+        found.purge_table(place.where)

@@ -1,0 +1,125 @@
+"""Upserts that keep the newest row of each key by its columns (`newest_by`), and remove rows (`deletes`): `<table>_deleted` keeps what was deleted.
+
+A key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those of its newest change. So whatever comes
+later is compared with the newest, also where that one has deleted the row. All is one transaction, that of the unit's claim.
+
+A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one key at once.
+
+Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; a null among the columns
+that put changes in order, or among the keys of rows that may be deleted, is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+
+from onlyonce.failpoints import passing
+from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.sinks.deleted import deleted
+from onlyonce.model.units import UnitId
+
+STAGE = "CREATE TEMP TABLE arriving (LIKE {target}) ON COMMIT DROP"
+MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
+NEVER_NULL = "ALTER TABLE arriving {columns}"
+ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
+OUTDATED = """
+DELETE FROM arriving USING {there} AS there
+WHERE {same_key} AND {there_is_newer}
+"""
+REMEMBER = """
+INSERT INTO {deleted} ({keys}, {newest_by})
+SELECT {keys}, {newest_by} FROM arriving WHERE {deletes}
+ON CONFLICT ({keys}) DO UPDATE SET {moved}
+"""
+DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{deletes}"
+FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{deletes}"
+NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
+"""A row whose position is null is of before there were positions: it gives way."""
+
+
+class Twice(Exception):
+    """Two rows of a unit have the same keys and are equally new."""
+
+
+def stage(cursor: Any, target: sql.Composable, keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str | None, *needed: str) -> None:
+    """Make the table `arriving`, for the rows of a unit. `needed`: further columns that may not be null."""
+    cursor.execute(sql.SQL(STAGE).format(target=target))
+    if not newest_by:
+        return
+    whole = [*newest_by, *needed]
+    if deletes is not None:
+        cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
+        whole += [*keys, deletes]
+    columns = [sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)]
+    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(columns)))
+
+
+def delete(cursor: Any, table: tuple[str, str], keys: tuple[str, ...], newest_by: tuple[str, ...], deletes: str, types: pa.Schema) -> None:
+    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written. Raises Twice for two
+    rows of the same keys: that one is deleted and one written would show nowhere else."""
+    schema, name = table
+    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, deleted(name))
+    same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
+    names = {
+        "target": target, "deleted": beside, "deletes": sql.Identifier(deletes), "keys": listed(keys), "newest_by": listed(newest_by),
+        "same_key": sql.SQL(" AND ").join(same),
+        "there_is_newer": _compared("there", ">", "arriving", newest_by, types),
+        "moved": sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]),
+    }  # fmt: skip
+    try:
+        cursor.execute(sql.SQL(ONE_A_KEY).format(**names))
+    except psycopg2.errors.UniqueViolation as error:
+        raise Twice from error
+    for there in (target, beside):
+        cursor.execute(sql.SQL(OUTDATED).format(there=there, **names))
+    for statement in (REMEMBER, DELETE, FORGET):
+        cursor.execute(sql.SQL(statement).format(**names))
+    passing("postgres-unit-after-delete")
+
+
+def left(deletes: str | None) -> sql.Composable:
+    """The condition of the rows that are to be written."""
+    return sql.SQL("") if deletes is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes))
+
+
+@contextmanager
+def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
+    """Tell of two rows of a unit that are in one place. Raises InvariantBroken."""
+    try:
+        yield
+    except (psycopg2.errors.CardinalityViolation, Twice) as error:
+        raise InvariantBroken(
+            f"unit {unit}: two rows have the same keys ({', '.join(place)})",
+            data="nothing of this unit was written",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        ) from error
+
+
+def newer(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
+    """The condition under which an arriving row replaces the one of its keys."""
+    unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
+    return sql.SQL(NEWER).format(target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types))
+
+
+def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:
+    sides = [sql.SQL(", ").join([ordered(side, column, types) for column in columns]) for side in (one, other)]
+    return sql.SQL("({}) {} ({})").format(sides[0], sql.SQL(how), sides[1])
+
+
+def ordered(side: str, column: str, types: pa.Schema) -> sql.Composable:
+    """A column as rows are put in order by it."""
+    # Texts by their bytes, as Spark has put them in order within the batch, and not by the language of the database.
+    kind = types.field(column).type
+    by_bytes = ' COLLATE "C"' if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
+    return sql.SQL("{}.{}" + by_bytes).format(sql.Identifier(side), sql.Identifier(column))
+
+
+def listed(names: Iterable[str]) -> sql.Composable:
+    """Names, one behind the other."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))

@@ -1,0 +1,40 @@
+"""The witness unit of a batch: it says what a commit elsewhere must hold, before that is written. PROTOCOL.md, 3b.
+
+Used by the sinks whose rows are not in the unit's transaction: `sink_delta`, `sink_iceberg`. Errors: InvariantBroken for a replay with other rows,
+Superseded.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from onlyonce.commitlog import units
+from onlyonce.database.connect import Database, run
+from onlyonce.failpoints import passing
+from onlyonce.model.batch import Batch
+from onlyonce.model.units import Content, UnitId, compare
+
+
+def witness(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
+    """Claim and fill it; one that is there is compared. `points`: what its fail-points begin with."""
+
+    def work(connection: Connection) -> None:
+        claimed = units.Claim(unit, epoch, "driver", "witness")
+        there = units.claim(connection, claimed)
+        passing(f"{points}-unit-after-claim")
+        if there is not None:
+            compare(unit, there, content)
+            return
+        units.fill(connection, unit, content)
+
+    passing(f"{points}-unit-before-claim")
+    run(database, work)
+    passing(f"{points}-unit-after-commit")
+
+
+def end(connection: Connection, batch: Batch, sink: str) -> None:
+    """See that the batch has its unit; at least once it has none."""
+    if batch.at_least_once:
+        return
+    there = units.of_batch(connection, batch.plan.lineage, batch.plan.batch_id)
+    units.expect(there, sink, 1, batch.plan.lineage, batch.plan.batch_id)

@@ -1,0 +1,208 @@
+"""What the versions of a Delta table have that is not registered yet, a page of versions at a time. No Spark, and nothing is written.
+
+A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the entries of that append, and no others.
+
+Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows. Not promised: a table in an object store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from onlyonce import settings
+from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.starts import EARLIEST
+from onlyonce.declare.tables import DeltaSource
+from onlyonce.model import table_versions
+from onlyonce.model.errors import Refused
+from onlyonce.model.table_versions import DataFile
+from onlyonce.sources.files import typed_files
+from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.tables import shared_columns, table_entries
+from onlyonce.sources.tables.table_entries import Read
+from onlyonce.storage import log_entries, opening, stores, table_features
+
+PAGE = 100
+"""How many versions are looked at before what they have is registered."""
+IDLE_MS = 86_400_000
+"""Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log one day."""
+AT_ONCE = 4
+
+
+def location(source: DeltaSource) -> Path:
+    """Where the table of a declared path is. Raises Refused for one in an object store."""
+    at = settings.table_location(source.where)
+    if not isinstance(at, Path):
+        raise in_object_store(source, str(at))
+    return at
+
+
+def in_object_store(source: DeltaSource, at: str) -> Refused:
+    """The refusal of a table that is on no file system."""
+    return Refused(
+        f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
+        data="nothing was read or written",
+        hint="name the table by a path that is mounted",
+    )
+
+
+def pages(pipeline: Pipeline, at: Path, there: Read) -> Iterator[list[InputFile]]:
+    """The data files of the versions that are not read yet, page by page; no page is empty. `at`: where the table is now."""
+    table = _Table.opened(pipeline, at, there)
+    begin = table.begin
+    while begin < table.end:
+        found, until = table.page(begin)
+        if found:
+            yield table.entries(found, until)
+        begin = until
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The table as it is now: versions from `begin` up to `end` are to be looked at."""
+
+    pipeline: Pipeline
+    at: Path
+    table_id: str
+    types: Mapping[str, str]
+    begin: int
+    end: int
+
+    @classmethod
+    def opened(cls, pipeline: Pipeline, at: Path, there: Read) -> _Table:
+        source = pipeline.source
+        assert isinstance(source, DeltaSource)
+        try:
+            now = opening.table(at)
+        except TableNotFoundError:
+            raise Refused(
+                f"{declared_at(source)}the table of {pipeline.name}, {at}, is not there",
+                data="nothing was read or written",
+                hint="run what writes it first, or correct the path",
+            ) from None
+        table_id, end = str(now.metadata().id), now.version() + 1
+        _check_same(pipeline, at, there, table_id, end)
+        if unreadable := table_features.unreadable_by_file(now):
+            raise Refused(
+                f"{at} has {', '.join(unreadable)}, under which its data files can't be read one by one",
+                data="nothing was read or written",
+                hint="read it with a source of your own (docs/how-to/own-source.md), or copy it into a table without",
+            )
+        begin = there.until if there.until is not None else 0 if source.start == EARLIEST else int(source.start)
+        if begin > end:
+            raise Refused(f"{declared_at(source)}DeltaSource: start={begin}, and {at} is at version {end - 1}", data="nothing was read or written", hint=f"start={end} begins with the next one")
+        return cls(pipeline, at, table_id, _types(now), begin, end)
+
+    def page(self, begin: int) -> tuple[list[tuple[DataFile, int]], int]:
+        """The files (with their commit's time) of a page of versions, and the version behind it. A page ends before a version that is refused,
+        so that what came before is read."""
+        found: list[tuple[DataFile, int]] = []
+        first_ms = last_ms = 0
+        for version in range(begin, min(begin + PAGE, self.end)):
+            try:
+                actions = self._actions(version)
+                files = self._files(version, actions)
+            except Refused:
+                if found:
+                    return found, version
+                raise
+            last_ms = table_versions.committed_ms(actions)
+            first_ms = first_ms or last_ms
+            found += [(file, last_ms) for file in files]
+        until = min(begin + PAGE, self.end)
+        if not found and (until - begin == PAGE or last_ms - first_ms >= IDLE_MS):
+            found = [(DataFile(until - 1, "", ()), last_ms)]
+        return found, until
+
+    def entries(self, found: list[tuple[DataFile, int]], until: int) -> list[InputFile]:
+        """The files with their numbers of rows, each read to its end."""
+        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+            return list(pool.map(lambda one: self._entry(one[0], one[1], until), found))
+
+    def _files(self, version: int, actions: list[dict[str, Any]]) -> list[DataFile]:
+        source, name = self.pipeline.source, str(self.at)
+        assert isinstance(source, DeltaSource)
+        set_to = table_versions.table_id(actions)
+        if set_to not in (None, self.table_id):
+            raise Refused(
+                f"{self.at}: with version {version} it was another table than it is now (id {set_to}, now {self.table_id})",
+                data=f"versions before {version} are read; nothing of {version} or later is",
+                hint="read the table with a pipeline of another name, and a start at the version that made it what it is now, or later: DESCRIBE HISTORY shows which",
+            )
+        if source.changes:
+            return table_versions.changed(name, version, actions, lambda: self._has_feed(version))
+        return table_versions.appended(name, version, actions, ignore_deletes=source.ignore_deletes)
+
+    def _has_feed(self, version: int) -> bool:
+        told = opening.table(self.at, version).metadata().configuration.get(table_versions.FEED, "false")
+        return bool(told == "true")
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        try:
+            return log_entries.actions(self.at, version)
+        except FileNotFoundError:
+            first = log_entries.first(self.at)
+            raise Refused(
+                f"{self.at}: version {version} is not read, and its log now begins at version {first}",
+                data=f"what versions {version} to {(first or version + 1) - 1} have appended can't be told from older rows: it would be lost",
+                hint=f"bring the log's entries back from a backup; or read on with a pipeline of another name and start={first}, without those rows. "
+                "delta.logRetentionDuration of the table says how long entries stay",
+            ) from None
+
+    def _entry(self, file: DataFile, committed_ms: int, until: int) -> InputFile:
+        source = self.pipeline.source
+        assert isinstance(source, DeltaSource)
+        shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
+        shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
+        mark = json.dumps({"table": self.table_id, "at": str(self.at), "shared": shared})
+        at = self.at / file.path
+        path = str(at)
+        if not file.path:
+            return InputFile(path, 0, 0, 0, None, file.identity, until, until, mark)
+        there = stores.of(at).look(at)
+        if there is None:
+            raise table_entries.vanished(self.pipeline, path, str(file.version))
+        try:
+            shared_columns.check(path, [one for one in shared if one[0] in self.pipeline.columns()])
+            lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(path), None
+        except FileNotFoundError:
+            raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
+        except Damaged as error:
+            lines, refusal = 0, str(error)
+        return InputFile(path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark)
+
+
+def _types(table: DeltaTable) -> dict[str, str]:
+    fields = json.loads(table.schema().to_json())["fields"]
+    return {field["name"]: field["type"] for field in fields if field["name"] in table.metadata().partition_columns}
+
+
+def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: int) -> None:
+    source = pipeline.source
+    if isinstance(source, DeltaSource) and source.table and there.at not in (None, str(at)):
+        raise Refused(
+            f"the table {source.table} of {pipeline.name} is at {at} now, and was at {there.at}",
+            data="nothing of it was read; what was read of it stays",
+            hint="point the catalog's table at its old place; or read the new one with a pipeline of another name",
+        )
+    if there.table_id not in (None, table_id):
+        raise Refused(
+            f"{at} is another table than the one that {pipeline.name} reads (id {table_id}, not {there.table_id})",
+            data="nothing of it was read; what was read of the old one stays",
+            hint="put the old table back, or read the new one with a pipeline of another name",
+        )
+    if there.until is not None and there.until > end:
+        raise Refused(
+            f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was put back to an older state",
+            data="nothing was read; a version with a number that was read may have other rows now",
+            hint="put the newer state back, or read the table with a pipeline of another name",
+        )

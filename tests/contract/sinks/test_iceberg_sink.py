@@ -1,0 +1,325 @@
+"""A commit to an Iceberg table is there once, whatever comes between; its table is made, grows, or is refused. A catalog on SQLite, without a JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import tenacity
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import types as spark
+
+from onlyonce.declare.pipeline import Iceberg, Output
+from onlyonce.model.errors import InvariantBroken, Refused, Retryable, Superseded
+from onlyonce.model.operate.dropping import Place
+from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, owners
+from onlyonce.sinks.iceberg.commits import Commit
+from tests.contract.conformance_iceberg import expire
+
+OUTPUT = Output(name="per_shop", transform="a:b", sink=Iceberg(table="sales.per_shop", catalog="lake"))
+PLACE = Place("iceberg:lake:sales.per_shop")
+WANTED = spark.StructType([spark.StructField("shop", spark.StringType()), spark.StructField("n", spark.LongType())])
+
+
+def commit(batch: int = 0, content: str = "content", epoch: int = 1) -> Commit:
+    """A batch of the output."""
+    return Commit("shop/per_shop/1", "per_shop", batch, epoch, f"shop/per_shop/1/{batch}/per_shop/0", content)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """A catalog that pyiceberg's variables describe; nobody waits for others."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr(commits, "WAIT", tenacity.wait_none())
+    with catalogs.opened("lake") as found:
+        yield found
+
+
+@pytest.fixture
+def table(lake: Catalog) -> Table:
+    """The output's table, empty."""
+    return made(lake, WANTED)
+
+
+def made(lake: Catalog, schema: spark.StructType) -> Table:
+    """The table for rows of these columns."""
+    wanted = columns.of(OUTPUT, schema)
+    found = columns.make(lake, PLACE.where, wanted)
+    columns.fit(OUTPUT, found, wanted)
+    return found
+
+
+def files(*rows: dict[str, Any]) -> Callable[[Table], list[DataFile]]:
+    """A task that writes these rows."""
+
+    def write(table: Table) -> list[DataFile]:
+        told = data_files.writing(table)(iter([pa.RecordBatch.from_pylist(list(rows))]))
+        return data_files.read(row for batch in told for row in batch.to_pylist())
+
+    return write
+
+
+def seen(table: Table) -> list[tuple[Any, ...]]:
+    """The rows that a reader sees, in order."""
+    return sorted(tuple(row.values()) for row in table.refresh().scan().to_arrow().to_pylist())
+
+
+A, B = {"shop": "a", "n": 1}, {"shop": "b", "n": 2}
+
+
+def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Let something happen between the look at the table and the commit, once."""
+    put, left = commits._put, [work]
+
+    def after(*given: Any) -> None:
+        while left:
+            left.pop()()
+        put(*given)
+
+    monkeypatch.setattr(commits, "_put", after)
+
+
+def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> None:
+    """In its summary; and the table's property has the same."""
+    commits.once(table, commit(3), files(A))
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot
+    assert snapshot.summary
+    told = {name: value for name, value in snapshot.summary.additional_properties.items() if name.startswith("onlyonce.")}
+    assert told == {
+        "onlyonce.lineage": "shop/per_shop/1", "onlyonce.output": "per_shop", "onlyonce.batch": "3", "onlyonce.epoch": "1",
+        "onlyonce.unit": "shop/per_shop/1/3/per_shop/0", "onlyonce.content": "content",
+    }  # fmt: skip
+    assert commits.landed(PLACE, "shop/per_shop/1", "per_shop") == 3
+
+
+def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is conditional, and what came between is looked at before it is tried again."""
+    twin = lake.load_table(PLACE.where)
+    between(monkeypatch, lambda: commits.once(twin, commit(), files(A)))
+    commits.once(table, commit(), files(A))
+    assert seen(table) == [("a", 1)]
+
+
+def test_rows_that_others_commit_between_look_and_commit_stay(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another output's, a person's: both are there."""
+    between(monkeypatch, lambda: lake.load_table(PLACE.where).append(pa.Table.from_pylist([B])))
+    commits.once(table, commit(), files(A))
+    assert seen(table) == [("a", 1), ("b", 2)]
+
+
+def test_a_batch_whose_snapshots_have_expired_is_not_written_again(table: Table) -> None:
+    """The property stays."""
+    commits.once(table, commit(), files(A))
+    expire(table)
+    commits.once(table, commit(), files(A), replayed=True)
+    assert seen(table) == [("a", 1)]
+
+
+def test_a_replay_finds_the_batch_by_its_snapshot_where_the_property_is_gone(table: Table) -> None:
+    """Somebody has put the table's properties back."""
+    commits.once(table, commit(), files(A))
+    with table.transaction() as change:
+        change.remove_properties(commit().key)
+    commits.once(table, commit(), files(A), replayed=True)
+    assert seen(table) == [("a", 1)]
+
+
+def test_other_rows_under_a_batch_that_is_there_stop_it(table: Table) -> None:
+    """They are compared, not skipped."""
+    commits.once(table, commit(), files(A))
+    with pytest.raises(InvariantBroken, match="should hold"):
+        commits.once(table, commit(content="other"), files(B), replayed=True)
+    assert seen(table) == [("a", 1)]
+
+
+def test_a_driver_that_was_overtaken_commits_nothing(table: Table) -> None:
+    """The epoch of the last commit is in the property that is compared before each try."""
+    commits.once(table, commit(0, epoch=2), files(A))
+    with pytest.raises(Superseded, match="epoch 2; this is 1"):
+        commits.once(table, commit(1, epoch=1), files(B))
+    assert seen(table) == [("a", 1)]
+
+
+def test_a_batch_behind_the_newest_of_its_lineage_stops(table: Table) -> None:
+    """One of the two was put back to another moment."""
+    commits.once(table, commit(5), files(A))
+    with pytest.raises(InvariantBroken, match="has batch 5"):
+        commits.once(table, commit(4), files(B))
+    assert seen(table) == [("a", 1)]
+
+
+def test_a_property_that_somebody_has_changed_stops_the_batch(table: Table) -> None:
+    """It is not taken for none."""
+    with table.transaction() as change:
+        change.set_properties({commit().key: "7"})
+    with pytest.raises(InvariantBroken, match="can't be read"):
+        commits.once(table, commit(), files(A))
+
+
+def test_others_without_end_are_told_and_leave_nothing_of_the_batch(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends, to be tried again."""
+    put, other = commits._put, lake.load_table(PLACE.where)
+
+    def after(*given: Any) -> None:
+        other.append(pa.Table.from_pylist([B]))
+        put(*given)
+
+    monkeypatch.setattr(commits, "_put", after)
+    monkeypatch.setattr(commits, "BETWEEN", 3)
+    with pytest.raises(Retryable, match="3 times"):
+        commits.once(table, commit(), files(A))
+    assert seen(table) == [("b", 2)] * 3
+
+
+def test_replaced_rows_go_and_come_in_one_commit(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of others in the same file stay, and those that come between go too where they are of the window."""
+    commits.once(table, commit(0), files(A, B))
+    moments = []
+    monkeypatch.setattr(commits, "passing", lambda point: moments.append(seen(lake.load_table(PLACE.where))))
+    new = {"shop": "a", "n": 10}
+    between(monkeypatch, lambda: commits.once(lake.load_table(PLACE.where), commit(1), files({"shop": "a", "n": 3})))
+    backfill = Commit("shop/per_shop/backfill", "per_shop", 0, 1, "unit", "content")
+    commits.once(table, backfill, files(new), EqualTo("shop", "a"))
+    assert seen(table) == [("a", 10), ("b", 2)]
+    assert all(moment in ([("a", 1), ("b", 2)], [("a", 1), ("a", 3), ("b", 2)], [("a", 10), ("b", 2)]) for moment in moments)
+
+
+def test_rows_are_replaced_by_none(table: Table) -> None:
+    """A window that has none any more."""
+    commits.once(table, commit(0), files(A, B))
+    commits.once(table, commit(1), lambda there: [], EqualTo("shop", "a"))
+    assert seen(table) == [("b", 2)]
+
+
+def test_a_new_column_is_added_and_old_rows_have_none_of_it(lake: Catalog, table: Table) -> None:
+    """At the end of the table."""
+    commits.once(table, commit(0), files(A))
+    grown = made(lake, spark.StructType([spark.StructField("tags", spark.ArrayType(spark.StringType())), *WANTED]))
+    commits.once(grown, commit(1), files(B | {"tags": ["x", None]}))
+    assert seen(grown) == [("a", 1, None), ("b", 2, ["x", None])]
+
+
+def test_values_of_every_type_arrive_as_they_are(lake: Catalog) -> None:
+    """Nested ones too."""
+    struct = spark.StructType([spark.StructField("x", spark.ArrayType(spark.IntegerType()))])
+    kinds: dict[str, tuple[spark.DataType, Any, pa.DataType]] = {
+        "short": (spark.ShortType(), 3, pa.int16()), "flag": (spark.BooleanType(), True, pa.bool_()),
+        "real": (spark.DoubleType(), 1.5, pa.float64()), "exact": (spark.DecimalType(12, 3), Decimal("1.250"), pa.decimal128(12, 3)),
+        "bytes": (spark.BinaryType(), b"\x00\xff", pa.binary()), "day": (spark.DateType(), dt.date(2026, 3, 1), pa.date32()),
+        "at": (spark.TimestampType(), dt.datetime(2026, 3, 1, 1, 2, 3, 4, dt.UTC), pa.timestamp("us", "Europe/Berlin")),
+        "local": (spark.TimestampNTZType(), dt.datetime(2026, 3, 1, 1, 2, 3, 4), pa.timestamp("us")),
+        "nested": (struct, {"x": [1, None]}, pa.struct([("x", pa.list_(pa.int32()))])),
+        "counts": (spark.MapType(spark.StringType(), spark.LongType()), [("a", 1)], pa.map_(pa.string(), pa.int64())),
+    }  # fmt: skip
+    table = made(lake, spark.StructType([spark.StructField(name, kind) for name, (kind, _, _) in kinds.items()]))
+    given = pa.RecordBatch.from_pylist(
+        [{name: value for name, (_, value, _) in kinds.items()}, dict.fromkeys(kinds)],
+        schema=pa.schema([(name, kind) for name, (_, _, kind) in kinds.items()]),
+    )
+    commits.once(table, commit(), lambda there: data_files.read(row for told in data_files.writing(there)(iter([given])) for row in told.to_pylist()))
+    found = table.refresh().scan().to_arrow().to_pylist()
+    assert found == [{name: value for name, (_, value, _) in kinds.items()}, dict.fromkeys(kinds)]
+
+
+def test_rows_come_into_the_partitions_of_a_table_by_columns_as_they_are(lake: Catalog) -> None:
+    """Each file has the rows of one."""
+    lake.create_namespace("sales")
+    lake.create_table(PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "shop")))
+    table = made(lake, WANTED)
+    commits.once(table, commit(), files(A, B, A))
+    assert seen(table) == [("a", 1), ("a", 1), ("b", 2)]
+    parts = table.inspect.partitions().to_pylist()
+    assert sorted((part["partition"]["shop"], part["record_count"]) for part in parts) == [("a", 2), ("b", 1)]
+
+
+def two(*, required: bool = False) -> Schema:
+    """The columns of the table, as a team makes it."""
+    return Schema(NestedField(1, "shop", StringType(), required=False), NestedField(2, "n", LongType(), required=required))
+
+
+def test_what_can_not_be_written_is_refused_before_anything_is(lake: Catalog, table: Table) -> None:
+    """Another type; a required column that the rows lack; a type that Iceberg has none for; nothing is added."""
+    changed = spark.StructType([spark.StructField("n", spark.StringType()), spark.StructField("more", spark.LongType())])
+    with pytest.raises(Refused, match=r"column n is string, but in sales\.per_shop it is long"):
+        made(lake, changed)
+    with pytest.raises(Refused, match="column gap is interval"):
+        made(lake, spark.StructType([spark.StructField("gap", spark.DayTimeIntervalType())]))
+    with pytest.raises(Refused, match="column parts has structs in a list or map"):
+        made(lake, spark.StructType([spark.StructField("parts", spark.ArrayType(WANTED))]))
+    assert table.refresh().schema().column_names == ["shop", "n"]
+
+
+def test_a_required_column_that_the_rows_lack_is_refused(lake: Catalog) -> None:
+    """It would be null."""
+    lake.create_namespace("sales")
+    lake.create_table(PLACE.where, two(required=True))
+    with pytest.raises(Refused, match="requires the column n"):
+        made(lake, spark.StructType([WANTED["shop"]]))
+
+
+def test_a_table_partitioned_by_what_is_computed_is_refused(lake: Catalog) -> None:
+    """By name."""
+    lake.create_namespace("sales")
+    lake.create_table(PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "shops")))
+    with pytest.raises(Refused, match=r"partitioned by bucket\[4\]\(shop\)"):
+        made(lake, WANTED)
+
+
+def test_a_catalog_that_is_not_configured_is_refused() -> None:
+    """With what would describe it."""
+    with pytest.raises(Refused, match="no Iceberg catalog 'nowhere'") as told:
+        catalogs.catalog("nowhere")
+    assert "PYICEBERG_CATALOG__NOWHERE__URI" in told.value.hint
+
+
+def test_a_catalog_that_can_not_be_opened_as_configured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no error that another attempt heals."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__ODD__TYPE", "odd")
+    with pytest.raises(Refused, match="'odd' can't be opened as it is configured here"):
+        catalogs.catalog("odd")
+
+
+def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command again will do."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TYPE", "rest")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://127.0.0.1:1")
+    with pytest.raises(Retryable, match="of away does not answer"):
+        catalogs.catalog("away")
+
+
+def test_a_table_belongs_to_one_output(lake: Catalog, table: Table) -> None:
+    """Whoever claims it later is refused, and may have loaded it before it was claimed; its own output may claim it again."""
+    early = lake.load_table(PLACE.where)
+    owners.claim(table, "shop/per_shop of platform 1")
+    owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 1")
+    with pytest.raises(Refused, match="belongs to shop/per_shop of platform 1"):
+        owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 2")
+    owners.claim(early, "shop/other of platform 1")
+    with pytest.raises(Refused, match="belongs to shop/other of platform 1"):
+        owners.check(table.refresh(), "shop/per_shop of platform 1")
+
+
+def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(table: Table) -> None:
+    """As `onlyonce drop --tables` does it."""
+    commits.once(table, commit(), files(A))
+    [file] = [task.file.file_path for task in table.refresh().scan().plan_files()]
+    assert catalogs.is_there(PLACE)
+    catalogs.drop(PLACE)
+    catalogs.drop(PLACE)
+    assert not catalogs.is_there(PLACE)
+    assert not Path(file.removeprefix("file://")).exists()

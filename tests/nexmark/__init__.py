@@ -1,0 +1,1 @@
+"""Queries of the Nexmark benchmark as declarations, held to a plain computation over the same events."""

@@ -1,0 +1,114 @@
+"""Each query of Nexmark that can be declared gives what a plain computation over all events gives, with a kill in the middle of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onlyonce import Output, Postgres
+from onlyonce.failpoints import FailPoint
+from onlyonce.outputs import outputs
+from tests.nexmark import events as made
+from tests.nexmark import oracle
+from tests.nexmark.declarations import FEW, QUERIES
+from tests.support.platform import Platform, multiset
+
+SEED, COUNT, FILES = 8, 600, 4
+SIDE = {key: f"value {key}" for key in range(8)}
+RANKED = ("low", "middle", "high")
+COLUMNS = {
+    "q1": ("id", "auction", "bidder", "euros"),
+    "q2": ("id", "auction", "price"),
+    "q3": ("name", "city", "state", "auction"),
+    "q4": ("category", "total", "auctions"),
+    "q5": ("window_start", "auction", "bids"),
+    "q7": ("window_start", "price", "id", "auction", "bidder"),
+    "q8": ("person", "name", "auction"),
+    "q9": ("auction", "category", "seller", "id", "bidder", "price"),
+    "q11": ("bidder", "window_start", "window_end", "bids"),
+    "q12": ("ten_seconds", "bidder", "bids"),
+    "q13": ("id", "auction", "bidder", "price", "value"),
+    "q16": (
+        "channel", "window_start", "minute", "bids", "bidders", "auctions",
+        *(f"{rank}_{what}" for rank in RANKED for what in ("bids", "bidders", "auctions")),
+    ),
+    "q18": ("bidder", "auction", "id", "price", "channel"),
+    "q20": ("id", "auction", "bidder", "price", "item", "seller"),
+}  # fmt: skip
+
+
+def test_the_events_of_a_seed_are_the_same_and_of_each_kind() -> None:
+    """One person and three auctions in fifty; each query of the plain computation finds something, or the test of it would say nothing."""
+    events = list(made.Generator(SEED).events(COUNT))
+    assert events == list(made.Generator(SEED).events(COUNT))
+    assert [len(oracle.of(events, kind)) for kind in ("person", "auction", "bid")] == [12, 36, 552]
+    assert {query: len(rows) > 2 for query, rows in wanted(events, lambda event: oracle.at(event)).items()} == dict.fromkeys(QUERIES, True)
+
+
+def wanted(events: list[made.Event], came: Callable[[made.Event], Any]) -> dict[str, oracle.Rows]:
+    """The result of each query by the plain computation."""
+    more: dict[str, Any] = {"q12": came, "q13": SIDE}
+    return {name: getattr(oracle, name)(events, *([more[name]] if name in more else [])) for name in QUERIES}
+
+
+def found(platform: Platform, pipeline: str, output: Output) -> Counter[Any]:
+    """What an output has written."""
+    rows = platform.sql(f"SELECT * FROM {output.sink.table}") if isinstance(output.sink, Postgres) else platform.table(f"{pipeline}/{output.name}")
+    return multiset(rows, *COLUMNS[output.name])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("pipeline", "queries", "kill_at"),
+    [("nexmark_few", FEW, 6), pytest.param("nexmark", tuple(QUERIES), 14, marks=pytest.mark.whole)],
+    ids=["few", "all"],
+)
+def test_each_query_is_equal_to_a_plain_computation(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, pipeline: str, queries: tuple[str, ...], kill_at: int
+) -> None:
+    """Files with re-deliveries and events out of order, in several batches; the run is killed when some queries have written, and one has not noted it."""
+    platform = new_platform("tests/nexmark/declarations.py")
+    platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="1")
+    make_side(platform)
+    events = list(made.Generator(SEED).events(COUNT))
+    cut = made.files(events, FILES)
+    for number, file in enumerate(cut[:-1]):
+        platform.put(pipeline, f"{number}.jsonl", list(file))
+    kill(platform, monkeypatch, pipeline, "output-before-end", kill_at)
+    platform.put(pipeline, "last.jsonl", list(cut[-1]))
+    platform.run(pipeline, "--close")
+
+    first_seen = {row.id: row.oo_system_time.to_pydatetime() for row in platform.events(pipeline).itertuples() if row.oo_kind == "kept"}
+    expected = wanted(events, lambda event: first_seen[event["id"]])
+    for output in (QUERIES[query][-1] for query in queries):
+        assert found(platform, pipeline, output) == expected[output.name], output.name
+    batches = platform.sql("SELECT count(*) AS n FROM onlyonce.batches WHERE query <> 'receive' GROUP BY query")["n"]
+    assert len(batches) == len(queries)
+    assert batches.min() >= FILES
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert platform.sql("SELECT * FROM onlyonce.late").empty
+
+
+def make_side(platform: Platform) -> None:
+    """The table of query 13: two of ten keys are not in it."""
+    rows = ", ".join(f"({key}, '{value}')" for key, value in SIDE.items())
+    platform.sql(f"CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side VALUES {rows}")
+
+
+def kill(platform: Platform, monkeypatch: pytest.MonkeyPatch, pipeline: str, point: str, nth: int) -> None:
+    """Run until the nth pass of a fail-point."""
+    passed: list[str] = []
+
+    def passing(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == nth:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        armed.setattr(outputs, "passing", passing)
+        with pytest.raises(FailPoint):
+            platform.run(pipeline)

@@ -1,0 +1,59 @@
+"""An upsert that keeps the newest row of each key, by Spark: several changes of a key in one batch, out of order, in Delta and in PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from onlyonce.declare.pipeline import Delta, Postgres, Sink
+from onlyonce.model.errors import InvariantBroken, Refused
+from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
+from tests.spark.sinks.test_sink_schema import Table
+from tests.support import changes_of_a_table as source
+from tests.support.changes_of_a_table import Change
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id string, position string, value long, gone boolean"
+SINKS: dict[str, Callable[[str], Sink]] = {
+    "delta": lambda table: Delta(write="upsert", keys="id", newest_by="position"),
+    "postgres": lambda table: Postgres(table=table, write="upsert", keys="id", newest_by="position", deletes="gone"),
+}
+NUMBERS = count()
+
+
+def opened(log: Log, spark: Any, sink: str) -> Table:
+    return Table(log, spark, f"newest_{next(NUMBERS)}", SINKS[sink])
+
+
+def row(change: Change) -> tuple[Any, ...]:
+    return (change.key, f"{change.position:06}", change.value, change.deleted)
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_the_rows_are_those_that_the_source_has(shared: Log, spark: Any, sink: str) -> None:  # noqa: F811
+    """In Delta a deleted row stays, with the mark that the function gave it; in PostgreSQL it goes."""
+    chance = random.Random(5)
+    table = opened(shared, spark, sink)
+    changes = source.delivered(chance, source.made(chance, keys=5, changes=30), again=0.0, apart=20)
+    for first in range(0, len(changes), 12):
+        table.write(SCHEMA, *map(row, changes[first : first + 12]))
+        seen = changes[: first + 12]
+        there = {(one["id"], int(one["position"]), one["value"]) for one in table.rows() if not one.get("gone")}
+        assert there == source.table(seen)
+        assert len(table.rows()) == (len(source.newest(seen)) if sink == "delta" else len(there))
+
+
+def test_rows_of_which_none_is_the_newest_are_refused_by_delta(shared: Log, spark: Any) -> None:  # noqa: F811
+    """Before a unit says that they are there: two of a key at one place, and one without a place, beside another too."""
+    table = opened(shared, spark, "delta")
+    table.write(SCHEMA, ("a", "1", 1, False))
+    with pytest.raises(InvariantBroken, match="two rows of one batch have the keys"):
+        table.write(SCHEMA, ("a", "2", 2, False), ("a", "2", 3, True))
+    with pytest.raises(Refused, match="'position', by which the newest row is told, is null"):
+        table.write(SCHEMA, ("a", None, 2, False), ("a", "3", 3, False))
+    assert [one["value"] for one in table.rows()] == [1]

@@ -1,0 +1,66 @@
+"""What a declaration says of the changes of a database, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onlyonce import Avro, Debezium, Kafka, Refused
+from onlyonce.declare.fingerprint import receive_parts
+from onlyonce.declare.loading import fingerprint
+from onlyonce.local.feed import produce
+from onlyonce.model.operate.plan import Need, changes
+from tests.support.customers import CUSTOMERS
+
+
+def topic(**options: Any) -> Kafka:
+    plain: dict[str, Any] = {"topic": "customers", "servers": "kafka-1:9093", "value": Debezium()}
+    return Kafka(**plain | options)
+
+
+def pipeline(**options: Any) -> Any:
+    return replace(CUSTOMERS, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: pipeline(record_id=("key",)), "record_id=('key',) without 'position'"),
+        (lambda: pipeline(schema=CUSTOMERS.schema + ", at timestamp", event_time="at"), "event_time='at', and the changes have theirs in 'changed_at'"),
+        (lambda: pipeline(schema="key string, position string, changed_at timestamp"), "'op' gets what happened, and is not a declared column"),
+        (lambda: pipeline(schema="key string, op string, position long, changed_at timestamp"), "'position' gets the place in the database's log"),
+        (lambda: pipeline(source=topic(value=Debezium(time="at"))), "'at' gets the time of the change, and is not a declared column of type timestamp"),
+        (lambda: pipeline(source=topic(key="op")), "a column gets two of key, headers and schema ids"),
+        (lambda: topic(key=Avro(registry="https://registry:8081", columns="key")), "changes by Debezium with a key by Avro"),
+        (lambda: Debezium(lsn="x"), "unknown option 'lsn'"),  # type: ignore[call-arg]
+        (lambda: topic(value="debezium"), "value='debezium'"),
+    ],
+)  # fmt: skip
+def test_what_would_lose_changes_is_refused_when_it_is_declared(make: Callable[[], Any], said: str) -> None:
+    """With the way out."""
+    with pytest.raises(Refused) as told:
+        make()
+    assert said in told.value.what
+    assert told.value.hint
+
+
+def test_a_change_may_be_known_by_its_place_in_the_topic() -> None:
+    """Then what is delivered again is another record, which an upsert by position takes for the same."""
+    assert pipeline(record_id=()).by_position
+
+
+def test_the_envelope_is_part_of_the_declaration() -> None:
+    """A topic of plain JSON that becomes one of changes is another pipeline."""
+    plain = pipeline(source=topic(value=None))
+    assert fingerprint(plain, "receive") != fingerprint(CUSTOMERS, "receive")
+    found = changes("receive", receive_parts(plain), receive_parts(pipeline(source=topic())))
+    assert {change.part: change.need for change in found} == {"beside": Need.NOTHING, "format": Need.NAME}
+
+
+def test_the_feed_does_not_write_plain_records_to_a_topic_of_changes() -> None:
+    """They would all be invalid."""
+    with pytest.raises(Refused, match="is declared as Debezium's envelope"):
+        produce._producer(topic())

@@ -1,0 +1,89 @@
+"""What a declaration says of the newest rows and of deletes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce import Delta, Fixed, Output, Postgres, Refused
+from onlyonce.declare import newest
+from onlyonce.declare.fingerprint import output_parts
+from onlyonce.declare.loading import fingerprint
+from onlyonce.model.operate.plan import Need, changes
+from tests.support.shop import SHOP
+
+ME = "tests.support.plain:rows"
+
+
+def sink(**options: Any) -> Postgres:
+    return Postgres(**{"table": "results.rows", "write": "upsert", "keys": "id", "newest_by": "cents"} | options)
+
+
+def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
+    return replace(SHOP, mode=mode, outputs=(Output(name="rows", transform=ME, sink=made, **options),))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: sink(write="append", keys=()), "newest_by with write='append'"),
+        (lambda: sink(newest_by=("cents", "id")), "'id' is a key and in newest_by"),
+        (lambda: sink(newest_by=(), deletes="gone"), "deletes='gone' without newest_by"),
+        (lambda: sink(deletes="id"), "'id' says which rows are deleted, and is a key"),
+        (lambda: sink(deletes="gone", table="results." + "x" * 51), "is too long for a table"),
+        (lambda: pipeline(sink(), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
+        (lambda: pipeline(sink(deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),
+        (lambda: sink(write="history", newest_by=()), "write='history' without newest_by"),
+        (lambda: pipeline(sink(write="history"), mode="at_least_once"), "a history in mode='at_least_once'"),
+        (lambda: pipeline(sink(write="history"), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
+        (lambda: Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), "Delta: deletes='gone'"),
+        (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
+        (lambda: Delta(write="history", keys="id"), "write='history'"),  # type: ignore[arg-type]
+        (lambda: Delta(write="upsert", keys="id", newest="cents"), "unknown option 'newest'"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_when_it_is_declared(make: Callable[[], Any], said: str) -> None:
+    """With the way out."""
+    with pytest.raises(Refused) as told:
+        make()
+    assert said in told.value.what
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ({"id": "string", "gone": "boolean"}, "'cents' is not a column of what"),
+        ({"id": "string", "cents": "double", "gone": "boolean"}, "newest_by='cents' is of type double"),
+        ({"id": "string", "cents": "bigint", "gone": "string"}, "deletes='gone' is of type string"),
+    ],
+)
+def test_rows_that_a_sink_could_not_order_are_refused_before_a_run(types: dict[str, str], said: str) -> None:
+    """By the types that the function gives."""
+    with pytest.raises(Refused, match=said):
+        newest.check_rows(pipeline(sink(deletes="gone")).output("rows"), types)
+
+
+def test_a_history_needs_to_know_when_a_version_begins() -> None:
+    """And has columns of its own."""
+    output, types = pipeline(sink(write="history")).output("rows"), {"id": "string", "cents": "bigint"}
+    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+        newest.check_rows(output, types | {"valid_from": "date"})
+    with pytest.raises(Refused, match="'is_current' is found by the platform"):
+        newest.check_rows(output, types | {"valid_from": "timestamp", "is_current": "boolean"})
+    newest.check_rows(output, types | {"valid_from": "timestamp"})
+
+
+def test_which_row_is_the_newest_is_part_of_the_declaration() -> None:
+    """A table that was begun by another rule is not gone on with; a sink without one has the fingerprint that it had."""
+    plain, newer = pipeline(sink(newest_by=())), pipeline(sink())
+    gone = pipeline(sink(deletes="gone"))
+    assert len({fingerprint(one, "rows") for one in (plain, newer, gone)}) == 3
+    assert "newest_by" not in repr(plain)
+    parts = [output_parts(one, "rows", {"rows": "f"}) for one in (plain, newer, gone)]
+    for before, after in ((parts[0], parts[1]), (parts[1], parts[2]), (parts[2], parts[1])):
+        assert [change.need for change in changes("rows", before, after)] == [Need.NAME]
