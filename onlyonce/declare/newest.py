@@ -66,7 +66,7 @@ def check(pipeline: Pipeline) -> None:
         if not newest_by(output.sink):
             continue
         where = f"{declared_at(output)}output {output.name}"
-        if pipeline.root_of(output).window is not None:
+        if pipeline.root_of(output).has_windows:
             raise Refused(
                 f"{where}: newest_by and a window",
                 data="a change that comes too late for its window would be left out, and the row of its key stay an old one",

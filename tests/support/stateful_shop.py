@@ -80,7 +80,7 @@ def silences() -> Stateful:
 
 def last() -> Stateful:
     """Of an upsert."""
-    return Stateful(processor=f"{ME}:LastSilences", keys="shop", schema=SCHEMA, timers_within=GAP, newest_by="at")
+    return Stateful(processor=f"{ME}:LastSilences", keys="shop", schema=SCHEMA, timers_within=GAP)
 
 
 def pipeline(name: str, sink: Delta | Postgres, stateful: Stateful) -> Pipeline:
@@ -98,6 +98,6 @@ def pipeline(name: str, sink: Delta | Postgres, stateful: Stateful) -> Pipeline:
 PIPELINES = [
     pipeline("shop", Delta(), silences()),
     pipeline("till", Postgres(table="results.silences", write="append"), silences()),
-    pipeline("last", Postgres(table="results.last", write="upsert", keys="shop"), last()),
-    pipeline("last_in_delta", Delta(write="upsert", keys="shop"), last()),
+    pipeline("last", Postgres(table="results.last", write="upsert", keys="shop", newest_by="at"), last()),
+    pipeline("last_in_delta", Delta(write="upsert", keys="shop", newest_by="at"), last()),
 ]
