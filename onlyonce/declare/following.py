@@ -47,10 +47,12 @@ def _tables(pipeline: Pipeline) -> dict[str, DeltaSource]:
 
 
 def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
-    source = _tables(pipeline)[target(other, other.output(output)).rstrip("/")]
-    if not source.changes and other.output(output).sink.write != "append":
+    written = other.output(output)
+    source = _tables(pipeline)[target(other, written).rstrip("/")]
+    replaced = "upsert" if written.sink.write != "append" else "late='recompute'" if other.root_of(written).late == "recompute" else None
+    if replaced and not source.changes:
         raise Refused(
-            f"{declared_at(source)}pipeline {pipeline.name} reads what is appended to the table of {other.name}/{output}, whose rows are replaced (upsert)",
+            f"{declared_at(source)}pipeline {pipeline.name} reads what is appended to the table of {other.name}/{output}, whose rows are replaced ({replaced})",
             data="nothing was read or written; its first version that replaces a row could not be read",
-            hint="DeltaSource(changes=True), with the table's property delta.enableChangeDataFeed; or let the output append",
+            hint="DeltaSource(changes=True), with the table's property delta.enableChangeDataFeed; or let the output append, and count what is late",
         )

@@ -29,6 +29,7 @@ class Stateful:
     keys           the declared columns by which records are grouped: each of their values has a state and timers of its own
     schema         the columns of the rows that it gives, in Spark's DDL
     timers_within  how far after the event time of a key's newest record timers are set, at most: when the input ends, timers up to there fire
+    newest_by      a column of schema, for an upsert: of the rows of one batch with the same keys of the sink that with its largest value is written
     state_version  another one says that what the state holds means something else now, though its schema is the same
     """
 
@@ -36,6 +37,7 @@ class Stateful:
     keys: Several[str]
     schema: str
     timers_within: timedelta
+    newest_by: str = ""
     state_version: int = 1
 
     def __post_init__(self) -> None:
@@ -51,6 +53,8 @@ class Stateful:
             raise Refused(f"Stateful: timers_within={self.timers_within} has parts of a millisecond", hint="round it: Spark's timers have none")
         ddl.check("Stateful: schema", ddl.split(self.schema))
         self._check_columns()
+        if self.newest_by and self.newest_by not in self.columns():
+            raise Refused(f"Stateful: newest_by={self.newest_by!r} is no column of schema", hint=f"schema has: {', '.join(self.columns())}")
 
     def columns(self) -> list[str]:
         """The names of the columns that the processor gives, in order."""
@@ -85,7 +89,7 @@ def not_recomputed(output: Output) -> Refused:
 
 def check_anew(where: str, output: Output) -> None:
     """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is called."""
-    if output.sink.write == "append" and type(output.sink).__name__ in ("Delta", "Postgres"):
+    if output.sink.write in ("append", "upsert") and type(output.sink).__name__ in ("Delta", "Postgres"):
         return
     raise Refused(
         f"{where} has a state of its own, and a new life would compute it from the start: what {type(output.sink).__name__} has of it can't be taken back",
@@ -123,8 +127,16 @@ def check_output(output: Output, window: object) -> None:
         )
     if output.on_backfill != "refuse":
         raise Refused(f"{where} and on_backfill={output.on_backfill!r}: no backfill computes it", hint="leave on_backfill out")
-    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+    if isinstance(output.sink, FileSink) or output.sink.write == "increment":
         raise Refused(
-            f"{where} appends the rows that its processor gives, which {type(output.sink).__name__}(write={output.sink.write!r}) can't take yet",
-            hint="append them to a table, Delta() or Postgres(table=…), or send them",
+            f"{where} appends or upserts the rows that its processor gives, and {type(output.sink).__name__}(write={output.sink.write!r}) does neither",
+            hint="put them into a table, Delta() or Postgres(table=…), or send them",
         )
+    newest_by = output.stateful.newest_by if output.stateful else ""
+    if output.sink.write == "upsert" and not newest_by:
+        raise Refused(
+            f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which is the newest",
+            hint="newest_by='since': the column of its schema that tells; or append the rows",
+        )
+    if newest_by and output.sink.write != "upsert":
+        raise Refused(f"{where}: newest_by={newest_by!r} is for an upsert, and the sink's write is {output.sink.write!r}", hint="leave it out")

@@ -14,7 +14,7 @@ by its address.
 
 Who calls it: `onlyonce.declare.loading`, the drop, and a run before it makes a table. Errors: Retryable while a sink's database is away.
 Not promised: that two object stores with a bucket of the same name are told apart, or two names of one
-Iceberg catalog known to be the same.
+Iceberg catalog known to be the same: there the table itself says whose it is.
 """
 
 from __future__ import annotations

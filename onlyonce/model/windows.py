@@ -8,12 +8,12 @@ system or from the package tzdata.
 
 from __future__ import annotations
 
-import difflib
 import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from onlyonce.model.errors import Refused
+from onlyonce.model.window_options import known_zone, positive, within
 
 Micros = int
 DAY = timedelta(days=1)
@@ -43,8 +43,8 @@ class Fixed:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        _positive("Fixed", "size", self.size)
-        _within("Fixed", self.offset, "size", self.size)
+        positive("Fixed", "size", self.size)
+        within("Fixed", self.offset, "size", self.size)
         if self.timezone == "UTC":
             return
         if self.size % DAY:
@@ -52,7 +52,7 @@ class Fixed:
                 f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is not a whole number of days",
                 hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
             )
-        _known_zone(self.timezone)
+        known_zone(self.timezone)
 
     @property
     def in_utc(self) -> bool:
@@ -155,9 +155,9 @@ class Sliding:
     offset: timedelta = _ZERO
 
     def __post_init__(self) -> None:
-        _positive("Sliding", "size", self.size)
-        _positive("Sliding", "slide", self.slide)
-        _within("Sliding", self.offset, "slide", self.slide)
+        positive("Sliding", "size", self.size)
+        positive("Sliding", "slide", self.slide)
+        within("Sliding", self.offset, "slide", self.slide)
         if micros(self.size) % micros(self.slide):
             raise Refused(
                 f"Sliding(size={self.size}, slide={self.slide}): the size is not a multiple of the slide",
@@ -195,7 +195,7 @@ class Session:
     gap: timedelta
 
     def __post_init__(self) -> None:
-        _positive("Session", "gap", self.gap)
+        positive("Session", "gap", self.gap)
 
     def last_end(self, time: Micros) -> Micros:
         """The end of the session of a lone record at `time`."""
@@ -238,29 +238,3 @@ def longest(window: Fixed | Sliding) -> Micros:
     """No window is longer. A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more."""
     zoned = isinstance(window, Fixed) and not window.in_utc
     return micros(window.size) + (2 * micros(DAY) if zoned else 0)
-
-
-def _positive(kind: str, name: str, value: timedelta) -> None:
-    if micros(value) <= 0:
-        raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
-
-
-def _within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
-    if not _ZERO <= offset < step:
-        raise Refused(
-            f"{kind}(offset={offset}): must be from zero to less than the {name} of {step}",
-            hint=f"offset={offset % step!r} gives the same windows",
-        )
-
-
-def _known_zone(name: str) -> None:
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        known = sorted(zoneinfo.available_timezones())
-        close = difflib.get_close_matches(name, known, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        missing = "" if known else "this machine has no time zones: install the package tzdata. "
-        raise Refused(
-            f"Fixed(timezone={name!r}): no such time zone", hint=f"{guess}{missing}It is an IANA name: 'Europe/Berlin'"
-        ) from error

@@ -161,6 +161,8 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
 def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
     """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's. `rows` are what the root's
     function gave; `lookups` are the tables that its own function gets."""
+    if output.stateful and output.stateful.newest_by:
+        return applying.newest(output, rows)
     if several_results.are_united(rows):
         rows = several_results.of(output.name if output.is_result else output.made_beside or output.name, rows)
     return rows if output.is_result or output.made_beside is None else _made(output, rows, lookups)

@@ -174,6 +174,11 @@ _ALL = (
         (ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
     ),
     Mutant(
+        "iceberg-of-anybody", "an Iceberg table that says whose it is may be written by another output", "onlyonce/sinks/iceberg/owners.py",
+        (("    if there != owner:\n", "    if False:\n"),),
+        (ICEBERG + "test_a_table_belongs_to_one_output",),
+    ),
+    Mutant(
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
         "onlyonce/receive/receive_unit.py",
         (
@@ -1072,8 +1077,7 @@ _ALL = (
     Mutant(
         "page-with-the-refused", "what lies on one page with a version that is refused is never read", "onlyonce/sources/tables/table_log.py",
         (("                if found:\n                    return found, version\n", ""),),
-        ("tests/spark/sources/test_table_registry.py::test_what_came_before_a_version_that_is_refused_is_registered_and_the_next_look_is_told",),
-        spark=True,
+        (TABLES + "log.py::test_a_version_that_deletes_or_rewrites_is_refused_and_what_came_before_is_read[_truncate-False-version 2 deletes rows]",),
     ),
     Mutant(
         "changes-without-deletes", "files that a version removes are no deletes of the feed", "onlyonce/model/table_versions.py",

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from onlyonce import Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Postgres, Session, Sliding
-from tests.nexmark.events import SCHEMA
+from tests.nexmark.events import LONGEST, SCHEMA
 
 SECOND = timedelta(seconds=1)
 LATENESS = 5 * SECOND
@@ -37,9 +37,11 @@ QUERIES: dict[str, tuple[Output, ...]] = {
     "q1": (output("q1"),),
     "q2": (output("q2"),),
     "q3": (join("q3", "people", "auctions", "seller", LONG),),
+    "q4": (output("q4", Session(LONGEST), sink=Postgres(table="nexmark.q4", write="increment", keys="category")),),
     "q5": (output("q5_counts", Sliding(10 * SECOND, 2 * SECOND)), output("q5", from_output="q5_counts")),
     "q7": (output("q7_prices", Fixed(10 * SECOND)), output("q7", from_output="q7_prices")),
     "q8": (join("q8", "people", "sellers", ("person", "ten_seconds"), 10 * SECOND),),
+    "q9": (output("q9", Session(LONGEST)),),
     "q11": (output("q11", Session(10 * SECOND)),),
     "q12": (output("q12", panes="early", sink=Delta(write="upsert", keys=("ten_seconds", "bidder"))),),
     "q13": (output("q13", lookups=SIDE),),

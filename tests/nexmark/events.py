@@ -27,6 +27,8 @@ APART = 41
 IN_FIFTY = ("person", "auction", "auction", "auction")
 BEHIND = timedelta(seconds=3)
 """How far an event may be behind one that came before it."""
+LONGEST = timedelta(seconds=30)
+"""For how long an auction is open at most."""
 Event = dict[str, Any]
 
 
@@ -62,7 +64,7 @@ class Generator:
     def _auction(self, at: datetime) -> Event:
         number = APART * (24 + len(self._auctions))
         self._auctions.append(number)
-        expires = at + timedelta(seconds=self._chance.randint(5, 30))
+        expires = at + timedelta(seconds=self._chance.randint(5, LONGEST.seconds))
         return {
             "auction": number, "item": f"item {number}", "category": 10 + self._chance.randrange(5), "seller": self._someone(),
             "expires": expires.isoformat(),

@@ -57,6 +57,28 @@ def q3(events: Sequence[Event]) -> Rows:
     )
 
 
+def _wins(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Each auction with a bid while it was open, and the one that wins."""
+    for auction in of(events, "auction"):
+        opened, expires = at(auction), datetime.fromisoformat(auction["expires"])
+        bids = [b for b in of(events, "bid") if b["auction"] == auction["auction"] and opened <= at(b) <= expires]
+        if bids:
+            yield auction, max(bids, key=lambda b: (b["price"], EPOCH - at(b), b["id"]))
+
+
+def q9(events: Sequence[Event]) -> Rows:
+    """(auction, category, seller, id, bidder, price)."""
+    return Counter((a["auction"], a["category"], a["seller"], b["id"], b["bidder"], b["price"]) for a, b in _wins(events))
+
+
+def q4(events: Sequence[Event]) -> Rows:
+    """(category, total, auctions)."""
+    prices: dict[int, list[int]] = defaultdict(list)
+    for auction, bid in _wins(events):
+        prices[auction["category"]].append(bid["price"])
+    return Counter((category, sum(each), len(each)) for category, each in prices.items())
+
+
 def q5(events: Sequence[Event]) -> Rows:
     """(window_start, auction, bids)."""
     counts: dict[datetime, Counter[int]] = defaultdict(Counter)

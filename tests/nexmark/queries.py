@@ -36,6 +36,24 @@ def q3_auctions(events: DataFrame) -> DataFrame:
     return events.where("kind = 'auction' AND category = 10").select("seller", "oo_event_time", "auction")
 
 
+def q9(events: DataFrame) -> DataFrame:
+    """Winning bids: of each auction the highest bid from its opening until it expires; of two the earlier one, then the one with the higher id. Grouped, not joined: an
+    auction and its bids are one session."""
+    bid = F.struct("price", (-F.unix_micros("at")).alias("earlier"), "id", "bidder")
+    opened = F.max(F.when(F.col("kind") == "auction", F.unix_micros("at"))).alias("opened")
+    them = F.collect_list(F.when(F.col("kind") == "bid", bid)).alias("bids")
+    grouped = events.where("kind <> 'person'").groupBy("oo_window", "auction")
+    whole = grouped.agg(F.max("category").alias("category"), F.max("seller").alias("seller"), F.max("expires").alias("expires"), opened, them)
+    best = F.array_max(F.expr("filter(bids, bid -> -bid.earlier BETWEEN opened AND unix_micros(expires))")).alias("bid")
+    columns = ("oo_window", "auction", "category", "seller", "bid.id", "bid.bidder", "bid.price")
+    return whole.select("*", best).where("bid IS NOT NULL").select(*columns)
+
+
+def q4(events: DataFrame) -> DataFrame:
+    """Average price of each category: what each auction adds to its sum and its number. The sink adds them up."""
+    return q9(events).select("oo_window", "category", F.col("price").alias("total"), F.lit(1).alias("auctions"))
+
+
 def q5_counts(events: DataFrame) -> DataFrame:
     """Hot items: bids of each auction in each sliding window."""
     return bids(events).groupBy("oo_window", "auction").agg(F.count(F.lit(1)).alias("bids"))

@@ -60,13 +60,30 @@ class Silences(StatefulProcessor):
         """Nothing is open."""
 
 
+class LastSilences(Silences):
+    """The silences alone."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Nothing."""
+        for _ in super().handleInputRows(key, rows, timerValues):
+            pass
+        yield from ()
+
+
+SCHEMA = "shop string, what string, at timestamp, id string, records long"
+
+
 def silences() -> Stateful:
     """The declaration."""
-    schema = "shop string, what string, at timestamp, id string, records long"
-    return Stateful(processor=f"{ME}:Silences", keys="shop", schema=schema, timers_within=GAP)
+    return Stateful(processor=f"{ME}:Silences", keys="shop", schema=SCHEMA, timers_within=GAP)
 
 
-def pipeline(name: str, sink: Delta | Postgres) -> Pipeline:
+def last() -> Stateful:
+    """Of an upsert."""
+    return Stateful(processor=f"{ME}:LastSilences", keys="shop", schema=SCHEMA, timers_within=GAP, newest_by="at")
+
+
+def pipeline(name: str, sink: Delta | Postgres, stateful: Stateful) -> Pipeline:
     """A pipeline with one output."""
     return Pipeline(
         name=name,
@@ -74,8 +91,13 @@ def pipeline(name: str, sink: Delta | Postgres) -> Pipeline:
         schema="id string, shop string, at timestamp",
         record_id="id",
         event_time="at",
-        outputs=Output(name="silences", stateful=silences(), window=MINUTE, lateness=LATENESS, sink=sink),
+        outputs=Output(name="silences", stateful=stateful, window=MINUTE, lateness=LATENESS, sink=sink),
     )
 
 
-PIPELINES = [pipeline("shop", Delta()), pipeline("till", Postgres(table="results.silences", write="append"))]
+PIPELINES = [
+    pipeline("shop", Delta(), silences()),
+    pipeline("till", Postgres(table="results.silences", write="append"), silences()),
+    pipeline("last", Postgres(table="results.last", write="upsert", keys="shop"), last()),
+    pipeline("last_in_delta", Delta(write="upsert", keys="shop"), last()),
+]

@@ -8,7 +8,7 @@ Who calls it: `results`. Errors: Refused for a processor or a key that is not th
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from onlyonce.declare import loading as declarations
@@ -36,6 +36,13 @@ def applied(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
         return keyed.applyInPandas(lambda key, records: alone.rows(key, records), declared.schema)
     _refuse_other_store(output, rows)
     return keyed.transformWithStateInPandas(Ordered(processor), declared.schema, "append", "eventTime")
+
+
+def newest(output: Output, rows: DataFrame) -> DataFrame:
+    """Of the rows of a batch with the same keys of the sink the newest. Two of one time both stay: the sink refuses them."""
+    assert output.stateful is not None
+    by_keys = Window.partitionBy(*map(quoted, output.sink.keys)).orderBy(F.col(quoted(output.stateful.newest_by)).desc_nulls_last())
+    return rows.withColumn("oo_place", F.rank().over(by_keys)).filter("oo_place = 1").drop("oo_place")
 
 
 def _refuse_other_store(output: Output, rows: DataFrame) -> None:

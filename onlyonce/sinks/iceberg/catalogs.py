@@ -1,7 +1,7 @@
 """Opens tables of Iceberg catalogs, which pyiceberg's own configuration describes. Without a JVM.
 
 Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not configured, Retryable while a
-catalog or its store does not answer. Not promised: that two names of one catalog are known to be the same.
+catalog or its store does not answer.
 """
 
 from __future__ import annotations

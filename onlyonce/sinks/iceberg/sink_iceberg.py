@@ -17,8 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import authorities
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Iceberg, Output, target
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
@@ -28,7 +30,7 @@ from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import witness
-from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit
+from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit, owners
 from onlyonce.sinks.iceberg.iceberg_unit import Batched, Files
 
 START = "window_start"
@@ -39,13 +41,15 @@ class IcebergWriter:
 
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Iceberg)
-        self._query, self._output = query, output
+        self._context, self._query, self._output = context, query, output
         self.place = Place(target(context.pipeline, output) + context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, or add new columns; refuse one that can't work."""
+        """Make the table, or add new columns; refuse one that can't work, or is another's."""
         wanted = columns.of(self._output, schema)
-        columns.fit(self._output, columns.make(self._catalog, self.place.where, wanted), wanted)
+        table = columns.make(self._catalog, self.place.where, wanted)
+        owners.claim(table, self._owner)
+        columns.fit(self._output, table, wanted)
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Witness, write, commit, compare. At least once there is no witness, but the property of the table: it gives 0 in any mode."""
@@ -77,8 +81,14 @@ class IcebergWriter:
     def _catalog(self) -> Catalog:
         return catalogs.catalog(str(self.place.variable))
 
+    @cached_property
+    def _owner(self) -> str:
+        platform = run(self._context.database, authorities.identity)
+        return f"{self._context.instance}/{self._output.name} of platform {platform}"
+
     def _table(self) -> Table:
         table = catalogs.table(self._catalog, self.place, self._output.name)
+        owners.check(table, self._owner)
         columns.refuse(self._output, table)
         return table
 

@@ -24,7 +24,7 @@ from pyspark.sql import types as spark
 from onlyonce.declare.pipeline import Iceberg, Output
 from onlyonce.model.errors import InvariantBroken, Refused, Retryable, Superseded
 from onlyonce.model.operate.dropping import Place
-from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files
+from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, owners
 from onlyonce.sinks.iceberg.commits import Commit
 from tests.contract.conformance_iceberg import expire
 
@@ -300,6 +300,18 @@ def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://127.0.0.1:1")
     with pytest.raises(Retryable, match="of away does not answer"):
         catalogs.catalog("away")
+
+
+def test_a_table_belongs_to_one_output(lake: Catalog, table: Table) -> None:
+    """Whoever claims it later is refused, and may have loaded it before it was claimed; its own output may claim it again."""
+    early = lake.load_table(PLACE.where)
+    owners.claim(table, "shop/per_shop of platform 1")
+    owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 1")
+    with pytest.raises(Refused, match="belongs to shop/per_shop of platform 1"):
+        owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 2")
+    owners.claim(early, "shop/other of platform 1")
+    with pytest.raises(Refused, match="belongs to shop/other of platform 1"):
+        owners.check(table.refresh(), "shop/per_shop of platform 1")
 
 
 def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(table: Table) -> None:

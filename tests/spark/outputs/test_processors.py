@@ -149,6 +149,28 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
 
+@pytest.mark.parametrize("pipeline", ["last", pytest.param("last_in_delta", marks=pytest.mark.slow)])
+def test_an_upsert_has_the_newest_row_of_each_key(new_platform: Callable[..., Platform], spark: object, pipeline: str) -> None:
+    """Of several in one batch, and over those of batches before; a new life from the start has the same."""
+    platform = new_platform("tests/support/stateful_shop.py")
+    chance = random.Random(6)
+    files = cut(chance, records(chance, 40), 2)
+    for number, file in enumerate(files):
+        platform.put(pipeline, f"{number}.jsonl", file)
+        platform.run(pipeline)
+
+    def check() -> None:
+        rows = platform.table(f"{pipeline}/silences") if pipeline == "last_in_delta" else platform.sql("SELECT * FROM results.last")
+        meant = {shop: (at, records) for shop, what, at, _, records in sorted(silences(in_time(files)), key=lambda row: row[2]) if what == "silent"}
+        assert plain(rows[["shop", "at", "records"]]) == Counter((shop, *rest) for shop, rest in meant.items())
+
+    platform.run(pipeline, "--close")
+    check()
+    lineage.new(f"{pipeline}/silences", yes=True)
+    platform.run(pipeline)
+    check()
+
+
 def test_a_bounded_run_gives_what_the_processor_gives_of_all_records_and_fires_all_its_timers(new_platform: Callable[..., Platform], spark: object) -> None:
     """Nothing is late."""
     platform = new_platform("tests/support/stateful_shop.py")

@@ -10,7 +10,20 @@ import pytest
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
-from onlyonce import AfterRecords, Delta, Files, FileSink, Fixed, Join, Lookup, Output, Pipeline, Session, Stateful
+from onlyonce import (
+    AfterRecords,
+    Delta,
+    Files,
+    FileSink,
+    Fixed,
+    Join,
+    Lookup,
+    Output,
+    Pipeline,
+    Postgres,
+    Session,
+    Stateful,
+)
 from onlyonce.declare import loading
 from onlyonce.declare.output import what_to_do
 from onlyonce.model.errors import Refused
@@ -123,8 +136,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "stable input": (lambda: output(stable_input=True), "the state that of the last"),
     "late rows folded in": (lambda: output(late="recompute"), "can't be computed again"),
     "a backfill": (lambda: output(on_backfill="skip"), "no backfill computes it"),
-    "an upsert": (lambda: output(sink=Delta(write="upsert", keys="device")), "appends the rows that its processor gives"),
-    "files": (lambda: output(sink=FileSink(shards=1)), "appends the rows that its processor gives"),
+    "an upsert of any row": (lambda: output(sink=Delta(write="upsert", keys="device")), "nothing says which is the newest"),
+    "the newest by no column": (lambda: output(state={"newest_by": "at"}), "newest_by='at' is no column of schema"),
+    "the newest of all rows": (lambda: output(state={"newest_by": "since"}), "newest_by='since' is for an upsert"),
+    "an increment": (lambda: output(sink=Postgres(table="r.t", write="increment", keys="device")), "write='increment'. does neither"),
+    "files": (lambda: output(sink=FileSink(shards=1)), "does neither"),
     "made from it": (
         lambda: pipeline(output(), Output(name="sums", transform="m:f", from_output="silences", sink=Delta())),
         "gives its rows as they come, and not by closed windows",

@@ -29,6 +29,12 @@ def chain(name: str, reads: str, **sink: Any) -> Pipeline:
     return Pipeline(name=name, source=DeltaSource(path=reads), schema="id string, at timestamp", record_id=(), event_time="at", outputs=output)
 
 
+def replaced_late() -> Pipeline:
+    """A pipeline whose windows are computed anew when something is late."""
+    made = chain("a", "raw")
+    return replace(made, outputs=replace(made.outputs[0], late="recompute"))
+
+
 REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a URL": (lambda: over(path="file:///data/t"), "a URL", "a folder that is mounted"),
     "no table": (lambda: DeltaSource(), "one of path and table", "table='sales.orders'"),
@@ -54,6 +60,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a circle": (lambda: following.check([chain("a", "c/out"), chain("b", "a/out"), chain("c", "b/out/")]), "reads what it writes, by way of b, c", "write elsewhere"),
     "the appends of an upsert": (
         lambda: following.check([chain("a", "raw", write="upsert", keys="id"), chain("b", "a/out")]), "whose rows are replaced", "changes=True"),
+    "the appends of windows that are computed anew": (
+        lambda: following.check([replaced_late(), chain("b", "a/out")]), "late='recompute'", "changes=True"),
 }  # fmt: skip
 
 

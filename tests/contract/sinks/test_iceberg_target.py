@@ -1,0 +1,72 @@
+"""An Iceberg table as the target of an output: claimed in the log, missed when it is gone, dropped with its files. On the real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onlyonce import settings
+from onlyonce.context.run_context import RunContext
+from onlyonce.declare import loading as declarations
+from onlyonce.declare.pipeline import Iceberg
+from onlyonce.model.errors import Refused
+from onlyonce.model.operate.dropping import Place
+from onlyonce.operate import drop
+from onlyonce.sinks import own_target
+from onlyonce.sinks.iceberg import catalogs
+from tests.contract.conformance_iceberg import CATALOG, configured
+from tests.contract.conftest import Log
+from tests.contract.sinks.test_targets import pipeline
+
+SINK = Iceberg(table="sold.all", catalog=CATALOG)
+PLACE = Place(f"iceberg:{CATALOG}:sold.all")
+
+
+@pytest.fixture
+def here(shared: Log) -> Iterator[Log]:
+    """A platform with a catalog in its database."""
+    shared.rows("TRUNCATE onlyonce_private.targets")
+    with configured(shared, settings.home()):
+        yield shared
+        catalogs.drop(PLACE)
+
+
+def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
+    """What a run does before its output's table is made, and the making."""
+    declared, no_session = pipeline(name, sink), Any
+    context = RunContext(no_session, declared, name, "run", log.database)  # type: ignore[arg-type]
+    with own_target.claimed(context, declared.outputs[0]), catalogs.opened(CATALOG) as found:
+        found.create_namespace_if_not_exists("sold")
+        found.create_table_if_not_exists("sold.all", pa.schema([("n", pa.int64())]))
+    return context
+
+
+def test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused(here: Log) -> None:
+    """It is not made again without a word; capitals in its catalog's name make no other target."""
+    claim(here, "mill")
+    with pytest.raises(Refused, match="belongs to mill/all"):
+        claim(here, "shop", Iceberg(table="sold.all", catalog=CATALOG.upper()))
+    catalogs.drop(PLACE)
+    with pytest.raises(Refused, match=r"sold\.all is gone"):
+        claim(here, "mill")
+
+
+def test_a_drop_takes_the_table_out_of_its_catalog_only_when_it_is_asked_for_tables(
+    here: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It says so before."""
+    (tmp_path / "none.py").write_text("PIPELINES = []\n")
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
+    monkeypatch.setattr(declarations, "transform", lambda _: claim)
+    here.start("press", "all")
+    claim(here, "press").kept_declaration("all")
+
+    told = drop.main(["press", "--yes"])
+    assert {"what": "Iceberg table", "where": f"sold.all ({CATALOG})"} in told.tables["stays"]
+    assert catalogs.is_there(PLACE)
+    drop.main(["press", "--tables", "--yes"])
+    assert not catalogs.is_there(PLACE)
