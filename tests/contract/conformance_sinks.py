@@ -41,6 +41,7 @@ class PostgresAppend(OfLog):
 
     write_mode: ClassVar[str] = "append"
     keys: ClassVar[tuple[str, ...]] = ()
+    newest_by: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +54,7 @@ class PostgresAppend(OfLog):
     def sink(self) -> Postgres:
         """As it is declared."""
         keys = tuple(self.text if key == "text" else key for key in self.keys)
-        return Postgres(table=f"results.{self.output}", write=self.write_mode, keys=keys)  # type: ignore[arg-type]
+        return Postgres(table=f"results.{self.output}", write=self.write_mode, keys=keys, newest_by=self.newest_by)  # type: ignore[arg-type]
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """A task for each partition."""
@@ -66,7 +67,7 @@ class PostgresAppend(OfLog):
         """What the driver tells a task."""
         return postgres_unit.Work(
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch, "results", self.output,
-            self.write_mode, self.sink().keys, (),
+            self.write_mode, self.sink().keys, (), newest_by=self.newest_by,
         )  # fmt: skip
 
     def task(self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int) -> None:
@@ -113,6 +114,12 @@ class PostgresUpsert(PostgresAppend):
 
     write_mode = "upsert"
     keys = ("key", "id")
+
+
+class PostgresNewest(PostgresUpsert):
+    """The newest row of its keys stays."""
+
+    newest_by = ("n",)
 
 
 class PostgresIncrement(PostgresAppend):

@@ -14,6 +14,7 @@ from tests.contract.conformance_sent import ToBigQuery, ToDiary, ToForgetfulWebh
 from tests.contract.conformance_sinks import (
     PostgresAppend,
     PostgresIncrement,
+    PostgresNewest,
     PostgresPlain,
     PostgresUpsert,
     Shards,
@@ -23,7 +24,7 @@ from tests.contract.conftest import Log
 
 SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToLedger]
 VARIANTS: list[Callable[..., UnderTest]] = [
-    PostgresUpsert, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
+    PostgresUpsert, PostgresNewest, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
 ]  # fmt: skip
 """Other modes of the same code: their suite is slow in sum."""
 
