@@ -8,8 +8,6 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from onlyonce.declare.debezium import Debezium
-from onlyonce.declare.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.declare.pipeline import (
     BigQuery,
     BigQueryStream,
@@ -34,6 +32,8 @@ from onlyonce.declare.pipeline import (
     Stateful,
     Webhook,
 )
+from onlyonce.declare.sources.debezium import Debezium
+from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
 from onlyonce.model.triggers import AfterRecords, AfterTime
 from onlyonce.model.windows import Fixed, Session, Sliding

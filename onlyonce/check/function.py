@@ -17,7 +17,9 @@ from onlyonce.lookups import tables
 from onlyonce.model import origin
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
-from onlyonce.outputs import outputs, rejecting, results, several_results, windowing
+from onlyonce.outputs import outputs, results
+from onlyonce.outputs.function import rejecting, several_results
+from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events
 
 NOTHING = "nothing was read or written"

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from onlyonce.check import fits, kept, tables
-from onlyonce.declare import loading, newest, parameters
+from onlyonce.declare import loading, parameters
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model import origin
 from onlyonce.model.errors import OnlyonceError

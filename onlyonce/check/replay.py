@@ -18,7 +18,8 @@ from onlyonce.lookups import tables
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.report import Report
-from onlyonce.outputs import replayed, results
+from onlyonce.outputs import results
+from onlyonce.outputs.events import replayed
 from onlyonce.session import session
 from onlyonce.session.failures import translate
 

@@ -48,6 +48,6 @@ def release(given: Any, words: list[str], as_json: bool) -> None:
     declared(given.pipeline, given.pipelines)
     there(settings.database_url)
 
-    from onlyonce.outputs import release as releaser  # with it comes Spark
+    from onlyonce.outputs.releases import release as releaser  # with it comes Spark
 
     give(releaser.main(words), as_json)

@@ -8,8 +8,8 @@ import typer
 
 from onlyonce import tables
 from onlyonce.cli.shell import Json, PipelineName, give
-from onlyonce.declare.ranges import Growing
-from onlyonce.declare.sources import Kafka, PubSub
+from onlyonce.declare.sources.ranges import Growing
+from onlyonce.declare.sources.sources import Kafka, PubSub
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 

@@ -9,7 +9,7 @@ import typer
 from onlyonce import asked, settings, tables
 from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, started_database, there
 from onlyonce.cli.watched import watched
-from onlyonce.declare.sources import PubSub
+from onlyonce.declare.sources.sources import PubSub
 
 PANEL = "Work"
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from onlyonce.declare import ddl, newest
+from onlyonce.declare import ddl
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import FileSink, Kafka, Lookup, Output, Pipeline, PubSub, target
-from onlyonce.declare.sources import Source
+from onlyonce.declare.sources.sources import Source
 from onlyonce.model.batch import BY_POSITION
 from onlyonce.model.operate.plan import PLACE
 

@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare import following, newest, state_schema, target_identity
+from onlyonce.declare import following, target_identity
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.fingerprint import output_parts, receive_parts
+from onlyonce.declare.outputs import newest, state_schema
 from onlyonce.declare.pipeline import Output, Pipeline, unknown
 from onlyonce.declare.resolve import check_written, named
 from onlyonce.model import origin, record_size

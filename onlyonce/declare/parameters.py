@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from onlyonce.declare.output import Output
+from onlyonce.declare.outputs.output import Output
 from onlyonce.model import origin
 from onlyonce.model.errors import Refused
 

@@ -11,19 +11,21 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
-from onlyonce.declare import chain, ddl, debezium, inputs, newest
+from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
-from onlyonce.declare.inputs import Input, OneOfSeveral, Part
-from onlyonce.declare.join import Join
-from onlyonce.declare.lookup import Lookup
-from onlyonce.declare.output import Output
-from onlyonce.declare.ranges import Custom, Growing
-from onlyonce.declare.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.outputs import chain, newest
+from onlyonce.declare.outputs.join import Join
+from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.declare.outputs.output import Output
+from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Sent, UnitSink, Webhook
+from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
+from onlyonce.declare.outputs.stateful import Stateful
 from onlyonce.declare.several import Several
-from onlyonce.declare.sinks import Delta, FileSink, Iceberg, MySQL, Postgres, Sink
-from onlyonce.declare.sources import Files, Kafka, PubSub, Source
-from onlyonce.declare.stateful import Stateful
-from onlyonce.declare.tables import DeltaSource
+from onlyonce.declare.sources import debezium, inputs
+from onlyonce.declare.sources.inputs import Input, OneOfSeveral, Part
+from onlyonce.declare.sources.ranges import Custom, Growing
+from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
+from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.lookup import Lookup
+from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location, location

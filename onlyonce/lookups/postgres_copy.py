@@ -23,8 +23,8 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database, ask, run, snapshot
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.lookup import Lookup
-from onlyonce.declare.sinks import Postgres
+from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.declare.outputs.sinks import Postgres
 from onlyonce.model.errors import Refused
 
 MOST_BYTES = 512 * 2**20

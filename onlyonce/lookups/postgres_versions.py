@@ -12,7 +12,7 @@ from threading import Lock
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.declare.lookup import Lookup
+from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.lookups import copies, postgres_copy
 from onlyonce.lookups.seen import Version, gone
 from onlyonce.model.location import Location

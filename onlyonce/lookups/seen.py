@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onlyonce.declare.lookup import Lookup
+from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.model.errors import Refused
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.lookup import Lookup
-from onlyonce.declare.sinks import Postgres
+from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.declare.outputs.sinks import Postgres
 from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions
 from onlyonce.model.errors import Refused

@@ -1,7 +1,7 @@
 """The frontier: how far event time had come before a batch, and which windows are closed by it. Pure.
 
 `closed_until` is the only rule of lateness. The stream, `onlyonce late` and a backfill all use it, either in
-this module or as the same expression in Spark (`onlyonce/outputs/windowing.py`). A test holds the two equal.
+this module or as the same expression in Spark (`onlyonce/outputs/windows/windowing.py`). A test holds the two equal.
 Times are whole microseconds since 1970, UTC.
 """
 

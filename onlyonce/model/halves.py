@@ -1,6 +1,6 @@
 """The one of many that fails by itself, found by halves. Pure.
 
-Who calls it: `onlyonce.receive.poison`, for a record at which receive fails; `onlyonce.outputs.culprit`, for one at which a user's function fails.
+Who calls it: `onlyonce.receive.poison`, for a record at which receive fails; `onlyonce.outputs.function.culprit`, for one at which a user's function fails.
 Not promised: that one is found where others fail only together; then the halves may lead away from it.
 """
 

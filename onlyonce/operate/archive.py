@@ -26,8 +26,8 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.catalog import collector
 from onlyonce.database.connect import Database, run
-from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.operate import taken_in
 from onlyonce.operate.taken_in import Mark

@@ -35,9 +35,9 @@ from onlyonce.catalog import collector, packed
 from onlyonce.commitlog import removals, views
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run
+from onlyonce.declare.outputs.sent import Sent
+from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
-from onlyonce.declare.sent import Sent
-from onlyonce.declare.sinks import FileSink
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
+from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk
 from onlyonce.model.operate.dropping import Place

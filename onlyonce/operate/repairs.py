@@ -88,7 +88,8 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
 
 def _entry(by: str) -> Callable[[list[str]], Report]:
     """The entry points that start Spark, which only a repair needs."""
-    from onlyonce.outputs import backfill, release
+    from onlyonce.outputs import backfill
+    from onlyonce.outputs.releases import release
     from onlyonce.run import stream
 
     entries: dict[str, Callable[[list[str]], Report]] = {

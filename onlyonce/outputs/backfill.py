@@ -19,14 +19,14 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.output import what_to_do
+from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.stateful import not_recomputed
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.stateful import not_recomputed
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
-from onlyonce.outputs import below
+from onlyonce.outputs.events import below
 from onlyonce.session import ending
 
 log = structlog.get_logger()

@@ -30,13 +30,16 @@ from onlyonce.model.chained import Chained
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import backlog, culprit, raw_windows, reading, results, seeing, triggering, window_log, windowing
-from onlyonce.outputs.dropped import Dropped
-from onlyonce.outputs.first_reading import Part
-from onlyonce.outputs.replayed import Versions
+from onlyonce.outputs import results
+from onlyonce.outputs.events import backlog, reading
+from onlyonce.outputs.events.first_reading import Part
+from onlyonce.outputs.events.replayed import Versions
+from onlyonce.outputs.function import culprit, seeing
+from onlyonce.outputs.releases.dropped import Dropped
 from onlyonce.outputs.staging import staged
 from onlyonce.outputs.stateful import anew
-from onlyonce.outputs.triggering import Fired
+from onlyonce.outputs.windows import raw_windows, triggering, window_log, windowing
+from onlyonce.outputs.windows.triggering import Fired
 from onlyonce.receive import events
 from onlyonce.storage import delta
 

@@ -18,17 +18,18 @@ from pyspark.sql.types import StructType
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.newest import newest_by
+from onlyonce.declare.outputs.newest import newest_by
+from onlyonce.declare.outputs.sinks import Sink, later_window_wins
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.declare.sinks import Sink, later_window_wins
 from onlyonce.model import origin
 from onlyonce.model.batch import to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
-from onlyonce.outputs import chaining, joining, rejecting, several_results, windowing
-from onlyonce.outputs.calling import calling
+from onlyonce.outputs.function import rejecting, several_results
+from onlyonce.outputs.function.calling import calling
 from onlyonce.outputs.stateful import applying
+from onlyonce.outputs.windows import chaining, joining, windowing
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash, own_target
 from onlyonce.sinks.sinks import SinkWriter, writer_for

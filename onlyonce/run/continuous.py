@@ -33,7 +33,8 @@ from onlyonce.model.errors import Retryable, Superseded
 from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.model.run.isolation import cause_of
 from onlyonce.model.run.long_run import Stopped, first_cause
-from onlyonce.outputs import outputs, replayed
+from onlyonce.outputs import outputs
+from onlyonce.outputs.events import replayed
 from onlyonce.outputs.recompute import recompute as backfill
 from onlyonce.receive import receive
 from onlyonce.run import upstream

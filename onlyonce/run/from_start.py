@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.stateful import ANEW, check_anew
+from onlyonce.declare.outputs.stateful import ANEW, check_anew
 from onlyonce.model.errors import Refused
 
 Start = dict[str, Any] | None

@@ -19,8 +19,8 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities, batches, lineages, removals, turns
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import unknown
-from onlyonce.declare.stateful import ANEW
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
@@ -115,7 +115,7 @@ def _finish_output(database: Database, driver: lineages.Driver, instance: str, q
     """Rows of it are where a new life would write them once more: what is missing of it is written too, and it ends."""
     from onlyonce.context.query import Query
     from onlyonce.context.run_context import RunContext
-    from onlyonce.outputs import finishing
+    from onlyonce.outputs.windows import finishing
     from onlyonce.session import session
 
     pipeline = declarations.one(instance.partition("@")[0])

@@ -8,7 +8,7 @@
 | an upsert, a history, rows at least once            | yes              | writes over them  |
 | an append, an increment, rows in the outbox         | yes              | would write twice |
 
-In the last case the batch must be finished (`onlyonce.outputs.finishing`). In all others it is withdrawn as a whole.
+In the last case the batch must be finished (`onlyonce.outputs.windows.finishing`). In all others it is withdrawn as a whole.
 
 Who calls it: `onlyonce.run.lineage`, after it has raised the epoch in each database of the lineage. PostgreSQL refuses units of an older epoch.
 A Delta table can't, so the batch's transaction id is used up there before its unit is removed.

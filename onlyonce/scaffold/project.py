@@ -16,8 +16,8 @@ from pathlib import Path
 from string import Template
 
 from onlyonce.declare.declaration import check_name
+from onlyonce.declare.outputs.sinks import Postgres
 from onlyonce.declare.pipeline import Files, Output, Pipeline
-from onlyonce.declare.sinks import Postgres
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.scaffold import guess

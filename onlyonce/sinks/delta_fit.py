@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.newest import newest_by
+from onlyonce.declare.outputs.newest import newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location

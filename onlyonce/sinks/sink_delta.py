@@ -19,9 +19,9 @@ from sqlalchemy import Connection
 from onlyonce import settings
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
-from onlyonce.declare import newest
+from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Delta, Output, target
-from onlyonce.declare.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_time
 from onlyonce.model.errors import Refused

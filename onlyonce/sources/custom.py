@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.ranges import Custom
 from onlyonce.declare.resolve import named
+from onlyonce.declare.sources.ranges import Custom
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.session import worker
 from onlyonce.sources.files.growing import Known

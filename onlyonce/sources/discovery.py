@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
-from onlyonce.declare.starts import EARLIEST, before_start
-from onlyonce.declare.tables import DeltaSource
+from onlyonce.declare.sources.starts import EARLIEST, before_start
+from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
 from onlyonce.sources import custom, registry

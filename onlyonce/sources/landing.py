@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onlyonce.declare.sources import LARGEST_MESSAGE, PubSub
+from onlyonce.declare.sources.sources import LARGEST_MESSAGE, PubSub
 
 NO_OBJECT = "not a JSON object: "
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from onlyonce import environment
-from onlyonce.declare.sources import PubSub
+from onlyonce.declare.sources.sources import PubSub
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sources.landing import Message
 

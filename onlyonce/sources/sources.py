@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import DeltaSource, Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
 from onlyonce.sources import registry
 from onlyonce.sources.files import source_files

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
-from onlyonce.declare.starts import EARLIEST
+from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.receive import block_files, exchange
 from onlyonce.session.failures import translate

@@ -18,14 +18,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.output import what_to_do
+from onlyonce.declare.outputs.output import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import triggers
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.triggers import Bounds, Held, Trigger
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import rejecting, results, windowing
+from onlyonce.outputs import results
+from onlyonce.outputs.function import rejecting
+from onlyonce.outputs.windows import windowing
 from onlyonce.receive import event_files
 from onlyonce.records import left_out
 from onlyonce.testing import shape

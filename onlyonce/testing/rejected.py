@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import rejecting, windowing
+from onlyonce.outputs.function import rejecting
+from onlyonce.outputs.windows import windowing
 
 Row = dict[str, Any]
 END = "oo_end"

@@ -12,7 +12,8 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import outputs, raw_windows, results, windowing
+from onlyonce.outputs import outputs, results
+from onlyonce.outputs.windows import raw_windows, windowing
 from onlyonce.receive import events
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from onlyonce.declare.newest import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO, deletes, newest_by
+from onlyonce.declare.outputs.newest import HISTORY, IS_CURRENT, VALID_FROM, VALID_TO, deletes, newest_by
+from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.sinks import later_window_wins
 from onlyonce.model.errors import Refused
 
 Row = dict[str, Any]

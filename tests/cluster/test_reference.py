@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.local.feed import produce
 from tests.cluster.standalone import Cluster, cluster
 from tests.cluster.test_standalone import onlyonce

@@ -18,7 +18,7 @@ from onlyonce.commitlog import batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import run
-from onlyonce.declare.sinks import FileSink
+from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.model.batch import Outcome, to_micros
 from onlyonce.model.units import UnitId
 from onlyonce.sinks.files import files_unit

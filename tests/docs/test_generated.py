@@ -9,7 +9,8 @@ import typer
 
 from docs.generate import commands, diagrams, options, views
 from onlyonce.cli import app
-from onlyonce.declare import pipeline, sources
+from onlyonce.declare import pipeline
+from onlyonce.declare.sources import sources
 from onlyonce.model import windows
 from onlyonce.settings import ROOT
 from tests.docs.pages import Block, blocks

@@ -446,20 +446,20 @@ _ALL = (
         ("tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",),
     ),
     Mutant(
-        "part-from-the-beginning", "a part of a first reading has the rows of the parts before it too", "onlyonce/outputs/first_reading.py",
+        "part-from-the-beginning", "a part of a first reading has the rows of the parts before it too", "onlyonce/outputs/events/first_reading.py",
         (("past_rows.in_batches(upto, after)", "past_rows.in_batches(upto)"),),
         ("tests/spark/outputs/test_backlog.py::test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows",),
         spark=True,
     ),
     Mutant(
         "counted-again", "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
-        "onlyonce/outputs/window_log.py",
+        "onlyonce/outputs/windows/window_log.py",
         (('max(versions.after, int(query.start_from.get("counted_upto", -1)))', "versions.after"),),
         ("tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",),
         spark=True,
     ),
     Mutant(
-        "closing-from-its-end", "of the windows that close only the records since the last close are looked for", "onlyonce/outputs/raw_windows.py",
+        "closing-from-its-end", "of the windows that close only the records since the last close are looked for", "onlyonce/outputs/windows/raw_windows.py",
         (("before - longest(window)", "before"),),
         ("tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",),
         spark=True,
@@ -665,7 +665,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "replay-sees-the-newest", "a batch that is tried again is joined with the newest version of its lookups", "onlyonce/outputs/seeing.py",
+        "replay-sees-the-newest", "a batch that is tried again is joined with the newest version of its lookups", "onlyonce/outputs/function/seeing.py",
         (("row.lookups if row and row.declaration_hash == hash else {}", "{}"),),
         ("tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1-2]",),
         spark=True,
@@ -768,7 +768,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "watermark-by-data", "the data rows drive the watermark, not the control rows", "onlyonce/outputs/windowing.py",
+        "watermark-by-data", "the data rows drive the watermark, not the control rows", "onlyonce/outputs/windows/windowing.py",
         (
             ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
             ("    joined = assign(controls.unionByName(rows), output.window)\n", '    joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), output.window)\n'),
@@ -778,13 +778,13 @@ _ALL = (
     ),
     Mutant(
         "join-behind-its-windows", "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a partner stay in the state",
-        "onlyonce/outputs/windowing.py",
+        "onlyonce/outputs/windows/windowing.py",
         (("_interval(reach(output.window) + micros(output.lateness))", "_interval(micros(output.lateness))"),),
         ("tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",),
         spark=True,
     ),
     Mutant(
-        "null-is-a-key", "rows of two streams whose keys are null are joined with each other", "onlyonce/outputs/joining.py",
+        "null-is-a-key", "rows of two streams whose keys are null are joined with each other", "onlyonce/outputs/windows/joining.py",
         (('    keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]\n', ""),),
         ("tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[2]",),
         spark=True,
@@ -796,7 +796,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "timers-by-the-batch", "timers fire by the largest event time of a batch's own records", "onlyonce/outputs/windowing.py",
+        "timers-by-the-batch", "timers fire by the largest event time of a batch's own records", "onlyonce/outputs/windows/windowing.py",
         (
             ('    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)\n', "    controls = controls.filter(BARRIER)\n"),
             (
@@ -846,13 +846,13 @@ _ALL = (
         ("tests/unit/declare/test_declared_joins.py::test_a_span_is_computed_again_with_its_neighbours_and_with_theirs_where_late_records_wait",),
     ),
     Mutant(
-        "watermark-inside-a-window", "Spark plans a batch without rows whenever an output has read on", "onlyonce/outputs/watermark.py",
+        "watermark-inside-a-window", "Spark plans a batch without rows whenever an output has read on", "onlyonce/outputs/windows/watermark.py",
         (("    rows, result = by(windowing.last_closed)\n", "    rows, result = by(windowing.closed_until)\n"),),
         ("tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",),
         spark=True,
     ),
     Mutant(
-        "ends-for-all-state", "a function's own state waits for the end of a window", "onlyonce/outputs/watermark.py",
+        "ends-for-all-state", "a function's own state waits for the end of a window", "onlyonce/outputs/windows/watermark.py",
         (("    return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))\n", "    return True\n"),),
         ("tests/spark/outputs/test_watermark.py::test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_moves_by_them",),
         spark=True,
@@ -876,7 +876,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windowing.py",
+        "cut-below-the-merge", "a condition on sessions is pushed below their merge, where each record has one of its own", "onlyonce/outputs/windows/windowing.py",
         (("    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))", "    return condition"),),
         ("tests/spark/outputs/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",),
         spark=True,
@@ -952,16 +952,16 @@ _ALL = (
     ),
     Mutant(
         "finished-by-a-later-frontier", "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
-        "onlyonce/outputs/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
+        "onlyonce/outputs/windows/finishing.py", (("before, read_upto(batch.plan.source_from))", "before, read_upto(batch.plan.source_to))"),),
         ("tests/spark/run/test_half_written.py::test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished",), spark=True,
     ),
     Mutant(
-        "any-row-in-any-result", "a result has the rows of the others too", "onlyonce/outputs/several_results.py",
+        "any-row-in-any-result", "a result has the rows of the others too", "onlyonce/outputs/function/several_results.py",
         (("rows.filter(F.col(RESULT) == name).select", "rows.select"),),
         ("tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
     ),
     Mutant(
-        "a-sum-beside-records", "a result that keeps no state is mixed with one that does, so a new life writes its rows again", "onlyonce/outputs/several_results.py",
+        "a-sum-beside-records", "a result that keeps no state is mixed with one that does, so a new life writes its rows again", "onlyonce/outputs/function/several_results.py",
         (("        if len(set(kinds.values())) > 1:", "        if False:"),),
         ("tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",), spark=True,
     ),
@@ -996,17 +996,17 @@ _ALL = (
         ("tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",),
     ),
     Mutant(
-        "pane-of-its-batch", "a pane of an open window has what has come with its batch, and not all of the window", "onlyonce/outputs/raw_windows.py",
+        "pane-of-its-batch", "a pane of an open window has what has come with its batch, and not all of the window", "onlyonce/outputs/windows/raw_windows.py",
         (('.filter("oo_kind = \'kept\'").filter(near)', '.filter("oo_kind = \'kept\'").filter(near).filter(F.lit(False))'),),
         ("tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",), spark=True,
     ),
     Mutant(
-        "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/rejecting.py",
+        "late-and-rejected", "a record that is late is rejected as well", "onlyonce/outputs/function/rejecting.py",
         (('~F.col("late") & F.col(REASON).isNotNull()', 'F.col(REASON).isNotNull()'),),
         (REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",), spark=True,
     ),
     Mutant(
-        "rejected-and-used", "the function gets the records that are rejected too", "onlyonce/outputs/rejecting.py",
+        "rejected-and-used", "the function gets the records that are rejected too", "onlyonce/outputs/function/rejecting.py",
         (("return rows.filter(reason(pipeline, output, rows).isNull()) if output.reject else rows", "return rows"),),
         (REJECTED + "test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends[1]",), spark=True,
     ),
@@ -1178,7 +1178,7 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "left-out-and-further-on", "a record that an output leaves out as late is in the windows that are made from its own", "onlyonce/outputs/chaining.py",
+        "left-out-and-further-on", "a record that an output leaves out as late is in the windows that are made from its own", "onlyonce/outputs/windows/chaining.py",
         (("    if not window.leaves_late_out:\n", "    if True:\n"),),
         ("tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",),
         spark=True,

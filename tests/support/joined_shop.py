@@ -7,7 +7,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.join import Join
+from onlyonce.declare.outputs.join import Join
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.model.windows import Fixed
 

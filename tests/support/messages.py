@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
-from onlyonce.declare.sources import LARGEST_MESSAGE
+from onlyonce.declare.sources.sources import LARGEST_MESSAGE
 from onlyonce.model.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)

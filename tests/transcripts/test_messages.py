@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from onlyonce.declare.message_formats import Avro, JsonSchema, MessageFormat
+from onlyonce.declare.sources.message_formats import Avro, JsonSchema, MessageFormat
 from onlyonce.sources.formats.converting import Wanted
 from onlyonce.sources.formats.decoding import Part, reader
 from onlyonce.sources.formats.schema_registry import Schema

@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import Param
 
 from onlyonce.declare.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
-from onlyonce.declare.sources import WithInbox
+from onlyonce.declare.sources.sources import WithInbox
 from onlyonce.model.windows import Fixed, Window, own
 
 

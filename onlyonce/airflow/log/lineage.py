@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from onlyonce import environment, settings
 from onlyonce.airflow.log.task_environment import database_url
-from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import (
     Delta,
     DeltaSource,
@@ -22,7 +21,8 @@ from onlyonce.declare.pipeline import (
     PubSub,
     target,
 )
-from onlyonce.declare.sources import WithInbox
+from onlyonce.declare.sources import inputs
+from onlyonce.declare.sources.sources import WithInbox
 
 Place = tuple[str, str]
 """Namespace and name of a data set, as OpenLineage's naming has them."""

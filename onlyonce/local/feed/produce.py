@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.local.feed import deliver, publish
 from onlyonce.model.errors import Refused, Retryable
 

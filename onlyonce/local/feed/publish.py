@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from onlyonce.declare.sources import PubSub
+from onlyonce.declare.sources.sources import PubSub
 from onlyonce.local.feed import deliver
 from onlyonce.sources import pubsub
 

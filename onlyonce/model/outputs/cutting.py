@@ -1,6 +1,6 @@
 """How much of what waits in `events` the next batch of an output takes. Pure.
 
-Who calls it: `onlyonce.outputs.backlog`, `onlyonce.outputs.first_reading`. No errors.
+Who calls it: `onlyonce.outputs.events.backlog`, `onlyonce.outputs.events.first_reading`. No errors.
 """
 
 from __future__ import annotations

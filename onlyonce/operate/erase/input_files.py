@@ -15,9 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from onlyonce import settings
-from onlyonce.declare import inputs
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.sources.files import packing

@@ -22,7 +22,7 @@ from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.output import what_to_do
+from onlyonce.declare.outputs.output import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros
@@ -31,10 +31,13 @@ from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Joined, Session, Sliding
-from onlyonce.outputs import below, culprit, rejecting, results, staging, windowing
+from onlyonce.outputs import results, staging
+from onlyonce.outputs.events import below
+from onlyonce.outputs.function import culprit, rejecting
 from onlyonce.outputs.recompute import recompute_chains, recompute_lookups, recompute_sessions
 from onlyonce.outputs.recompute.recompute_lookups import Which
 from onlyonce.outputs.recompute.recomputed import Parts, Recomputed, between, starts_in
+from onlyonce.outputs.windows import windowing
 from onlyonce.receive import past_rows
 from onlyonce.sinks.sinks import SinkWriter
 

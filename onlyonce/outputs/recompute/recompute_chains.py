@@ -21,8 +21,8 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.chained import Chained
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.outputs import chaining
 from onlyonce.outputs.recompute.recomputed import starts_in
+from onlyonce.outputs.windows import chaining
 from onlyonce.receive import past_rows
 
 

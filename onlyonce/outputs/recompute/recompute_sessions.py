@@ -18,8 +18,10 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.outputs import backfill as model
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Micros, Session, micros
-from onlyonce.outputs import rejecting, results, windowing
+from onlyonce.outputs import results
+from onlyonce.outputs.function import rejecting
 from onlyonce.outputs.recompute.recomputed import Recomputed, between, starts_in
+from onlyonce.outputs.windows import windowing
 
 FURTHER = 4
 """By how much the margin of what is read grows when a session reaches its edge."""

@@ -26,8 +26,8 @@ from sqlalchemy import Connection
 from onlyonce.commitlog import lineages
 from onlyonce.context.query import Query
 from onlyonce.database.connect import run
+from onlyonce.declare.outputs.stateful import ANEW, check_anew
 from onlyonce.declare.pipeline import Output
-from onlyonce.declare.stateful import ANEW, check_anew
 from onlyonce.failpoints import passing
 from onlyonce.outputs.results import Step
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare import state_schema
+from onlyonce.declare.outputs import state_schema
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import micros

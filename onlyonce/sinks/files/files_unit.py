@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from onlyonce.commitlog import units
 from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import Database, run, transaction
-from onlyonce.declare.sinks import FileSink
+from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from onlyonce.database import mysql
-from onlyonce.declare.sinks import later_window_wins
+from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.sinks.postgres.pinned import Batches

@@ -9,7 +9,7 @@ from onlyonce.commitlog import authorities
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.sinks import MySQL
+from onlyonce.declare.outputs.sinks import MySQL
 from onlyonce.model.errors import Refused
 
 

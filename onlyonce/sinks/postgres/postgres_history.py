@@ -19,7 +19,7 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from onlyonce.declare.newest import IS_CURRENT, VALID_TO
+from onlyonce.declare.outputs.newest import IS_CURRENT, VALID_TO
 from onlyonce.failpoints import passing
 from onlyonce.model.sinks.deleted import deleted
 from onlyonce.sinks.postgres.postgres_newest import Twice, listed, ordered

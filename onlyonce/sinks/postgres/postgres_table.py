@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import dropping
 from onlyonce.database.connect import Database, run
-from onlyonce.declare import newest
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Output, Postgres
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.deleted import NOTE, deleted

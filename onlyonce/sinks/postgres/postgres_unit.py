@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import units
 from onlyonce.database.connect import Database, run, transaction
-from onlyonce.declare import newest
-from onlyonce.declare.sinks import later_window_wins
+from onlyonce.declare.outputs import newest
+from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare

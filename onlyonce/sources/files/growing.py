@@ -20,7 +20,7 @@ from pathlib import Path
 
 import xxhash
 
-from onlyonce.declare.starts import Start, before_start
+from onlyonce.declare.sources.starts import Start, before_start
 from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.file_identity import inode, of_open, opened
 from onlyonce.sources.files.listing import InputFile, accept, printable

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from onlyonce.declare import inputs
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.sources.files import moved_inboxes

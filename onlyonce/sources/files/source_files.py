@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare import inputs
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Custom, DeltaSource, Pipeline
+from onlyonce.declare.sources import inputs
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import partitions
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded

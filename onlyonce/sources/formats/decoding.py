@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from onlyonce.declare.message_formats import JsonSchema, MessageFormat
+from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
 from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.formats import avro_messages, framing, json_messages, protobuf_messages
 from onlyonce.sources.formats.converting import Columns, Wanted

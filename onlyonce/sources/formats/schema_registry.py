@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from onlyonce.declare.message_formats import MessageFormat
+from onlyonce.declare.sources.message_formats import MessageFormat
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sources.kafka import kafka_admin
 

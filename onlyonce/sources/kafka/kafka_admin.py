@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce import environment
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.kafka import FROM_ENVIRONMENT, Kafka
+from onlyonce.declare.sources.kafka import FROM_ENVIRONMENT, Kafka
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sources.kafka.offsets import Seen

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.debezium import CONNECTORS, Debezium
+from onlyonce.declare.sources.debezium import CONNECTORS, Debezium
 
 READ = "oo_change"
 """The column with the envelope, as a variant."""

@@ -11,8 +11,8 @@ import json
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.debezium import Debezium
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.debezium import Debezium
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import record_size
 from onlyonce.sources.kafka import kafka_admin, kafka_changes
 from onlyonce.sources.kafka.offsets import Range

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.kafka import Kafka
-from onlyonce.declare.message_formats import JsonSchema, MessageFormat
 from onlyonce.declare.pipeline import Pipeline, split_ddl
+from onlyonce.declare.sources.kafka import Kafka
+from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
 from onlyonce.model.errors import Refused
 from onlyonce.session import worker
 from onlyonce.session.names import quoted

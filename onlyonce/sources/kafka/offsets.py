@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
 
 

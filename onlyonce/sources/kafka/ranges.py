@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import partitions
 from onlyonce.session import schemas
 from onlyonce.sources.kafka import kafka_admin, kafka_reader, kafka_schemas

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.location import Location

@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.inputs import Part
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.inputs import Part
 from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
 from onlyonce.session import schemas

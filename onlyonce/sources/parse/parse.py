@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.sources import plain_json
 from onlyonce.session import schemas
 from onlyonce.session.names import quoted

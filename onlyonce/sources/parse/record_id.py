@@ -17,8 +17,9 @@ from pathlib import Path
 
 import xxhash
 
-from onlyonce.declare import ddl, inputs
+from onlyonce.declare import ddl
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import Refused
 from onlyonce.sources.files import file_identity, moved_inboxes, regular_file
 

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.tables import DeltaSource
+from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
 from onlyonce.session.names import quoted
 from onlyonce.sources.tables import table_log

@@ -20,8 +20,8 @@ from deltalake.exceptions import TableNotFoundError
 from onlyonce import settings
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.starts import EARLIEST
-from onlyonce.declare.tables import DeltaSource
+from onlyonce.declare.sources.starts import EARLIEST
+from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model import table_versions
 from onlyonce.model.errors import Refused
 from onlyonce.model.table_versions import DataFile

@@ -18,8 +18,8 @@ from pyarrow import compute as pc
 from pyarrow import csv
 
 from onlyonce.database.statements import queries
+from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres
-from onlyonce.declare.sent import Sent
 from onlyonce.storage import opening
 from onlyonce.testing.crashtest import content
 from onlyonce.testing.crashtest.scratch import ScratchPlatform

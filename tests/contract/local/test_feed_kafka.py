@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.local.feed import deliver, produce
 from onlyonce.model.errors import Refused
 from tests.support.broker import Broker

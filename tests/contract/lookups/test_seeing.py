@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onlyonce.lookups import tables
-from onlyonce.outputs import seeing
-from onlyonce.outputs.backlog import Again
+from onlyonce.outputs.events.backlog import Again
+from onlyonce.outputs.function import seeing
 
 
 @pytest.mark.parametrize(("waited", "again"), [(timedelta(minutes=59), False), (timedelta(minutes=61), True)])

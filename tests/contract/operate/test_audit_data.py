@@ -18,9 +18,9 @@ from onlyonce import settings
 from onlyonce.cli import app
 from onlyonce.database.connect import run
 from onlyonce.declare import loading as declarations
+from onlyonce.declare.outputs.sent import BigQuery, Webhook
+from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.sent import BigQuery, Webhook
-from onlyonce.declare.sinks import FileSink
 from onlyonce.operate import audit_data
 from onlyonce.sinks.files.stores import folder_of
 from tests.contract.shop import EVENTS, INSTANT, MINUTE, Shop, at, shop

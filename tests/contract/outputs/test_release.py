@@ -25,7 +25,7 @@ from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.report import Report
-from onlyonce.outputs import release
+from onlyonce.outputs.releases import release
 from tests.contract.conftest import Log, plan_of
 
 SHOP = str(Path(__file__).resolve().parents[2] / "support" / "shop.py")

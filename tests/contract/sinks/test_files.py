@@ -12,7 +12,7 @@ import pytest
 
 from onlyonce import failpoints
 from onlyonce.database.connect import run
-from onlyonce.declare.sinks import FileSink
+from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 from onlyonce.sinks.files import files_unit, finalize, sweep
 from tests.contract.conftest import Log

@@ -14,7 +14,7 @@ from onlyonce import settings
 from onlyonce.model.errors import Refused
 from onlyonce.operate.change import plan
 from onlyonce.operate.change.half_written import HINT
-from onlyonce.outputs import release
+from onlyonce.outputs.releases import release
 from onlyonce.run import lineage
 from tests.fault.lives import wanted
 from tests.fault.lives.cases import Case

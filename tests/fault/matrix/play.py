@@ -38,7 +38,8 @@ from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.location import Location, on_disk
 from onlyonce.model.units import Content, UnitId
-from onlyonce.outputs import outputs, results, staging, windowing
+from onlyonce.outputs import outputs, results, staging
+from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, exchange, receive, receive_unit
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit

@@ -10,7 +10,7 @@ import pytest
 
 from onlyonce.model.errors import Refused
 from onlyonce.operate.change import plan
-from onlyonce.outputs import release
+from onlyonce.outputs.releases import release
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
 from tests.support.platform import Platform, multiset
 

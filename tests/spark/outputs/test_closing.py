@@ -89,7 +89,7 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
     """closed_until as a Spark expression gives what the pure function gives, for any frontier, nulls too."""
     from pyspark.sql import functions as F
 
-    from onlyonce.outputs import windowing
+    from onlyonce.outputs.windows import windowing
     from onlyonce.receive import events
 
     chance = random.Random(7)
@@ -113,7 +113,7 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
 
 def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spark: Any) -> None:
     """The first and the last of them, to the microsecond; rows in time don't count for that, nor do windows of a size."""
-    from onlyonce.outputs import windowing
+    from onlyonce.outputs.windows import windowing
     from onlyonce.receive import events
 
     closed = (to_time(START + HOUR), None, None, None)
@@ -135,7 +135,7 @@ def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spa
 def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
     """Each time is in the same windows, to the microsecond: at random times since 1960, and around each change of the
     clocks of a zone, at midnight too, over half hours, and over a day that was left out."""
-    from onlyonce.outputs import windowing
+    from onlyonce.outputs.windows import windowing
     from onlyonce.receive import events
 
     for window in (w for w in (*WINDOWS, *DAYS) if not isinstance(w, Session)):
@@ -152,7 +152,7 @@ def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
 
 def test_a_zone_that_java_and_python_know_differently_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is written: Spark would cut other days than the model, and `late` or a backfill not find them."""
-    from onlyonce.outputs import windowing
+    from onlyonce.outputs.windows import windowing
 
     window = Fixed(timedelta(days=1), timezone="Europe/Oslo")
     rows = spark.createDataFrame([(to_time(START),)], "oo_event_time timestamp")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.outputs import raw_windows
+from onlyonce.outputs.windows import raw_windows
 from onlyonce.sinks.files import finalize
 from tests.spark.run.test_long_run import sales
 from tests.support.platform import Platform

@@ -16,7 +16,8 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs, several_results
+from onlyonce.outputs import outputs
+from onlyonce.outputs.function import several_results
 from onlyonce.run import lineage
 from tests.support.platform import Platform, multiset
 

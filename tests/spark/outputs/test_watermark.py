@@ -15,7 +15,7 @@ from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.frontier import MILLI, Frontier, closed_until
 from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
-from onlyonce.outputs import watermark, windowing
+from onlyonce.outputs.windows import watermark, windowing
 from onlyonce.receive import events
 from tests.support.platform import Platform
 

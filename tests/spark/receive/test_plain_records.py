@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Files
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, plain_lines, plain_records
 from tests.support.arrivals import records_of

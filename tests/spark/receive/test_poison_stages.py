@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Files, Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.poison import Place
 from onlyonce.receive import block_files, exchange
 from onlyonce.session.names import quoted

@@ -16,7 +16,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.database.connect import Database
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.message_formats import Avro
+from onlyonce.declare.sources.message_formats import Avro
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.records import trace as tracing
 from onlyonce.sources.formats import schema_registry as asking

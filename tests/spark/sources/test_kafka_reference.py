@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.local.feed import produce
 from tests import oracle
 from tests.spark.run.test_reference import FIRST, KEYS, LAST, same

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
 from onlyonce.sources.kafka.source_kafka import Bounds, Ranges, Topic
 from tests.support.broker import Broker

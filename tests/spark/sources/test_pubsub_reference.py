@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.sources import PubSub
+from onlyonce.declare.sources.sources import PubSub
 from onlyonce.local.feed import publish
 from onlyonce.sources import land
 from tests.support.landers import Landers

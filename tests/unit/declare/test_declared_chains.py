@@ -16,7 +16,7 @@ from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import Need, changes
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.outputs import below
+from onlyonce.outputs.events import below
 
 MINUTE = timedelta(minutes=1)
 HOUR, DAY = 60 * MINUTE, timedelta(days=1)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Fixed, Output, Postgres, Refused
-from onlyonce.declare import newest
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.declare.loading import fingerprint
+from onlyonce.declare.outputs import newest
 from onlyonce.model.operate.plan import Need, changes
 from tests.support.shop import SHOP
 

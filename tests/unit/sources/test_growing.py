@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.declare.starts import EARLIEST, LATEST
+from onlyonce.declare.sources.starts import EARLIEST, LATEST
 from onlyonce.model.errors import Retryable
 from onlyonce.sources.files import growing, line_reader
 from onlyonce.sources.files.file_identity import inode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.kafka import Kafka
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import OnlyonceError, Refused, Retryable
 from onlyonce.sources.kafka.kafka_admin import _told
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.declare.message_formats import Avro, JsonSchema, MessageFormat, Protobuf
+from onlyonce.declare.sources.message_formats import Avro, JsonSchema, MessageFormat, Protobuf
 from onlyonce.sources.formats.converting import Wanted
 from onlyonce.sources.formats.decoding import Part, reader
 from onlyonce.sources.formats.schema_registry import Schema

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onlyonce.declare.message_formats import Avro, Protobuf
+from onlyonce.declare.sources.message_formats import Avro, Protobuf
 from onlyonce.model.errors import OnlyonceError, Refused, Retryable
 from onlyonce.sources.formats import schema_registry as asking
 from tests.support import schema_registry

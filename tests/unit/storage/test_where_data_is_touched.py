@@ -26,7 +26,7 @@ KNOWN: dict[str, set[str]] = {
     "a table of Spark's making": {"storage/delta"},
     "rows are taken out, or written anew, on a file system only so far": {
         "operate/compact/compaction", "operate/compact/retention", "operate/drop", "operate/erase/forget", "operate/erase/records", "outputs/backfill",
-        "outputs/release", "outputs/releasing", "run/lineage", "run/withdraw", "sinks/maintain", "storage/attempt_files", "storage/rewriting",
+        "outputs/releases/release", "outputs/releases/releasing", "run/lineage", "run/withdraw", "sinks/maintain", "storage/attempt_files", "storage/rewriting",
     },
     "looks at a file system only so far": {
         "operate/assets", "operate/audit_data", "operate/disk_state", "operate/repairs", "operate/sink_rows", "records/left_out",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.fingerprint import receive_parts
-from onlyonce.declare.kafka import Kafka
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.plan import Need, changes
 from onlyonce.sources import sources

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
-from onlyonce.declare.sources import LARGEST_MESSAGE
+from onlyonce.declare.sources.sources import LARGEST_MESSAGE
 from onlyonce.local.feed.publish import paced
 from onlyonce.model.errors import Refused
 from onlyonce.sources.landing import NO_OBJECT, Flow, Message, line

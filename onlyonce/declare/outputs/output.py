@@ -1,0 +1,276 @@
+"""An output of a pipeline, as a user declares it. Pure data, checked when it is made. `pipeline` checks the outputs against each other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from datetime import timedelta
+from typing import Literal
+
+from onlyonce.declare.declaration import check_name, check_one_of, declaration
+from onlyonce.declare.outputs import stateful as states
+from onlyonce.declare.outputs.join import Join
+from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.declare.outputs.sent import Sent
+from onlyonce.declare.outputs.sinks import FileSink, Sink
+from onlyonce.declare.outputs.stateful import Stateful
+from onlyonce.declare.several import NONE, Several
+from onlyonce.model.chained import Chained
+from onlyonce.model.errors import Refused
+from onlyonce.model.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.model.windows import Fixed, Joined, Session, Timed, Window
+
+
+@declaration
+class Output:
+    """One result of a pipeline: a function over the kept records, by window, to one sink.
+
+    name          unique in the pipeline
+    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several results it
+                  returns a dict: each output's name and its DataFrame. Leave it out for the other outputs: they are results of
+                  the function of their `from_output`
+    sink          where the rows go
+    window        Fixed, Sliding or Session; None: never late, never closes
+    lateness      how long, in event time, a window waits for stragglers after its end
+    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
+                  rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
+                  function returns under this output's name. With a window of its own (Fixed): from its closed windows, of which each
+                  belongs to the window that holds its last moment
+    stable_input  stage the rows before they are written: for functions that are not deterministic
+    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+                  are computed anew, with them, as a backfill would
+    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
+                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
+                  added is kept in a table beside, and the difference added
+    lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they find each other. A row's
+                  window, an hour if none is declared (Fixed only), is that of its left record; a backfill replaces rows by it
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of texts, the reason why
+                  a record is rejected, null where it is not. It sees the declared columns, oo_event_time and oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives them, and have no window;
+                  window (an hour, Fixed only) says how its records are counted, and how far the end of an input goes
+    """
+
+    name: str
+    transform: str = ""
+    sink: Sink
+    window: Window | None = None
+    lateness: timedelta = timedelta(0)
+    panes: Literal["on_time", "early"] | AfterRecords | AfterTime = "on_time"
+    from_output: str | None = None
+    stable_input: bool = False
+    late: Literal["keep", "recompute"] = "keep"
+    on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
+    # Not in the repr, by which fingerprints were made before there were lookups; `loading` says them where there are some.
+    lookups: Several[Lookup] = field(default=NONE, repr=False)
+    reject: str = field(default="", repr=False)
+    join: Join | None = field(default=None, repr=False)
+    stateful: Stateful | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name("output", self.name)
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
+            raise Refused(
+                f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
+                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill replaces its rows; an increment can "
+                "'skip' or 'correct'",
+            )
+        if self.on_backfill == "correct" and (
+            self.sink.write != "increment" or "window_start" in self.sink.keys or not (self.window or self.from_output)
+        ):
+            raise Refused(
+                f"output {self.name}: only an increment whose windows add to one row can be corrected",
+                hint="leave on_backfill out: a backfill replaces rows that have their window",
+            )
+        if self.join:
+            _check_join(self)
+            object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
+        if self.stateful:
+            states.check_output(self, self.window)
+            object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
+        if self.late == "recompute" and self.window is None:
+            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
+        if not self.functions and not self.from_output:
+            raise Refused(
+                f"output {self.name} has no transform",
+                hint="transform='module:function'; only a result of another output's function has none: from_output names that output",
+            )
+        _check_lookups(self)
+        _check_reject(self)
+        if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
+            raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
+        if self.lateness % timedelta(milliseconds=1):
+            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
+        if self.lateness < timedelta(0):
+            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.trigger is None and self.panes not in ("on_time", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'early', AfterRecords(…) or AfterTime(…)")
+        _check_trigger(self)
+        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
+            raise Refused(
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
+                hint="give the sink write='upsert' and keys",
+            )
+        if self.is_early and isinstance(self.window, Session):
+            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+        if self.window is None and self.lateness:
+            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """What makes panes of its open windows, where that is not each batch."""
+        return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it writes windows before they close, and writes them again."""
+        return self.panes != "on_time"
+
+    @property
+    def made_beside(self) -> str | None:
+        """The output in whose batch its rows are made, if that is another. One with windows of its own has a query of its own."""
+        return None if isinstance(self.window, Chained) else self.from_output
+
+    @property
+    def is_result(self) -> bool:
+        """Whether its rows are a result of another output's function, which gives several."""
+        return not self.functions
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What it names as 'module:function': its transform, the two sides of its join, or its processor."""
+        if self.stateful:
+            return (self.stateful.processor,)
+        if self.join:
+            return (self.join.left, self.join.right)
+        return (self.transform,) if self.transform else ()
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its rows are by windows that can be computed again: those of a processor with state are not."""
+        return self.window is not None and self.stateful is None
+
+    @property
+    def gives_as_it_comes(self) -> bool:
+        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window closes."""
+        return self.join is not None or self.stateful is not None
+
+    @property
+    def made_by(self) -> str:
+        """What gives its rows, for people."""
+        return " and ".join(self.functions) or f"the function of {self.from_output}"
+
+
+HOUR = Fixed(timedelta(hours=1))
+"""The windows of joined rows, if none are declared."""
+
+
+def _check_join(output: Output) -> None:
+    """Raise Refused for what a join can't have."""
+    where = f"output {output.name}: a join"
+    for option, given in (("transform", output.transform), ("from_output", output.from_output), ("lookups", output.lookups), ("reject", output.reject)):
+        if given:
+            raise Refused(
+                f"{where} and {option}", hint="the rows of a join are those of its two sides: leave it out, or declare two outputs"
+            )
+    if not isinstance(output.window or HOUR, Fixed):
+        raise Refused(
+            f"{where} has rows by fixed windows, not {type(output.window).__name__}",
+            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's own `within`",
+        )
+    if output.is_early:
+        raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
+    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+        raise Refused(
+            f"{where} appends its rows as they come, which {type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            hint="append them to a table, Delta() or Postgres(table=…), or send them",
+        )
+
+
+def _check_lookups(output: Output) -> None:
+    names = [lookup.name for lookup in output.lookups]
+    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
+    if names and not output.transform:
+        raise Refused(
+            f"output {output.name}: lookups, and no function that gets them", hint="declare them at the output that has the function"
+        )
+    if names and output.late == "recompute" and isinstance(output.window, Session):
+        raise Refused(
+            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that saw different versions",
+            hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
+        )
+
+
+def _check_trigger(output: Output) -> None:
+    if output.trigger is None:
+        return
+    if output.window is None:
+        raise Refused(
+            f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
+            hint="give it a window; panes='early' writes totals with each batch",
+        )
+    if output.sink.write != "upsert":
+        raise Refused(
+            f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
+            hint="give the sink write='upsert' and keys",
+        )
+
+
+def _check_reject(output: Output) -> None:
+    if not output.reject:
+        return
+    if output.from_output:
+        raise Refused(
+            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be rejected",
+            hint=f"declare reject at {output.from_output}, or filter in the function of {output.name}",
+        )
+    if not re.fullmatch(r"[\w.]+:\w+", output.reject):
+        raise Refused(f"output {output.name}: reject {output.reject!r} is not of the form 'module:function'")
+
+
+def what_to_do(output: Output) -> str:
+    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
+
+    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
+    the keys.
+    """
+    sink = output.sink
+    if output.stateful:
+        raise states.not_recomputed(output)
+    if isinstance(sink, Sent):
+        return _of_sent(output)
+    carried = {"append": True, "files": True, "upsert": {"window_start", "window_end"} & {*sink.keys}}
+    if carried.get(sink.write, "window_start" in sink.keys):
+        return "replace"
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their window",
+            data="nothing was written",
+            hint="put window_start among the keys (of a new table), or declare what a backfill does: "
+            "on_backfill='skip' leaves this sink as it is"
+            + (
+                ", 'resend' upserts the new rows over the old"
+                if sink.write == "upsert"
+                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
+            ),
+        )
+    return output.on_backfill
+
+
+def _of_sent(output: Output) -> str:
+    """What was sent is out of reach."""
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            data="nothing was written or sent",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or 'resend' to "
+            "send the recomputed rows as well, as new ones",
+        )
+    return output.on_backfill

@@ -1,0 +1,1 @@
+"""What a user declares of where records come from."""

@@ -1,0 +1,137 @@
+"""Records that an output rejects: its function for that (`reject`) gives each one a reason, or null. They do not reach the output's own function.
+
+A record is rejected by its own columns, so a replay, a new life and a backfill reject the same ones. The stream leaves them out (`accepted`). The look that counts a
+batch's records, by the commits of receive, finds them a second time (`met`), and the end of the batch notes them in the log. A late record is late, whatever the function would say of it;
+a backfill that takes it in asks the function.
+
+Who calls it: `results`, `window_log`, `recompute`, and `check`. Errors: Refused for a function that gives no column of texts, at its line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from onlyonce.declare import loading
+from onlyonce.declare.pipeline import Output, Pipeline
+from onlyonce.model import origin
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.backfill import Span
+from onlyonce.model.windows import Session, micros
+from onlyonce.outputs.function.calling import calling
+from onlyonce.outputs.windows import windowing
+from onlyonce.session.names import quoted
+
+NOTHING = "nothing was written"
+REASON = "oo_rejected"
+PLACED = ("oo_event_time", "oo_frontier", "oo_high", "oo_low", "oo_lineage", "oo_batch")
+LONGEST = 500
+"""Signs of a reason that are kept."""
+MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
+"""Spark's expressions that give another value in each query, and count as deterministic."""
+
+
+def accepted(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
+    """The rows that an output's function is to get."""
+    return rows.filter(reason(pipeline, output, rows).isNull()) if output.reject else rows
+
+
+def reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Column:
+    """Why each row is rejected; null where it is not. Raises Refused."""
+    if not output.reject:
+        return F.lit(None).cast("string")
+    function = loading.reject(output)
+    seen = rows.select(*map(quoted, [*pipeline.columns(), "oo_event_time", "oo_system_time"]))
+    with calling(f"output {output.name}: {output.reject}", function, seen.columns):
+        given = function(seen)
+        if not isinstance(given, Column):
+            raise _refused(output, f"gave {type(given).__name__}, not a Column", "return F.when(condition, 'the reason'): null where a record is not rejected")
+        kind = seen.select(given.alias(REASON)).schema[0].dataType
+    if not isinstance(kind, StringType):
+        raise _refused(output, f"gave a column of the type {kind.simpleString()}, and a reason is a text", "return F.when(condition, 'the reason')")
+    return given
+
+
+def check(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
+    """Raise Refused for a function that may say of a record now one thing and now another, as far as Spark knows it."""
+    if not output.reject:
+        return
+    plan: Any = rows.select(reason(pipeline, output, rows).alias(REASON))._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    told = plan.expressions().toString()
+    if not plan.deterministic() or any(name in told for name in MOVING):
+        raise _refused(
+            output,
+            "is not deterministic (rand, uuid, the time now, …): a record could be neither rejected nor used",
+            "decide by the record's own columns; oo_system_time is when it came",
+        )
+
+
+def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> list[dict[str, Any]]:
+    """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for each that is rejected.
+
+    Rows of one look: in each the times are microseconds, `rejected` counts the row's own record.
+    """
+    rows = _told(pipeline, root, kept)
+    if root.window is None:
+        judged = rows.withColumns({"late": F.lit(False), "window_start": F.lit(None).cast("long"), "window_end": F.lit(None).cast("long")})
+    else:
+        judged = windowing.judged(rows, root.window, root.lateness).withColumns(windowing.bounds())
+    session = F.lit(isinstance(root.window, Session))
+    late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
+    time = F.unix_micros("oo_event_time")
+    groups = judged.groupBy("window_start", "window_end", *_whose(rejected)).agg(
+        F.count_if(~late & ~rejected).alias("in_time"), F.count_if(late).alias("late"), F.count_if(rejected).alias("rejected"),
+        F.min(F.when(late & session, time)).alias("late_from"), F.max(F.when(late & session, time)).alias("late_to"),
+    )  # fmt: skip
+    found: list[dict[str, Any]] = groups.toArrow().to_pylist()
+    return found
+
+
+def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> list[dict[str, Any]]:
+    """The rejected pairs of the windows that start in a span, late ones too: as `met` has them."""
+    assert root.window is not None
+    rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
+    if isinstance(root.window, Session):
+        begins = F.unix_micros("oo_event_time")
+        placed = rows.withColumns({"window_start": begins, "window_end": begins})
+    else:
+        placed = windowing.assign(rows, root.window).withColumns(windowing.bounds())
+    inside = placed.filter((F.col("window_start") >= span.start) & (F.col("window_start") < span.stop))
+    groups = inside.groupBy("window_start", "window_end", *_whose(F.lit(True))).agg(F.count("*").alias("rejected"))
+    found: list[dict[str, Any]] = groups.toArrow().to_pylist()
+    return found
+
+
+def row_of(instance: str, root: Output, found: dict[str, Any]) -> dict[str, Any]:
+    """A rejected pair as the log has it. A session has no end yet: the window is the one that the record alone would have."""
+    start, end = found["window_start"], found["window_end"]
+    if isinstance(root.window, Session):
+        start, end = found["event_time"], found["event_time"] + micros(root.window.gap)
+    same = {name: found[name] for name in ("oo_high", "oo_low", "received_as", "received_in")}
+    return same | {
+        "instance": instance, "output": root.name, "window_start": to_time(start), "window_end": to_time(end),
+        "event_time": to_time(found["event_time"]), "reason": found["reason"].replace("\0", "\ufffd"), "rows": found["rejected"],
+    }  # fmt: skip
+
+
+def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:
+    """The platform's columns of the records, and why each is rejected."""
+    return kept.select(*PLACED, reason(pipeline, root, kept).alias(REASON))
+
+
+def _whose(rejected: Column) -> list[Column]:
+    """What is told of a rejected record; null of all others, which are only counted."""
+    told = {
+        "event_time": F.unix_micros("oo_event_time"), "oo_high": F.coalesce("oo_high", F.lit(0)), "oo_low": F.coalesce("oo_low", F.lit(0)),
+        "received_as": F.col("oo_lineage"), "received_in": F.col("oo_batch"), "reason": F.left(F.col(REASON), F.lit(LONGEST)),
+    }  # fmt: skip
+    return [F.when(rejected, column).alias(name) for name, column in told.items()]
+
+
+def _refused(output: Output, what: str, hint: str) -> Refused:
+    at = origin.of_function(loading.reject(output))
+    return Refused(f"{f'{at}: ' if at else ''}output {output.name}: {output.reject} {what}", data=NOTHING, hint=hint)

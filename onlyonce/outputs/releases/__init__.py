@@ -1,0 +1,1 @@
+"""Records that were left out, given back to the input."""

@@ -1,0 +1,140 @@
+"""The lines of released rows. An invalid row has its line as it came; the line of a remnant row is made from its columns.
+
+Each line is parsed as receive will parse it. A record that `events` has already as kept is left out here, since receive could not
+recognise it if its id was collected. Who calls it: `onlyonce.outputs.releases.release`. Only that one file is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.batch import to_time
+from onlyonce.model.errors import Refused
+from onlyonce.model.outputs.releasing import Kind, RowSet
+from onlyonce.outputs import results
+from onlyonce.session.names import quoted
+from onlyonce.sources.files import regular_file
+from onlyonce.sources.parse import parse
+
+NOT_UTF8 = "the line is not UTF-8"
+PATTERN = set("{}[]*?\\")
+AS_IT_IS = {
+    "__globPaths__": "false",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""Names are taken literally, and Hadoop's checksum files are left alone: it can't look for that of a name with a colon,
+and a stale one (`.name.crc`, of a producer that uses Hadoop) would stop every run."""
+EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}  # fmt: skip
+"""Spark writes times with milliseconds unless it is told."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What a release would put into the inbox."""
+
+    lines: int
+    left_out: int
+    still_invalid: int
+    example: str | None
+    first: datetime | None
+    last: datetime | None
+
+
+def prepare(
+    spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet], now: datetime, out: Path | None
+) -> Lines:  # fmt: skip
+    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already; written to `out` if it is given."""
+    with ExitStack() as held:
+        values = results.hold(held, _values(spark, pipeline, table, kind, sets))
+        nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come
+        values_as_read = values.withColumns({"oo_refused": F.lit(None).cast("string"), **nowhere})
+        records = parse.records(values_as_read, pipeline, now)
+        records = results.hold(held, records.select("oo_payload", "oo_high", "oo_low", "oo_reason", "oo_event_time"))
+        known = records.join(_kept(table, pipeline), ["oo_high", "oo_low"], "left_semi").filter("oo_reason IS NULL")
+        known = results.hold(held, known.select("oo_payload").distinct())
+        rest = values.join(known, F.xxhash64("oo_line") == F.col("oo_payload"), "left_anti")
+        going = records.join(known, "oo_payload", "left_anti")
+        found = going.agg(
+            F.count(F.lit(1)).alias("lines"), F.count("oo_reason").alias("invalid"), F.first("oo_reason", True).alias("example"),
+            F.unix_micros(F.min("oo_event_time")).alias("first"), F.unix_micros(F.max("oo_event_time")).alias("last"),
+        ).collect()[0]  # fmt: skip
+        if out is not None and found.lines:
+            _write(out, rest.select(F.col("oo_line").cast("binary").alias("oo_line")).sort("oo_line").toLocalIterator())
+        left_out = values.count() - found.lines
+    return Lines(found.lines, left_out, found.invalid, found.example, to_time(found.first), to_time(found.last))
+
+
+def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet]) -> DataFrame:
+    """One column `oo_line`: a line for each row of the sets, and the lines of their files."""
+    wanted = spark.createDataFrame(
+        [(one.lineage, one.batch_id, one.reason) for one in sets if not one.file],
+        "oo_lineage string, oo_batch long, oo_reason string",
+    )
+    rows = table.filter(F.col("oo_kind") == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
+    values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("oo_line"))
+    files = sorted({one.file for one in sets if one.file})
+    for path in files:
+        _check_file(pipeline, path)
+    return values.union(_text(spark, files)) if files else values
+
+
+def _text(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The lines of files that could not be read when they were listed: without places, and whatever they are by now."""
+    # Spark 4.2 reads all paths again for each one that looks like a pattern, also where it is told to take names
+    # literally; one that is read alone is read once.
+    reader = spark.read.option("lineSep", "\n").options(**AS_IT_IS)
+    alone = [path for path in paths if PATTERN.intersection(path)]
+    together = [path for path in paths if not PATTERN.intersection(path)]
+    frames = [reader.text(group) for group in ([together] if together else []) + [[path] for path in alone]]
+    return reduce(DataFrame.union, frames)
+
+
+def _check_file(pipeline: Pipeline, path: str) -> None:
+    try:
+        regular_file.check(regular_file.place(path, links=pipeline.source.links))
+    except OSError as error:
+        raise Refused(
+            f"{path} can't be released: {error.strerror}",
+            data="nothing was read or written",
+            hint="release by --reason or --batch what is something else; a file that is copied into the inbox is read",
+        ) from error
+
+
+def _as_it_came() -> Column:
+    bytes_again = F.unhex("oo_raw").cast("string")
+    return F.when(F.startswith("oo_reason", F.lit(NOT_UTF8)), bytes_again).otherwise(F.col("oo_raw"))
+
+
+def _as_json(pipeline: Pipeline, there: StructType) -> Column:
+    """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
+    columns = [F.col(quoted(name)) for name in pipeline.columns() if name in there.names]
+    return F.coalesce(F.col("oo_unknown"), F.to_json(F.struct(*columns), EXACT))
+
+
+def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never one."""
+    if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
+        return table.limit(0).select(F.lit(0).alias("oo_high"), F.lit(0).alias("oo_low"))
+    identity = [F.col(quoted(name)).cast("string") for name in pipeline.record_id]
+    high, low = F.xxhash64(*identity), F.xxhash64(F.lit("low"), *identity)
+    return table.filter("oo_kind = 'kept'").select(high.alias("oo_high"), low.alias("oo_low"))
+
+
+def _write(out: Path, rows: Iterator[Any]) -> None:
+    with out.open("wb") as file:
+        for row in rows:
+            file.write(row.oo_line + b"\n")

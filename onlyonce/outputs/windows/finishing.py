@@ -1,0 +1,151 @@
+"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint. It works from `events`. PROTOCOL.md, 8.
+
+A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
+declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write the rows under
+the same names. So a unit that is there is compared and skipped, and a missing one is written.
+
+| the output                 | its rows of a batch that has read (after, upto] of `events`                              |
+|----------------------------|-------------------------------------------------------------------------------------------|
+| keeps no state             | the rows in time of these versions; files: of the windows that close with them            |
+| fixed and sliding windows  | those that the frontier of `after` closes and that are not final by the log               |
+| sessions                   | those that end between the frontier that the batch before wrote by, and that of `after`   |
+
+(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.lineage`. Errors: Refused if the batch can't be
+computed from `events`; InvariantBroken if the sink has other rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog import batches
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import ask, run
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.batch import Batch, read_upto
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import closed_until
+from onlyonce.model.windows import Session, micros
+from onlyonce.outputs import outputs, results
+from onlyonce.outputs.events import reading, restart
+from onlyonce.outputs.events.replayed import Versions
+from onlyonce.outputs.function import seeing
+from onlyonce.outputs.windows import raw_windows, triggering, windowing
+from onlyonce.receive import past_rows
+
+ANY_LIFE = ""
+"""Stands for a lineage that is none, where the windows of all lives are asked for."""
+
+
+def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
+    """Write what is missing of a begun batch, and end it. The driver of `query` has the highest epoch wherever it may commit."""
+    batch = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number))
+    if context.declaration_hash(root.name) != batch.plan.declaration_hash:
+        raise Refused(
+            f"batch {query.lineage}/{number} is half written under another declaration than the present one",
+            data="what it has written stays; nothing was changed",
+            hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
+        )
+    before = _before(query, number)
+    plan = batch.plan
+    context = seeing.as_begun(context, query, root, plan.lookups, number)
+    after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get("counted_upto", -1))
+    versions = Versions(after, read_upto(plan.source_to))
+    fired = triggering.fired(context, query, root, batch, versions) if root.trigger and not context.bounded else None
+    frame = fired.rows if fired else _rows(context, query, root, batch, versions, before)
+    steps = results.steps_of(context, query, root, frame)
+    with ExitStack() as held:
+        outputs.commit(context, query, steps, batch, versions, results.hold(held, frame), held, fired)
+    query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
+
+
+def _before(query: Query, number: int) -> int:
+    """The version of `events` by whose frontier the batch before has written; -1 before the first."""
+    closed_by = int(query.start_from.get("closed_by", -1))
+    if number == 0:
+        return closed_by
+    earlier = run(query.database, lambda conn: batches.find_begun(conn, query.lineage, number - 1))
+    return max(read_upto(earlier.plan.source_from), closed_by)
+
+
+def _rows(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, before: int) -> DataFrame:
+    """The rows of the batch, as its stream would have given them."""
+    if context.bounded:
+        return results.applied(context, root, windowing.in_batch(_events(context, versions.upto), root))
+    stateless = bool(batch.plan.facts.get("stateless"))
+    if raw_windows.are_of(context.pipeline, root, stateless=stateless):
+        return reading.closing(context, query, root, versions, batch.plan.batch_id)
+    if stateless:
+        return _as_read(context, query, root, versions)
+    if root.window is None or root.panes == "early":
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the state of its stream",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    if other := _other_lookups(query, batch):
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met other versions of its lookups "
+            f"(batch {other})",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    kept = _in_time(root, _events(context, versions.upto))
+    return _closing(context, query, root, kept, before, read_upto(batch.plan.source_from))
+
+
+def _other_lookups(query: Query, batch: Batch) -> int | None:
+    """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
+    plan = batch.plan
+    rows = run(
+        query.database,
+        lambda conn: ask(conn, "lookups", "others", lineage=plan.lineage, batch_id=plan.batch_id),
+    )
+    return rows[0].batch_id if rows else None
+
+
+def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    schema = "oo_lineage string, oo_batch bigint"
+    read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
+    rows = _events(context, versions.upto).join(F.broadcast(read), ["oo_lineage", "oo_batch"], "left_semi")
+    if root.window is not None:
+        rows = _in_time(root, rows)
+    if query.start_from:
+        rows = restart.without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
+
+
+def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, before: int, now: int) -> DataFrame:
+    assert root.window is not None
+    opened, closed = (_closed(context, root, version) for version in (before, now))
+    end = F.unix_micros("oo_window.end")
+    if isinstance(root.window, Session):
+        result = results.applied(context, root, kept)
+        # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
+        inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
+        return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
+    kept = restart.without(context, query, root, kept, ANY_LIFE)
+    return results.applied(context, root, kept.filter(end <= F.lit(closed)))
+
+
+def _closed(context: RunContext, root: Output, version: int) -> int | None:
+    assert root.window is not None
+    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    return closed_until(known, root.window, micros(root.lateness))
+
+
+def _in_time(root: Output, kept: DataFrame) -> DataFrame:
+    assert root.window is not None
+    if isinstance(root.window, Session):
+        return windowing.assign(kept.filter(~windowing.is_late(root.window, root.lateness)), root.window)
+    return windowing.assign(kept, root.window).filter(~windowing.is_late(root.window, root.lateness))
+
+
+def _events(context: RunContext, version: int) -> DataFrame:
+    return past_rows.as_of(context, version).filter("oo_kind = 'kept'")

@@ -1,0 +1,100 @@
+"""Files of an output that keeps no state. The records of a window are read from `events` and written when the window closes.
+
+Spark would give such rows in the batch that reads them, so a window would be spread over many batches. Here the stream only tells how
+far it has come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
+these rows, so a replay reads the same.
+
+Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.declare.pipeline import FileSink, Output, Pipeline
+from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import closed_until
+from onlyonce.model.triggers import Bounds
+from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros, reach
+from onlyonce.outputs.windows import windowing
+from onlyonce.receive import past_rows
+
+
+def as_they_come(root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join and of a processor too. (A
+    bounded run has one batch, and says nothing of state.)"""
+    if isinstance(root.window, Chained):
+        return False
+    return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
+
+
+def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
+    if isinstance(root.window, Chained):
+        return True
+    if not stateless or root.window is None or root.is_early:
+        return False
+    made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
+    if made and not isinstance(root.sink, FileSink):
+        raise Refused(
+            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files are complete",
+            data="nothing was written",
+            hint="declare it as an output of its own, without from_output: then its windows are written when they close",
+        )
+    if isinstance(root.sink, FileSink) and isinstance(root.window, Session):
+        raise Refused(
+            f"output {root.name}: records that are not aggregated have no session of their own",
+            data="nothing was written",
+            hint="aggregate by oo_window, or give the output fixed or sliding windows",
+        )
+    return isinstance(root.sink, FileSink)
+
+
+def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -> DataFrame:
+    """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
+    assert root.window is not None
+    assert not isinstance(root.window, Session)
+    before, now = (None if version is None else closed_at(context, root, version) for version in (after, upto))
+    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(_may_close(root.window, before, now))
+    kept = windowing.assign(rows, root.window)
+    end = F.unix_micros("oo_window.end")
+    closing = F.lit(False) if now is None else end <= F.lit(now)
+    if before is not None:
+        closing = closing & (end > F.lit(before))
+    return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
+
+
+def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
+    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are not opened."""
+    if now is None or now == before:
+        return F.lit(False)
+    found = F.col("oo_event_time") < F.timestamp_micros(F.lit(now))
+    if before is not None:
+        found = found & (F.col("oo_event_time") > F.timestamp_micros(F.lit(before - longest(window) - reach(window))))
+    return found
+
+
+def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> DataFrame:
+    """The rows in time of some windows, as of a version of `events`."""
+    assert root.window is not None
+    first, last = min(start for start, _ in windows), max(end for _, end in windows)
+    time = F.col("oo_event_time")
+    near = (time >= F.timestamp_micros(F.lit(first))) & (time < F.timestamp_micros(F.lit(last)))
+    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(near)
+    bounds = [((to_time(start), to_time(end)),) for start, end in windows]
+    wanted = context.spark.createDataFrame(bounds, "oo_window struct<start: timestamp, end: timestamp>")
+    inside = windowing.assign(rows, root.window).join(F.broadcast(wanted), "oo_window", "left_semi")
+    return inside.filter(~windowing.is_late(root.window, root.lateness))
+
+
+def closed_at(context: RunContext, root: Output, version: int) -> int | None:
+    """Up to where the output's windows are closed at a version of `events`."""
+    assert root.window is not None
+    known = run(context.database, lambda conn: backfills.frontier_at(conn, context.instance, version))
+    return closed_until(known, root.window, micros(root.lateness))

@@ -1,0 +1,251 @@
+"""Windows and lateness as Spark expressions. The rule is that of `onlyonce/model/frontier.py`; a test holds the two equal.
+
+In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data rows advance
+drops rows that are in time.
+
+Windows in UTC are Spark's own. Spark has no days of a time zone; they are computed here. Spark accepts any
+struct<start, end> as a window if its metadata has a watermark, and compares its `end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.declare.pipeline import Output
+from onlyonce.model.batch import to_time
+from onlyonce.model.chained import Chained
+from onlyonce.model.errors import Refused
+from onlyonce.model.frontier import MILLI
+from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, reach, waits
+from onlyonce.outputs.windows import chaining
+
+BARRIER = "case when spark_partition_id() >= 0 then oo_kind <> 'control' else false end"
+"""Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
+the watermark would never see them (experiments, A2); this expression the optimizer can't move or fold."""
+
+CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
+"""For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""
+
+Until = Callable[[Window, timedelta], Column]
+"""Up to where the windows of an output are closed, by their kind and its lateness: `closed_until` or `last_closed`."""
+
+_agreed: set[Fixed] = set()
+
+
+def closed_until(window: Window, lateness: timedelta) -> Column:
+    """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
+    behind = waits(window)
+    tide = _down(_micros("oo_frontier.tide") - F.lit(micros(lateness) + behind))
+    ended = _up(_last_end(window, _micros("oo_frontier.ended")))
+    silent = F.least(
+        _up(_last_end(window, _micros("oo_frontier.silent_tide"))),
+        F.when(F.col("oo_frontier.silent_tide").isNotNull(), _down(_micros("oo_frontier.silent_clock") - F.lit(behind))),
+    )
+    return F.timestamp_micros(F.greatest(tide, ended, silent))
+
+
+def is_late(window: Window, lateness: timedelta) -> Column:
+    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its reach. Of a chain also whether
+    an output before it has left the record out."""
+    late = met_closed(window, lateness)
+    return late | chaining.left_out(window) if isinstance(window, Chained) else late
+
+
+def met_closed(window: Window, lateness: timedelta) -> Column:
+    """The same of one output of a chain by itself."""
+    if isinstance(window, Joined):
+        return F.coalesce(F.col("oo_event_time") <= taken_until(window, lateness), F.lit(False))
+    compared = F.col("oo_event_time") if isinstance(window, Session) else F.col("oo_window.end")
+    return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
+
+
+def taken_until(window: Window, lateness: timedelta) -> Column:
+    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in time and gives up all rows of a
+    window that is closed."""
+    return closed_until(window, lateness) + _interval(reach(window))
+
+
+def after_merge(condition: Column) -> Column:
+    """A condition on whole sessions. Spark pushes a plain one below their merge, where each record has a session of its own: there it
+    would leave records out, and give shorter sessions."""
+    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))
+
+
+def assign(frame: DataFrame, window: Window) -> DataFrame:
+    """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
+    if isinstance(window, Session):
+        return frame.withColumn("oo_window", F.session_window("oo_event_time", _span(window.gap)))
+    if isinstance(window, Chained):
+        before = assign(frame, window.upstream)
+        through = chaining.with_step(before, window, met_closed(window.upstream, window.waits_before))
+        return of_closed(through, window.own, "oo_window.end")
+    if isinstance(window, Fixed) and not window.in_utc:
+        start, end = _bounds(frame.sparkSession, window, _micros("oo_event_time"))
+        bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
+        # As F.window does: the mark of the watermark goes over from the time to the window.
+        mark = frame.schema["oo_event_time"].metadata
+        return frame.select("*", bounds.alias("oo_window", metadata=mark))
+    step = _span(_step(window))
+    return frame.withColumn("oo_window", F.window("oo_event_time", _span(window.size), step, _span(window.offset)))
+
+
+def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
+    """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
+    start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
+    return rows.withColumn("oo_window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end")))
+
+
+def last_closed(window: Window, lateness: timedelta) -> Column:
+    """The end of the last window that is closed. The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may
+    end at any time, and have `closed_until`."""
+    closed = closed_until(window, lateness)
+    if isinstance(window, Session):
+        return closed
+    until = F.unix_micros(closed)
+    if isinstance(window, Fixed) and not window.in_utc:
+        return F.timestamp_micros(_up(_by_wall_clock(window, until)[0]))
+    over = F.pmod(until - F.lit(micros(window.offset) + micros(window.size)), F.lit(micros(_step(window))))
+    return F.timestamp_micros(_up(until - over))
+
+
+def in_stream(events: DataFrame, output: Output, until: Until = closed_until) -> DataFrame:
+    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`, from each control row."""
+    if output.window is None:
+        return events.filter("oo_kind = 'kept'")
+    controls = events.filter("oo_kind = 'control'")
+    closing = until(output.window, output.lateness) + _interval(reach(output.window) + micros(output.lateness))
+    controls = controls.withColumn("oo_event_time", closing)
+    controls = controls.withWatermark("oo_event_time", _span(output.lateness)).filter(BARRIER)
+    rows = events.filter("oo_kind = 'kept'")
+    # The control branch first: a union takes the watermark of its first branch.
+    if isinstance(output.window, Joined):
+        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
+    if isinstance(output.window, Session):
+        rows = rows.filter(~is_late(output.window, output.lateness))
+        return assign(controls.unionByName(rows), output.window)
+    joined = assign(controls.unionByName(rows), output.window)
+    return joined.filter(~is_late(output.window, output.lateness))
+
+
+def in_batch(events: DataFrame, output: Output) -> DataFrame:
+    """The same rows for a bounded read, where nothing is late."""
+    kept = events.filter("oo_kind = 'kept'")
+    return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
+
+
+def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and the
+    last event time of the late ones, late_from and late_to, in microseconds."""
+    keyed = judged(kept, window, lateness).select("oo_window", "oo_event_time", "late")
+    late = F.col("late")
+    of_session = F.when(late & F.lit(isinstance(window, Session)), _micros("oo_event_time"))
+    return keyed.groupBy("oo_window").agg(
+        F.count_if(~late).alias("in_time"), F.count_if(late).alias("late"),
+        F.min(of_session).alias("late_from"), F.max(of_session).alias("late_to"),
+    )  # fmt: skip
+
+
+def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """The kept rows of a batch, once for each window, with whether they are late."""
+    if isinstance(window, Session):
+        # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
+        placed = kept.withColumn("oo_window", F.window("oo_event_time", "1 hour"))
+    else:
+        placed = assign(kept, window)
+    return placed.withColumn("late", is_late(window, lateness))
+
+
+def bounds() -> dict[str, Column]:
+    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own time zone."""
+    return {"window_start": F.unix_micros("oo_window.start"), "window_end": F.unix_micros("oo_window.end")}
+
+
+def _interval(length: int) -> Column:
+    return F.expr(f"interval {length} microseconds")
+
+
+def _micros(name: str) -> Column:
+    return F.unix_micros(F.col(name))
+
+
+def _down(time: Column) -> Column:
+    return time - F.pmod(time, F.lit(MILLI))
+
+
+def _up(time: Column) -> Column:
+    return time + F.pmod(-time, F.lit(MILLI))
+
+
+def _bounds(spark: SparkSession, window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds of the fixed window of a moment."""
+    if not window.in_utc:
+        _check_zone(spark, window)
+        return _by_wall_clock(window, time)
+    start = time - F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(window.size)))
+    return start, start + F.lit(micros(window.size))
+
+
+def _last_end(window: Window, time: Column) -> Column:
+    if isinstance(window, Chained):
+        return _last_end(window.own, _last_end(window.upstream, time) - 1)
+    if isinstance(window, Session):
+        return time + F.lit(micros(window.gap))
+    if isinstance(window, Fixed) and not window.in_utc:
+        return _by_wall_clock(window, time)[1]
+    over = F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(_step(window))))
+    return time - over + F.lit(micros(window.size))
+
+
+def _step(window: Fixed | Sliding) -> timedelta:
+    return window.size if isinstance(window, Fixed) else window.slide
+
+
+def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds, as `Fixed` has it. A wall clock is a timestamp as if its zone were UTC."""
+    size = F.lit(micros(window.size))
+    shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
+    wall = shown - F.lit(micros(window.offset))
+    midnight = wall - F.pmod(wall, size)
+    before, after = time < _start_at(window, midnight), time >= _start_at(window, midnight + size)
+    midnight = F.when(before, midnight - size).when(after, midnight + size).otherwise(midnight)
+    return _start_at(window, midnight), _start_at(window, midnight + size)
+
+
+def _start_at(window: Fixed, midnight: Column) -> Column:
+    begins = F.timestamp_micros(midnight + F.lit(micros(window.offset)))
+    return F.unix_micros(F.to_utc_timestamp(begins, F.lit(window.timezone)))
+
+
+def _check_zone(spark: SparkSession, window: Fixed) -> None:
+    """Spark asks Java's tables of time zones, the model Python's: two versions may differ, and so would results."""
+    if window in _agreed:
+        return
+    first, last = ((day - date(1970, 1, 1)) // window.size for day in CHECKED)
+    start = _start_at(window, F.col("id") * F.lit(micros(window.size)))
+    try:
+        found = spark.range(first, last, 1, 1).select("id", start.alias("start")).collect()
+    except PySparkException as error:
+        raise _other_zone(window, "Java doesn't know it") from error
+    for row in found:
+        if row.start != window.start_of(row.id):
+            raise _other_zone(
+                window, f"a window begins at {to_time(window.start_of(row.id))} or at {to_time(row.start)}"
+            )
+    _agreed.add(window)
+
+
+def _other_zone(window: Fixed, what: str) -> Refused:
+    return Refused(
+        f"Java and Python have different rules for the time zone {window.timezone}: {what}",
+        data="nothing was written",
+        hint="bring both to the same version of the time zone data: update Java, and the system's or the package tzdata",
+    )
+
+
+def _span(delta: timedelta) -> str:
+    return f"{micros(delta)} microseconds"
