@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from onlyonce.declare import ddl
 from onlyonce.declare.declaration import check_name, check_one_of, declaration, unknown
-from onlyonce.declare.outputs import chain, newest
+from onlyonce.declare.outputs import chain, together
 from onlyonce.declare.outputs.join import Join
 from onlyonce.declare.outputs.lookup import Lookup
 from onlyonce.declare.outputs.output import Output
@@ -29,7 +29,6 @@ from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Session
 
 __all__ = [
     "MODES",
@@ -167,7 +166,7 @@ class Pipeline:
             self.source.check(self.name, self.record_id, split_ddl(self.schema))
             debezium.check(self)
         object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
-        _check_outputs(self)
+        together.check(self)
 
     @property
     def inputs(self) -> dict[str, Input]:
@@ -242,72 +241,6 @@ class Pipeline:
 def split_ddl(schema: str) -> list[str]:
     """The column definitions of a DDL string; commas inside <> and () don't separate."""
     return ddl.split(schema)
-
-
-def _check_outputs(pipeline: Pipeline) -> None:
-    if not pipeline.outputs:
-        raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
-    names = [o.name for o in pipeline.outputs]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
-    if {"receive", "close"} & set(names):
-        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
-    for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
-        raise Refused(
-            f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
-            "twice would be added twice",
-            hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
-        )
-    for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
-        raise Refused(
-            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is written "
-            "twice would be sent twice, under two keys",
-            hint="mode='exactly_once'",
-        )
-    for output in pipeline.outputs:
-        for key in output.stateful.keys if output.stateful else ():
-            if key not in pipeline.columns():
-                raise Refused(f"output {output.name}: the key {key!r} is not a declared column", hint=f"schema has: {', '.join(pipeline.columns())}")
-    for made in (o for o in pipeline.outputs if o.from_output):
-        _check_made_from(pipeline, made) if made.made_beside else chain.check(made, pipeline.output(str(made.from_output)))
-    newest.check(pipeline)
-    targets = [target(pipeline, o) for o in pipeline.outputs]
-    if shared := sorted({t for t in targets if targets.count(t) > 1}):
-        raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
-
-
-def _check_made_from(pipeline: Pipeline, made: Output) -> None:
-    root = pipeline.output(str(made.from_output))
-    where = f"output {made.name} (from_output={root.name})"
-    if root.made_beside:
-        raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
-    if root.join:
-        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
-    if root.stateful:
-        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
-    if root.is_early or made.is_early:
-        raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
-    if made.is_result:
-        _check_result(root, made, where)
-    elif root.window is None or isinstance(root.window, Session):
-        raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
-    for lookup in made.lookups:
-        if lookup not in root.lookups and lookup.name in [one.name for one in root.lookups]:
-            raise Refused(
-                f"{where}: its lookup {lookup.name!r} is another table than that of {root.name}",
-                hint="a batch sees one table by one name: rename one of them",
-            )
-    if made.lateness:
-        raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
-    if made.late == "recompute":
-        raise Refused(f"{where}: its late records are those of {root.name}", hint="leave late out here")
-
-
-def _check_result(root: Output, made: Output, where: str) -> None:
-    if made.stable_input:
-        raise Refused(f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}")
-    if made.on_backfill == "correct" and root.window is None:
-        raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")
 
 
 def target(pipeline: Pipeline, output: Output) -> str:

@@ -25,7 +25,8 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.operate import keeping_log, retaining
-from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes
+from onlyonce.model.operate.consequences import CONSEQUENCES, Need
+from onlyonce.model.operate.plan import Change, changes
 from onlyonce.model.report import Report
 from onlyonce.operate.change import half_written, kept_state, steps
 from onlyonce.operate.change.steps import Step

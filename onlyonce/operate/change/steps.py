@@ -14,7 +14,8 @@ from typing import Any, Literal
 from onlyonce.commitlog.declared import Made
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.operate.plan import Change, Need, Parts, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import Change, Parts, changes
 from onlyonce.model.windows import Fixed, Micros, first_start
 
 

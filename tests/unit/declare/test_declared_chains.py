@@ -14,7 +14,8 @@ from onlyonce.declare import loading
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs.events import below
 

@@ -12,7 +12,8 @@ from onlyonce import Avro, Debezium, Kafka, Refused
 from onlyonce.declare.fingerprint import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.local.feed import produce
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from tests.support.customers import CUSTOMERS
 
 

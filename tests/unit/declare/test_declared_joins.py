@@ -12,7 +12,8 @@ from onlyonce import Delta, Files, FileSink, Fixed, Join, Lookup, Output, Pipeli
 from onlyonce.declare import loading
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.model.outputs.backfill import Span, with_neighbours
 from onlyonce.model.windows import Joined
 

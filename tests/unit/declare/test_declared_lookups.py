@@ -13,7 +13,8 @@ from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, Se
 from onlyonce.declare import loading, parameters, target_identity
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 
 MINUTE = timedelta(minutes=1)
 # Without types, so that wrong options can be given.

@@ -13,7 +13,8 @@ from onlyonce import Delta, Fixed, Output, Postgres, Refused
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.outputs import newest
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from tests.support.shop import SHOP
 
 ME = "tests.support.plain:rows"

@@ -13,7 +13,8 @@ from onlyonce.check import kept
 from onlyonce.declare import loading, parameters
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.model.windows import Fixed
 
 MINUTE = timedelta(minutes=1)

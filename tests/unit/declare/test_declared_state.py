@@ -27,7 +27,8 @@ from onlyonce import (
 from onlyonce.declare import loading
 from onlyonce.declare.outputs.output import what_to_do
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.model.windows import Timed
 from onlyonce.operate.change import steps
 from onlyonce.outputs import backfill

@@ -13,7 +13,8 @@ import pytest
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.model.triggers import AfterRecords, AfterTime, Bounds, Held, Trigger, decided
 from onlyonce.model.windows import Fixed, Session, micros
 

@@ -14,7 +14,8 @@ from onlyonce.declare.fingerprint import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.pipeline import Custom, Files, Growing
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import Need, changes
+from onlyonce.model.operate.consequences import Need
+from onlyonce.model.operate.plan import changes
 from onlyonce.sources import custom
 from onlyonce.sources.files.growing import Known
 from tests.support.shop import SHOP

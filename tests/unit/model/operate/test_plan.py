@@ -12,7 +12,8 @@ from onlyonce.commitlog.declared import Made
 from onlyonce.declare.fingerprint import output_parts, receive_parts
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import CONSEQUENCES, Change, Need, changes, check_goes_on
+from onlyonce.model.operate.consequences import CONSEQUENCES, Need
+from onlyonce.model.operate.plan import Change, changes, check_goes_on
 from onlyonce.model.windows import Fixed, Session, Sliding, first_start, micros
 from onlyonce.operate.change.steps import backfill, new_life
 
