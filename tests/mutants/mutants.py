@@ -1172,6 +1172,11 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "decimal-in-avro-by-a-double", "a decimal of a change in Avro keeps the digits that a double has", "onlyonce/sources/formats/avro_envelopes.py",
+        (('return format(value, "f")', "return repr(float(value))"),),
+        ("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
+    ),
+    Mutant(
         "hours-before-their-minutes", "in a long run an output of a chain does not wait for the one before it", "onlyonce/run/upstream.py",
         (("        while not run(", "        while False and not run("),),
         ("tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",),

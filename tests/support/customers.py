@@ -7,7 +7,9 @@ import os
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce import Debezium, Kafka, Output, Pipeline, Postgres
+from onlyonce import Avro, Debezium, Kafka, Output, Pipeline, Postgres
+
+AVRO = "CUSTOMERS_REGISTRY" in os.environ
 
 
 def changes(records: DataFrame) -> DataFrame:
@@ -24,9 +26,9 @@ CUSTOMERS = Pipeline(
     name="customers",
     source=Kafka(
         topic=os.environ.get("CUSTOMERS_TOPIC", "customers"), servers=os.environ.get("CUSTOMERS_SERVERS", "localhost:9092"),
-        max_offsets_a_batch=40, value=Debezium(),
+        max_offsets_a_batch=40, value=Debezium(format=Avro(registry="env:CUSTOMERS_REGISTRY") if AVRO else None),
     ),
-    schema="key string, value long, op string, position string, changed_at timestamp",
+    schema="key string, value long, op string, position string, changed_at timestamp" + (", schema_id int" if AVRO else ""),
     record_id=("key", "position"),
     event_time="changed_at",
     outputs=(

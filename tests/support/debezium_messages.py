@@ -12,6 +12,27 @@ NOON = 1_772_366_400_000
 SCHEMA = {"type": "struct", "optional": False, "name": "pg.public.customers.Envelope", "fields": []}
 
 
+def envelope_of(row: list[dict[str, Any]]) -> dict[str, Any]:
+    """The schema in Avro of the changes of a table with such columns."""
+    told: dict[str, Any] = {"version": "string", "name": "string", "ts_ms": "long", "snapshot": ["null", "string"], "db": "string", "table": "string"}
+    of_both = {"connector": "string", "lsn": "long", "file": "string", "pos": "long", "row": "int"}
+    source = [{"name": name, "type": kind} for name, kind in told.items()]
+    source += [{"name": name, "type": ["null", kind], "default": None} for name, kind in of_both.items()]
+    value = {"type": "record", "name": "Value", "fields": row}
+    return {
+        "type": "record", "name": "Envelope", "namespace": "pg.public.customers", "connect.name": "pg.public.customers.Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", value], "default": None}, {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": {"type": "record", "name": "Source", "namespace": "io.debezium.connector", "fields": source}},
+            {"name": "op", "type": "string"}, {"name": "ts_ms", "type": ["null", "long"], "default": None},
+        ],
+    }  # fmt: skip
+
+
+ENVELOPE = envelope_of([{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "long"], "default": None}])
+"""That of the table of customers."""
+
+
 def envelope(op: str, before: Any, after: Any, source: dict[str, Any], at: int = NOON) -> dict[str, Any]:
     """What all connectors write; `source` is the connector's own."""
     told = {"version": "3.0.0.Final", "name": "shop", "ts_ms": at, "snapshot": "false", "db": "shop", "table": "customers", **source}

@@ -89,7 +89,8 @@ def _sources(pipeline: Pipeline) -> str:
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
     if isinstance(source, Kafka):
-        layout = f", {type(source.value).__name__} by a schema registry" if "value" in source.schema_ids else ", Debezium's changes" if source.of_envelope else ""
+        layout = ", Debezium's changes" if source.of_envelope else ""
+        layout += f", {type(source.registered['value']).__name__} by a schema registry" if "value" in source.registered else ""
         return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
     if isinstance(source, Custom):
         return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onlyonce.declare.declaration import declaration
+from onlyonce.declare.sources.message_formats import Avro
 from onlyonce.model.errors import Refused
 
 if TYPE_CHECKING:
@@ -16,22 +17,29 @@ CONNECTORS = ("postgresql", "mysql", "mariadb")
 
 @declaration
 class Debezium:
-    """A change of a row, by Debezium's envelope in JSON, with its schema in each message or without. Of PostgreSQL, MySQL and MariaDB.
+    """A change of a row, by Debezium's envelope in JSON or Avro. Of PostgreSQL, MySQL and MariaDB.
 
     The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more come from the envelope.
 
+    format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None: JSON, with its schema in each
+              message or without
     op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by the snapshot)
     position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two changes of a row the
               later one has the greater text. The snapshot's rows are before all changes at the same place. It is part of the record id
     time      the declared column, a timestamp, that gets when the database made the change. It is the event time
 
     A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table, a message of the log,
-    another connector) is `invalid`.
+    another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id that the registry does not know.
     """
 
+    format: Avro | None = None
     op: str = "op"
     position: str = "position"
     time: str = "changed_at"
+
+    def __post_init__(self) -> None:
+        if self.format is not None and not isinstance(self.format, Avro):
+            raise Refused(f"Debezium: format={self.format!r}", hint="Avro(registry=…) for an envelope in Avro; leave it out for JSON")
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -40,7 +48,9 @@ class Debezium:
 
     def layout(self) -> str:
         """How a message is cut into columns, in text."""
-        return "Debezium's envelope in JSON"
+        if self.format is None:
+            return "Debezium's envelope in JSON"
+        return f"Debezium's envelope in Avro by a schema registry, whose id goes to {self.format.schema_id or 'schema_id'}"
 
     def origin(self, column: str) -> str:
         """What a column gets, in text."""

@@ -12,7 +12,8 @@ from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.several import NONE, Several
 from onlyonce.declare.sources.debezium import Debezium, check_columns
 from onlyonce.declare.sources.message_formats import FROM_ENVIRONMENT as FROM_ENVIRONMENT
-from onlyonce.declare.sources.message_formats import Avro, MessageFormat, Protobuf, check_parts
+from onlyonce.declare.sources.message_formats import Avro, MessageFormat, Protobuf
+from onlyonce.declare.sources.message_parts import check_parts
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 
@@ -122,14 +123,16 @@ class Kafka:
         return self.key.columns
 
     @property
+    def registered(self) -> dict[str, MessageFormat]:
+        """How the value and the key are written, by 'value' and 'key', where a registry has the schema."""
+        value = self.value.format if isinstance(self.value, Debezium) else self.value
+        return {part: one for part, one in (("value", value), ("key", self.key)) if isinstance(one, MessageFormat)}
+
+    @property
     def schema_ids(self) -> dict[str, str]:
         """The declared column that gets the id of a schema, by 'value' and 'key', where a registry has that schema."""
-        found = {}
-        if isinstance(self.value, MessageFormat):
-            found["value"] = self.value.schema_id or "schema_id"
-        if self.key is not None and not isinstance(self.key, str):
-            found["key"] = self.key.schema_id or "key_schema_id"
-        return found
+        by_default = {"value": "schema_id", "key": "key_schema_id"}
+        return {part: one.schema_id or by_default[part] for part, one in self.registered.items()}
 
     @property
     def beside(self) -> tuple[str, ...]:

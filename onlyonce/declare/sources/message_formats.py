@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.several import NONE, Several
-from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.model.errors import Refused
 
 FROM_ENVIRONMENT = "env:"
@@ -83,24 +82,6 @@ class JsonSchema:
 
 
 MessageFormat = Avro | Protobuf | JsonSchema
-
-
-def check_parts(key: object, value: object) -> None:
-    """Refuse what can't be a key or a value of a message."""
-    if value is not None and not isinstance(value, MessageFormat | Debezium):
-        raise Refused(f"Kafka: value={value!r}", hint="Avro(…), Protobuf(…), JsonSchema(…) or Debezium(); leave it out for plain JSON")
-    if isinstance(value, Debezium) and isinstance(key, Avro | Protobuf):
-        raise Refused(
-            f"Kafka: changes by Debezium with a key by {type(key).__name__}", hint="leave key out: the row has its keys, also of a delete"
-        )
-    if isinstance(value, Avro | Protobuf) and value.columns:
-        raise Refused(
-            "Kafka: columns of a value", hint="leave them out: all declared columns that come from nowhere else are the value's"
-        )
-    if key is not None and not isinstance(key, str | Avro | Protobuf):
-        raise Refused(f"Kafka: key={key!r}", hint="the name of a column for a key that is a text; or Avro(…), Protobuf(…)")
-    if isinstance(key, Avro | Protobuf) and not key.columns:
-        raise Refused(f"Kafka: the key's {type(key).__name__} names no columns", hint="columns=('customer',) come from the key")
 
 
 def _check(whose: str, registry: str, options: Mapping[str, str]) -> None:

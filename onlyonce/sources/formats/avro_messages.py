@@ -41,8 +41,7 @@ Types = tuple[pa.DataType, pa.DataType]
 
 def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
     """What turns messages of a schema into the wanted columns. Raises Damaged."""
-    parsed = _parsed(schema)
-    avro_files.check_types(parsed)
+    parsed = checked(schema)
     defined = _defined(parsed)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         types = {wanted.alone(): _types(parsed, defined)}
@@ -52,6 +51,25 @@ def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
         types = {f["name"]: _types(f["type"], defined) if f["name"] in declared else _UNREAD for f in parsed["fields"]}
         of_row = lambda rows, name: [row["value"][name] for row in rows]  # noqa: E731
     wanted.check({name: meant for name, (_, meant) in types.items()})
+    read = reader(parsed)
+
+    def convert(bodies: pa.Array) -> Columns:
+        rows = read(bodies)
+        found = {name: pa.array(of_row(rows, name), types[name][0]).cast(types[name][1]) for name in wanted.found(types)}
+        return wanted.fitted(found, len(bodies), types)
+
+    return convert
+
+
+def checked(schema: Schema) -> Avro:
+    """A schema with what it imports, whose values can be read in bounds. Times in it are the numbers that they are. Raises Damaged."""
+    parsed = _parsed(schema)
+    avro_files.check_types(parsed)
+    return parsed
+
+
+def reader(parsed: Avro) -> Callable[[pa.Array], list[Any]]:
+    """What reads messages of a schema, each as `value` in a dictionary. It raises any error for messages that are no such Avro."""
     mark = secrets.token_bytes(MARK)
     marked = fastavro.parse_schema(
         {"type": "array", "items": {"type": "record", "name": "onlyonce.Marked", "fields": [
@@ -59,16 +77,15 @@ def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
         ]}}
     )  # fmt: skip
 
-    def convert(bodies: pa.Array) -> Columns:
+    def read(bodies: pa.Array) -> list[Any]:
         content = _long(len(bodies)) + framing.joined(bodies, mark) + b"\0"
         file = BytesIO(content)
         rows: list[Any] = fastavro.schemaless_reader(file, marked, None)  # type: ignore[assignment]
         if file.tell() != len(content) or any(row["mark"] != mark for row in rows):
             raise ValueError("messages of another length than their schema says")
-        found = {name: pa.array(of_row(rows, name), types[name][0]).cast(types[name][1]) for name in wanted.found(types)}
-        return wanted.fitted(found, len(bodies), types)
+        return rows
 
-    return convert
+    return read
 
 
 _UNREAD = (pa.null(), pa.null())

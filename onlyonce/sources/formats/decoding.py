@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
 from onlyonce.sources.files.listing import Damaged
-from onlyonce.sources.formats import avro_messages, framing, json_messages, protobuf_messages
+from onlyonce.sources.formats import avro_envelopes, avro_messages, framing, json_messages, protobuf_messages
 from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema
 
@@ -32,13 +32,14 @@ Convert = Callable[[pa.Array], Columns]
 
 @dataclass(frozen=True)
 class Part:
-    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it."""
+    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it. `envelope`: it is Debezium's."""
 
     name: str
     format: MessageFormat
     schemas: Mapping[int, Schema]
     unknown: Mapping[int, str]
     wanted: Wanted
+    envelope: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ def _converter(part: Part, number: int) -> Convert | str:
             raise Damaged(f"it is {KINDS.get(schema.kind, schema.kind)}, and declared is {KINDS[part.format.kind]}")
         if isinstance(part.format, JsonSchema):
             return json_messages.converter(schema, part.wanted, validate=part.format.validate)
+        if part.envelope:
+            return avro_envelopes.converter(schema)
         of = avro_messages if part.format.kind == "AVRO" else protobuf_messages
         return of.converter(schema, part.wanted)
     except NO_FAULT_OF_A_MESSAGE:

@@ -1,6 +1,7 @@
 """Takes Debezium's envelope apart: the row as a line of JSON, and beside it what happened, its place in the database's log, and when.
 
 The row is written as JSON again, with numbers of up to 38 digits as they were. Then it is read like any other line (`onlyonce.sources.parse`).
+An envelope in Avro comes as JSON too (`formats.avro_envelopes`), so what a change is does not depend on how it was written.
 
 | database       | place                                                                | why that is the order of a row's changes       |
 |----------------|----------------------------------------------------------------------|------------------------------------------------|
@@ -9,7 +10,7 @@ The row is written as JSON again, with numbers of up to 38 digits as they were. 
 
 A digit behind it is 0 for a row of the snapshot and 1 for a change: at one place the snapshot comes first. All texts of a database have one length.
 
-Who calls it: `kafka_reader`. Errors: none of a message; one that is no change of a row has a reason.
+Who calls it: `ranges`. Errors: none of a message; one that is no change of a row has a reason.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.declare.sources.debezium import CONNECTORS, Debezium
+from onlyonce.sources.parse.parse import BESIDE
 
 READ = "oo_change"
 """The column with the envelope, as a variant."""
 NO_TEXT = "the message is not UTF-8; its bytes are in hexadecimal"
-NO_ENVELOPE = "the message is no envelope of Debezium, which is JSON with op and source"
+NO_ENVELOPE = "the message is no envelope of Debezium, which has op and source"
 NO_ROW = {
     "t": "the table was truncated: which rows that deletes the change does not say",
     "m": "a message in the log of the database, and no change of a row",
@@ -41,14 +43,25 @@ class Change:
     beside: dict[str, Column]
 
 
-def read(messages: DataFrame, value: Column) -> DataFrame:
-    """Messages with READ, so that each is parsed once for all that is taken of it. `value` is the message's, as a text."""
-    parsed = messages.withColumn(READ, F.try_parse_json(value))
+def rows(messages: DataFrame, declared: Debezium) -> DataFrame:
+    """Lines with an envelope each → lines with its row, and the columns of the envelope beside. What is refused stays as it is, with all of it."""
+    changed = _change(F.col("oo_line"), declared)
+    refused = F.coalesce("oo_refused", changed.reason)
+    line = F.when(refused.isNotNull(), F.col("oo_line")).otherwise(changed.row)
+    return _read(messages).select(
+        line.alias("oo_line"), refused.alias("oo_refused"), *[name for name in messages.columns if name not in ("oo_line", "oo_refused")],
+        *[column.alias(f"{BESIDE}{name}") for name, column in changed.beside.items()],
+    )  # fmt: skip
+
+
+def _read(messages: DataFrame) -> DataFrame:
+    """Messages with READ, so that each is parsed once for all that is taken of it."""
+    parsed = messages.withColumn(READ, F.try_parse_json("oo_line"))
     # With the schema in it the envelope is its payload.
     return parsed.withColumn(READ, F.coalesce(F.try_variant_get(READ, "$.payload", "variant"), F.col(READ)))
 
 
-def change(value: Column, declared: Debezium) -> Change:
+def _change(value: Column, declared: Debezium) -> Change:
     """The parts of the envelope in READ; `value` is the message's text."""
     op, row = _of("op", "string"), F.when(_of("op", "string") == "d", _row("before")).otherwise(_row("after"))
     place = _place()

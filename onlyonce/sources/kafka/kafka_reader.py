@@ -11,10 +11,9 @@ import json
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import record_size
-from onlyonce.sources.kafka import kafka_admin, kafka_changes
+from onlyonce.sources.kafka import kafka_admin
 from onlyonce.sources.kafka.offsets import Range
 from onlyonce.sources.parse import record_id
 from onlyonce.sources.parse.parse import BESIDE
@@ -46,7 +45,7 @@ def records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFram
 def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
     """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
 
-    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it on.
+    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it on. An envelope comes whole; `kafka_changes` takes it apart.
     """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
     packed = {"value": VALUE, "key": KEY}
@@ -60,14 +59,7 @@ def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame
     size: Column = sum((F.coalesce(F.octet_length(text), F.lit(0)) for text in sized), F.lit(0))
     over = size > source.max_record_bytes
     bad = F.when(over, _too_large(source, size)).when(F.col("value").isNull(), F.lit(TOMBSTONE))
-    found, typed = records(spark, source, ranges), beside
-    if isinstance(source.value, Debezium):
-        found = kafka_changes.read(found, value)
-        changed = kafka_changes.change(value, source.value)
-        bad, typed = bad.when(changed.reason.isNotNull(), changed.reason), beside | changed.beside
-        whole = F.when(over, F.substring(value, 1, record_size.BEGINNING)).when(changed.reason.isNotNull(), value)
-        value = whole.otherwise(changed.row)
-    elif "value" in packed:
+    if "value" in packed:
         value = F.when(over, F.hex(F.substring("value", 1, record_size.BEGINNING // 2))).otherwise(F.lit(""))
     else:
         value = F.when(over, F.substring(value, 1, record_size.BEGINNING)).otherwise(value)
@@ -75,10 +67,10 @@ def values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame
         named = "key" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
         bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
-    return found.select(
+    return records(spark, source, ranges).select(
         F.coalesce(value, F.lit("")).alias("oo_line"), bad.alias("oo_refused"), files[F.col("partition")].alias("oo_file"),
         F.col("offset").alias("oo_position"),
-        *[F.when(~over, typed[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in typed],
+        *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in beside],
         *[F.when(~over, F.col(part)).alias(name) for part, name in packed.items()],
     )  # fmt: skip
 

@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Pipeline, split_ddl
 from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.declare.sources.message_formats import JsonSchema, MessageFormat
+from onlyonce.declare.sources.message_formats import JsonSchema
 from onlyonce.model.errors import Refused
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.session.worker import Batches
-from onlyonce.sources.formats import decoding, framing, schema_registry
+from onlyonce.sources.formats import avro_envelopes, decoding, framing, schema_registry
 from onlyonce.sources.formats.converting import Wanted
 from onlyonce.sources.formats.decoding import Part, Read
 from onlyonce.sources.kafka import kafka_reader
@@ -41,15 +41,9 @@ Ids = dict[str, list[int]]
 """By 'value' and 'key', which schemas the messages of a batch name."""
 
 
-def formats(source: Kafka) -> dict[str, MessageFormat]:
-    """The formats by 'value' and 'key', where a registry knows them."""
-    found = {"value": source.value, "key": source.key}
-    return {part: one for part, one in found.items() if isinstance(one, MessageFormat)}
-
-
 def named(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
     """Which schemas the messages of some ranges name."""
-    parts = [*formats(source)]
+    parts = [*source.registered]
     if not parts or not ranges:
         return {part: [] for part in parts}
     framed = [F.when(F.substring(part, 1, 1) == F.lit(b"\0"), F.substring(part, 1, framing.HEAD)).alias(part) for part in parts]
@@ -66,7 +60,7 @@ def named(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
 
 def unknown(source: Kafka, ids: Ids) -> dict[str, Any]:
     """What the registry has no schema of, as facts of the batch's row."""
-    of = formats(source)
+    of = source.registered
     return {
         _fact(part, number): {"reason": f"the message's {part} has the schema id {number}, which the registry does not know", "schema": number}
         for part, numbers in ids.items()
@@ -77,8 +71,8 @@ def unknown(source: Kafka, ids: Ids) -> dict[str, Any]:
 
 def rows(messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts: Mapping[str, Any]) -> DataFrame:
     """Messages as `kafka_reader.values` gives them → rows as `gives` says."""
-    parts = [_part(pipeline, source, part, ids[part], facts) for part in formats(source)]
-    schema = gives(pipeline, source)
+    parts = [_part(pipeline, source, part, ids[part], facts) for part in source.registered]
+    schema = gives(pipeline, source, envelope=False)
     wanted = coercion.declared(schema)
 
     def of_task(batches: Batches) -> Batches:
@@ -90,17 +84,17 @@ def rows(messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts
     return worker.mapped(messages, of_task, schema)
 
 
-def gives(pipeline: Pipeline, source: Kafka) -> str:
-    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it."""
+def gives(pipeline: Pipeline, source: Kafka, *, envelope: bool = True) -> str:
+    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it. `envelope`: when the one of a change is taken apart."""
     if source.format != "json":
         return f"{coercion.BESIDE}, {pipeline.schema}"
     typed = dict(zip(coercion.declared(pipeline.schema).names, split_ddl(pipeline.schema), strict=True))
-    beside = [f"{quoted(BESIDE + name)} {typed[name].strip().partition(' ')[2]}" for name in source.beside]
+    beside = [f"{quoted(BESIDE + name)} {typed[name].strip().partition(' ')[2]}" for name in source.beside if envelope or name not in source.of_envelope]
     return ", ".join([LINE, *beside])
 
 
 def _part(pipeline: Pipeline, source: Kafka, part: str, ids: Iterable[int], facts: Mapping[str, Any]) -> Part:
-    of = formats(source)[part]
+    of = source.registered[part]
     no = {number: str(facts[_fact(part, number)]["reason"]) for number in ids if _fact(part, number) in facts}
     schemas = {}
     for number in {*ids} - no.keys():
@@ -112,6 +106,8 @@ def _part(pipeline: Pipeline, source: Kafka, part: str, ids: Iterable[int], fact
                 hint="put the schema back under its id (a registry restores what was deleted softly), then run the same command again",
             )
         schemas[number] = found
+    if part == "value" and source.of_envelope:
+        return Part(part, of, schemas, no, avro_envelopes.WANTED, envelope=True)
     declared = coercion.declared(pipeline.schema)
     here = source.key_columns if part == "key" else [name for name in declared.names if name not in source.beside]
     fields = [] if isinstance(of, JsonSchema) else [declared.field(name) for name in here]
@@ -136,10 +132,10 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
         here |= dict(zip(read.columns.schema.names, read.columns.columns, strict=True))
         here[source.schema_ids[part]] = read.ids
     if "value" in found:
-        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins. Framed JSON is a text.
+        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins.
         value, too_large = batch.column(VALUE), pc.not_equal(line, "")
-        is_text = found["value"].ids.is_valid() if source.format == "json" else pa.repeat(pa.scalar(False), len(batch))
-        text = _text(value) if source.format == "json" else pa.nulls(len(batch), pa.string())
+        text = _text(value, found["value"], source)
+        is_text = text.is_valid()
         packed = pc.and_(reason.is_valid(), pc.invert(pc.or_(is_text, too_large)))
         line = pc.if_else(too_large, line, pc.if_else(packed, _hex(value, packed), text))
     here |= {name: batch.column(f"{BESIDE}{name}") for name in source.headers}
@@ -153,8 +149,14 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
     return pa.RecordBatch.from_arrays([here[name].cast(wanted.field(name).type) for name in wanted.names], schema=wanted)
 
 
-def _text(values: pa.Array) -> pa.Array:
-    return pc.ascii_rtrim(pc.fill_null(framing.bodies(values), b"").view(pa.string()), characters="\r\n")
+def _text(values: pa.Array, read: Read, source: Kafka) -> pa.Array:
+    """Each message as a line; null of one that is no text. Framed JSON is one, whatever its schema says of it."""
+    if source.format != "json":
+        return pa.nulls(len(values), pa.string())
+    if source.of_envelope:
+        return read.columns.column(avro_envelopes.TEXT)
+    text = pc.ascii_rtrim(pc.fill_null(framing.bodies(values), b"").view(pa.string()), characters="\r\n")
+    return pc.if_else(read.ids.is_valid(), text, pa.scalar(None, pa.string()))
 
 
 def _hex(values: pa.Array, which: pa.Array) -> pa.Array:

@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources.debezium import Debezium
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model import partitions
 from onlyonce.session import schemas
-from onlyonce.sources.kafka import kafka_admin, kafka_reader, kafka_schemas
+from onlyonce.sources.kafka import kafka_admin, kafka_changes, kafka_reader, kafka_schemas
 from onlyonce.sources.kafka.offsets import Range, lost_since, readable, refuse_lost
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import record_id
@@ -67,7 +68,7 @@ class Ranges:
 
     def _schemas_now(self) -> kafka_schemas.Ids:
         # Where messages are lost and the declaration says to stop, nothing is read.
-        if not kafka_schemas.formats(self.source) or (self._lost_now() and self.source.on_loss == "stop"):
+        if not self.source.registered or (self._lost_now() and self.source.on_loss == "stop"):
             return {}
         return self._schemas(readable(self.ranges, self._lost_now()))
 
@@ -100,9 +101,9 @@ class Ranges:
     def _messages(self, left: list[Range], facts: dict[str, Any]) -> DataFrame:
         source = self.source
         messages = kafka_reader.values(self.spark, source, left)
-        if not kafka_schemas.formats(source):
-            return messages
-        return kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
+        if source.registered:
+            messages = kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
+        return kafka_changes.rows(messages, source.value) if isinstance(source.value, Debezium) else messages
 
     def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
         # Of a batch that begins they are asked for twice, before its row and behind it.
@@ -112,7 +113,7 @@ class Ranges:
 
     def _gives(self) -> StructType:
         source = self.source
-        if kafka_schemas.formats(source):
+        if source.registered:
             return schemas.of(kafka_schemas.gives(self.pipeline, source))
         kinds = dict.fromkeys(source.beside, "string") | source.of_envelope
         return schemas.of(", ".join([LINE, *(f"{BESIDE}{name} {kind}" for name, kind in kinds.items())]))

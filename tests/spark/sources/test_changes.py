@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,16 +12,19 @@ from typing import Any
 
 import pytest
 
-from onlyonce import Debezium
+from onlyonce import Avro, Debezium
+from onlyonce.sources.formats import schema_registry as asking
 from onlyonce.sources.kafka.source_kafka import Topic
 from tests.spark.sources.test_kafka import failing
 from tests.spark.sources.test_kafka_source import DRIVER, NOON, Run
 from tests.support import changes_of_a_table as source
 from tests.support import debezium_messages as messages
+from tests.support import framed_messages, schema_registry
 from tests.support.broker import Broker
 from tests.support.changes_of_a_table import Change
 from tests.support.customers import CUSTOMERS
-from tests.support.debezium_messages import envelope, text
+from tests.support.debezium_messages import ENVELOPE, envelope, envelope_of, text
+from tests.support.framed_messages import SALE, avro, framed
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -64,21 +68,82 @@ CASES: list[tuple[bytes | str, str | None, str, tuple[str, str] | None]] = [
 ]  # fmt: skip
 
 
-def test_a_change_is_its_row_and_what_happened_to_it(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """With all digits of a number, of both databases, with a schema and without; a tombstone is no record; what has no row or no place has its reason."""
-    run = Run(spark, broker, tmp_path, broker.topic("customers"))
-    for value, *_ in CASES:
-        broker.produce(run.name, value)
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "key", "type": "string"}, {"name": "value", "type": ["null", "long"], "default": None}, {"name": "note", "type": ["null", "string"], "default": None},
+    {"name": "share", "type": ["null", "double"], "default": None},
+]  # fmt: skip
+WHOLE = {"key": "a", "value": 2**60, "note": "é \"x\"\n", "share": 0.1}
+MY = {"connector": "mysql", "file": "bin.log.000007", "pos": 154, "row": 2}
+EITHER = [
+    envelope("c", None, WHOLE, PG), envelope("r", None, WHOLE, PG), envelope("d", WHOLE, None, PG), envelope("u", None, WHOLE, MY),
+    envelope("c", None, WHOLE, PG | {"lsn": None}), envelope("c", None, WHOLE, MY | {"file": "binlog"}), envelope("c", None, WHOLE, PG | {"connector": "oracle"}),
+    envelope("c", None, WHOLE, PG | {"connector": None}), envelope("t", None, None, PG), envelope("m", None, None, PG), envelope("x", None, WHOLE, PG),
+    envelope("d", None, None, PG), envelope("u", None, None, PG),
+]  # fmt: skip
+"""Envelopes as both converters can write them."""
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A registry over HTTP. A follower's lag is short here."""
+    monkeypatch.setattr(asking, "LAG_SECONDS", 0.01)
+    with schema_registry.running() as running:
+        yield running
+
+
+def read(spark: Any, broker: Broker, folder: Path, value: Debezium, sent: list[bytes | str]) -> dict[int, Any]:
+    """The lines of a topic by their number; behind each message there is a tombstone."""
+    run = Run(spark, broker, folder, broker.topic("customers"))
+    for one in sent:
+        broker.produce(run.name, one)
         broker.produce(run.name, None, key=b"a")
-    declared = replace(run.source, value=Debezium())
-    topic = Topic(replace(CUSTOMERS, source=declared), declared, "customers", tmp_path / "ranges")
+    declared = replace(run.source, value=value)
+    pipeline = replace(CUSTOMERS, source=declared, schema=CUSTOMERS.schema + (", schema_id int" if value.format else ""))
+    topic = Topic(pipeline, declared, "customers", folder / "ranges")
     topic.register(spark, DRIVER, NOON)
     [batch] = run.batches(topic)
-
-    lines, must = batch.lines({})
+    lines, must = batch.lines(batch.unreadable())
     assert lines.rows is not None
+    assert lines.rows.schema.names == batch._gives().names or not value.format
     rows = {row.oo_position // 2: row for row in lines.rows.collect()}
-    assert must(len(rows)) == len(rows) == len(CASES)
+    assert must(len(rows)) == len(rows) == len(sent)
+    return rows
+
+
+def test_an_envelope_in_avro_gives_what_the_same_in_json_gives(spark: Any, broker: Broker, tmp_path: Path, registry: Any) -> None:
+    """The row, what happened, its place and time, or the reason; and the id of its schema. What can't be decoded is kept in hexadecimal."""
+    schema = envelope_of(COLUMNS)
+    number, other = registry.put("customers-value", schema), registry.put("sales-value", SALE)
+    whole = [avro(schema, one, number) for one in EITHER]
+    sale = {"id": "a", "shop": None, "at": 0, "cents": 1, "weight": 1.0}
+    bad = {
+        avro(SALE, sale, other): f"schema {other} of the message's value does not fit the declaration: it is no envelope of Debezium",
+        framed(4000, whole[0][5:]): "the message's value has the schema id 4000, which the registry does not know",
+        whole[0][:-1]: f"the message's value is not what schema {number} says",
+        b"{}": "the message's value does not begin with a zero byte and the id of a schema",
+    }
+    for name in ("json", "avro"):
+        (tmp_path / name).mkdir()
+    in_json = read(spark, broker, tmp_path / "json", Debezium(), [text(one) for one in EITHER])
+    in_avro = read(spark, broker, tmp_path / "avro", Debezium(format=Avro(registry=registry.url)), [*whole, *bad])
+
+    beside = ("oo_beside_op", "oo_beside_position", "oo_beside_changed_at")
+    for at in range(len(EITHER)):
+        one, same = in_avro[at], in_json[at]
+        assert [one[name] for name in ("oo_refused", *beside)] == [same[name] for name in ("oo_refused", *beside)]
+        assert one.oo_beside_schema_id == number
+        if same.oo_refused is None:
+            assert one.oo_line == same.oo_line
+        else:
+            assert json.loads(one.oo_line)["op"] == EITHER[at]["op"], "of what is invalid all is kept"
+    for at, (value, reason) in enumerate(bad.items(), len(EITHER)):
+        assert in_avro[at].oo_refused.startswith(reason)
+        assert in_avro[at].oo_line == value.hex().upper()
+
+
+def test_a_change_is_its_row_and_what_happened_to_it(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    """With all digits of a number, of both databases, with a schema and without; a tombstone is no record; what has no row or no place has its reason."""
+    rows = read(spark, broker, tmp_path, Debezium(), [value for value, *_ in CASES])
     for number, (value, line, reason, beside) in enumerate(CASES):
         row = rows[number]
         assert (row.oo_refused or "").startswith(reason)
@@ -108,14 +173,17 @@ def versions_of(seen: list[Change]) -> set[tuple[Any, ...]]:
     return {(key, text_of[key, position], *rest) for key, position, *rest in source.history(seen)}
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+@pytest.mark.parametrize(("seed", "form"), [(1, "json"), *(pytest.param(seed, form, marks=pytest.mark.slow) for seed, form in ((2, "json"), (3, "avro"), (4, "avro")))])
 def test_a_table_by_a_topic_of_changes_is_what_the_source_has(
-    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, registry: Any, seed: int, form: str
 ) -> None:
     """A snapshot and the changes after it are one stream: delivered again, out of order, cut in batches, with a failure at each step; duplicates are told."""
     chance = random.Random(seed)
     platform = new_platform("tests/support/customers.py")
     topic = broker.topic("customers", partitions=2)
+    if form == "avro":
+        platform.give(monkeypatch, CUSTOMERS_REGISTRY=registry.url)
+    serializers = framed_messages.Serializers(registry.url, topic)
     platform.give(monkeypatch, CUSTOMERS_TOPIC=topic, CUSTOMERS_SERVERS=broker.servers)
     changes = source.made(chance, keys=9, changes=70)
     delivered = source.delivered(chance, changes)
@@ -125,7 +193,8 @@ def test_a_table_by_a_topic_of_changes_is_what_the_source_has(
     points = POINTS.get(seed, MORE)
     for number, part in enumerate((delivered[:50], delivered[50:])):
         for change in part:
-            client.produce(topic, text(make(change), schema=chance.random() < 0.3), partition=change.value % 2)
+            value = serializers.avro(ENVELOPE, make(change)) if form == "avro" else text(make(change), schema=chance.random() < 0.3)
+            client.produce(topic, value, partition=change.value % 2)
             if change.deleted:
                 client.produce(topic, None, change.key, partition=0)
         assert client.flush(60) == 0

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from onlyonce import Avro, Debezium, Kafka, Refused
+from onlyonce import Avro, Debezium, JsonSchema, Kafka, Refused
 from onlyonce.declare.fingerprint import receive_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.local.feed import produce
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes
 from tests.support.customers import CUSTOMERS
+
+URL = "https://registry:8081"
+AVRO = Debezium(format=Avro(registry=URL))
 
 
 def topic(**options: Any) -> Kafka:
@@ -36,6 +39,11 @@ def pipeline(**options: Any) -> Any:
         (lambda: pipeline(source=topic(value=Debezium(time="at"))), "'at' gets the time of the change, and is not a declared column of type timestamp"),
         (lambda: pipeline(source=topic(key="op")), "a column gets two of key, headers and schema ids"),
         (lambda: topic(key=Avro(registry="https://registry:8081", columns="key")), "changes by Debezium with a key by Avro"),
+        (lambda: topic(value=Debezium(format=Avro(registry="https://registry:8081", columns="key"))), "columns of a value"),
+        (lambda: pipeline(source=topic(value=AVRO)), "'schema_id' gets the id of the value's schema, and is not a declared column of type int"),
+        (lambda: pipeline(source=topic(value=Debezium(format=Avro(registry=URL, schema_id="op")))), "'op' gets the id of the value's schema"),
+        (lambda: Debezium(format="avro"), "Debezium: format='avro'"),  # type: ignore[arg-type]
+        (lambda: Debezium(format=JsonSchema(registry=URL)), "Debezium: format=JsonSchema("),  # type: ignore[arg-type]
         (lambda: Debezium(lsn="x"), "unknown option 'lsn'"),  # type: ignore[call-arg]
         (lambda: topic(value="debezium"), "value='debezium'"),
     ],
@@ -59,6 +67,17 @@ def test_the_envelope_is_part_of_the_declaration() -> None:
     assert fingerprint(plain, "receive") != fingerprint(CUSTOMERS, "receive")
     found = changes("receive", receive_parts(plain), receive_parts(pipeline(source=topic())))
     assert {change.part: change.need for change in found} == {"beside": Need.NOTHING, "format": Need.NAME}
+
+
+def test_an_envelope_in_avro_is_another_declaration_and_has_its_schema_id_in_a_column() -> None:
+    """So a topic that changes its converter needs a new name, as any other format does."""
+    grown = CUSTOMERS.schema + ", schema_id int"
+    avro, json = (pipeline(source=topic(value=value), schema=grown) for value in (AVRO, Debezium()))
+    assert avro.source.beside == ("schema_id", "op", "position", "changed_at")
+    assert avro.source.schema_ids == {"value": "schema_id"}
+    assert fingerprint(avro, "receive") != fingerprint(json, "receive")
+    found = changes("receive", receive_parts(json), receive_parts(avro))
+    assert {change.part: change.need for change in found}["format"] == Need.NAME
 
 
 def test_the_feed_does_not_write_plain_records_to_a_topic_of_changes() -> None:
