@@ -13,6 +13,7 @@ from onlyonce import settings
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database
 from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.dropping import Place
@@ -40,7 +41,8 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
     if not log_entries.any_in(path):
         return None
     there = StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
-    return _simple(schema), _simple(there), str(path)
+    told = newest.deletes(output.sink)
+    return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
 
 
 def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:

@@ -36,6 +36,7 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.location import on_disk
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
+from onlyonce.storage.beside import beside, is_ours
 
 log = structlog.get_logger()
 GONE = ".dropped-"
@@ -143,7 +144,11 @@ def _settle(database: Database, left: Left) -> None:
     elif place.kind == "postgres":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: dropping.drop_table(conn, place.where))
     else:
-        _remove(_folder(place))
+        folder = _folder(place)
+        # What is left of a removal that was killed goes too. A table of that name which is somebody else's stays.
+        if place.kind == "delta" and (not beside(folder).exists() or is_ours(beside(folder))):
+            _remove(beside(folder))
+        _remove(folder)
     passing("drop-after-place")
     run(database, lambda conn: dropping.settle(conn, left))
     log.info("dropped", place=left.place)

@@ -108,7 +108,7 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
             continue
         for one in left:
             if one.table is not None and not withdraw.is_written(one, driver.lineage, row.batch_id):
-                withdraw.take(one.table, f"{driver.lineage}/{one.sink}", row.batch_id)
+                withdraw.take_all(one.table, f"{driver.lineage}/{one.sink}", row.batch_id)
 
 
 def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:

@@ -32,6 +32,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.storage import opening
+from onlyonce.storage.beside import beside, is_ours
 
 TAKEN = "withdrawn by: onlyonce lineage new"
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
@@ -96,6 +97,13 @@ def holds(path: Path, app_id: str, batch_id: int) -> bool:
         return any(note.get("unit") != TAKEN for note in notes)
     there = table.transaction_version(app_id)
     return there is not None and there >= batch_id
+
+
+def take_all(path: Path, app_id: str, batch_id: int) -> None:
+    """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there: they come before its rows."""
+    if is_ours(beside(path)) and not holds(beside(path), app_id, batch_id):
+        take(beside(path), app_id, batch_id)
+    take(path, app_id, batch_id)
 
 
 def take(path: Path, app_id: str, batch_id: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.outputs.newest import newest_by
+from onlyonce.declare.outputs.newest import deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location
@@ -21,14 +21,14 @@ from onlyonce.storage import opening
 CONSTRAINT = "delta.constraints."
 
 
-def check(output: Output, path: Location, rows: DataFrame) -> None:
-    """Raise for rows that can't be written."""
+def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) -> None:
+    """Raise for rows that can't be written. `stored`: those of them that will be in the table."""
     if output.sink.write == "upsert":
         _check_keys(output, rows)
         _check_order(output, rows)
     for name, condition in _conditions(path).items():
         # Delta lets in what is true; neither false nor null.
-        if wrong := rows.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
+        if wrong := stored.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(
                 f"output {output.name}: the table {path} does not take {wrong[0].asDict()}: {name} ({condition})",
                 data="nothing of this batch was written to the table",
@@ -59,6 +59,12 @@ def _check_keys(output: Output, rows: DataFrame) -> None:
 
 
 def _check_order(output: Output, rows: DataFrame) -> None:
+    if (told := deletes(output.sink)) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
+        raise Refused(
+            f"output {output.name}: {told!r}, which says whether a row is deleted, is null in {wrong[0].asDict()}",
+            data="nothing of this batch was written to the table",
+            hint="let the function say true or false of each row",
+        )
     for name in newest_by(output.sink):
         if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
             raise Refused(

@@ -29,7 +29,7 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_append, delta_fit, delta_table, witness
+from onlyonce.sinks import delta_append, delta_deletes, delta_fit, delta_merge, delta_table, witness
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta, opening
 
@@ -38,10 +38,6 @@ DATE = "window_date"
 the stream do not collide (experiments, A9)."""
 
 DAY = micros(timedelta(days=1))
-
-MERGE_APP_ID = "spark.databricks.delta.write.txnAppId"
-MERGE_VERSION = "spark.databricks.delta.write.txnVersion"
-MERGE_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 LATER_WINDOW = (
     "t.window_end IS NULL OR t.window_end < s.window_end OR "
@@ -57,6 +53,7 @@ class DeltaWriter:
         assert isinstance(output.sink, Delta)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self.path = settings.table_location(target(context.pipeline, output).split(":", 1)[1] + context.target_suffix())
+        self._deletes = delta_deletes.of(self.path, self._sink)
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
@@ -65,10 +62,13 @@ class DeltaWriter:
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
-        full = _with_date(schema)
+        full = _with_date(StructType([field for field in schema.fields if field.name != self._sink.deletes]))
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
+        delta_deletes.refuse_as_target(self.path, self._output)
+        if self._deletes:
+            self._deletes.prepare(session, schema, self._output)
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {})
         columns.fit(session, self.path, full, f"output {self._output.name}")
         delta_table.check_remembers(self.path, self._output.name)
@@ -81,7 +81,7 @@ class DeltaWriter:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
         if content.rows:
-            delta_fit.check(self._output, self.path, dated)
+            delta_fit.check(self._output, self.path, dated, self._stored(dated))
         if not batch.at_least_once:
             self._witness(unit, content)
         if content.rows == 0:
@@ -95,7 +95,10 @@ class DeltaWriter:
             # Each stream has a session of its own; what is read besides has the run's, and so have other outputs.
             alone = self._context.merging if dated.sparkSession is self._context.spark else nullcontext()
             with alone:
-                delta.once(self.path, commit, lambda: self._merge(dated, commit), replayed=batch.replayed)
+                if self._deletes:
+                    self._deletes.remember(dated, commit, replayed=batch.replayed)
+                merge = delta_merge.under(dated.sparkSession, commit, lambda: self._merge(dated))
+                delta.once(self.path, commit, merge, replayed=batch.replayed)
         passing("delta-after-write")
         return 0
 
@@ -108,7 +111,7 @@ class DeltaWriter:
         """One commit that takes the windows' rows out and puts the new ones in."""
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
-        delta_fit.check(self._output, self.path, dated)
+        delta_fit.check(self._output, self.path, dated, dated)
         self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
@@ -136,31 +139,25 @@ class DeltaWriter:
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _merge(self, rows: DataFrame, commit: delta.Commit) -> None:
-        from delta.tables import DeltaTable
-
-        session = rows.sparkSession
-        # The transaction of a MERGE is a session setting, and one that stays set skips later writes.
-        settings_of_write = {MERGE_APP_ID: commit.app_id, MERGE_VERSION: str(commit.version), MERGE_NOTE: commit.note()}
-        condition = [F.col(f"t.{quoted(key)}").eqNullSafe(F.col(f"s.{quoted(key)}")) for key in self._sink.keys]
+    def _merge(self, rows: DataFrame) -> None:
+        dates: list[Column] = []
         if "window_start" in self._sink.keys:
             # Rows of the same keys have the same date, so others are not looked into.
-            dates = [row[0] for row in rows.select(DATE).distinct().collect()]
-            condition += [F.col(f"t.{DATE}").isin(dates), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
-        matched = condition[0]
-        for part in condition[1:]:
-            matched &= part
-        for key, value in settings_of_write.items():
-            session.conf.set(key, value)
-        try:
-            table = DeltaTable.forPath(session, str(self.path)).alias("t")
-            # Not the actions that take all columns: they don't know a backtick in a name.
-            values = {quoted(name): F.col(f"s.{quoted(name)}") for name in rows.columns}
-            merge = table.merge(rows.alias("s"), matched).whenMatchedUpdate(self._newer(rows.columns), set=values)
+            there = [row[0] for row in rows.select(DATE).distinct().collect()]
+            dates = [F.col(f"t.{DATE}").isin(there), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
+        if not self._deletes:
+            values = delta_merge.values(rows.columns)
+            merge = delta_merge.into(rows, self.path, self._sink.keys, *dates).whenMatchedUpdate(self._newer(rows.columns), set=values)
             merge.whenNotMatchedInsert(values=values).execute()
-        finally:
-            for key in settings_of_write:
-                session.conf.unset(key)
+            return
+        newer, gone = self._newer(rows.columns), F.col(f"s.{quoted(self._deletes.column)}")
+        values = delta_merge.values(self._stored(rows).columns)
+        merge = delta_merge.into(self._deletes.standing(rows), self.path, self._sink.keys).whenMatchedDelete(gone & newer)
+        merge.whenMatchedUpdate(~gone & newer, set=values).whenNotMatchedInsert(~gone, values=values).execute()
+
+    def _stored(self, rows: DataFrame) -> DataFrame:
+        """The rows that are written as they are in the table: without those that say what is deleted."""
+        return rows.filter(~F.col(quoted(self._deletes.column))).drop(self._deletes.column) if self._deletes else rows
 
     def _newer(self, columns: list[str]) -> Column | None:
         """When an arriving row replaces the one of its keys; None: always."""
@@ -168,9 +165,7 @@ class DeltaWriter:
             return F.expr(LATER_WINDOW)
         if not self._sink.newest_by:
             return None
-        # A null is before all else: a row of before there was an order gives way.
-        there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in self._sink.newest_by]) for side in "ts")
-        return there <= arriving
+        return delta_merge.as_new(self._sink.newest_by)
 
 
 def _where(span: Span) -> str:

@@ -1177,6 +1177,30 @@ _ALL = (
         ("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
     ),
     Mutant(
+        "delta-forgets-what-it-deleted", "an update that is older than the delete of its row writes it again", "onlyonce/sinks/sink_delta.py",
+        (("self._deletes.standing(rows)", "rows"),),
+        ("tests/spark/sinks/test_delta_deletes.py::test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+        spark=True,
+    ),
+    Mutant(
+        "row-goes-before-its-delete", "the deletes of a batch are committed behind its MERGE", "onlyonce/sinks/sink_delta.py",
+        (
+            ("                if self._deletes:\n                    self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),
+            (
+                "                delta.once(self.path, commit, merge, replayed=batch.replayed)\n",
+                "                delta.once(self.path, commit, merge, replayed=batch.replayed)\n"
+                "                if self._deletes:\n                    self._deletes.remember(dated, commit, replayed=batch.replayed)\n",
+            ),
+        ),
+        ("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),
+        spark=True,
+    ),
+    Mutant(
+        "zombie-deletes-after-withdrawal", "the transaction of a withdrawn batch is used up in its table only, and not where its deletes are kept", "onlyonce/run/withdraw.py",
+        (("if is_ours(beside(path)) and not", "if False and not"),),
+        ("tests/contract/run/test_withdraw.py::test_the_deletes_of_a_withdrawn_batch_can_not_land_either",),
+    ),
+    Mutant(
         "hours-before-their-minutes", "in a long run an output of a chain does not wait for the one before it", "onlyonce/run/upstream.py",
         (("        while not run(", "        while False and not run("),),
         ("tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",),

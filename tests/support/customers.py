@@ -7,7 +7,7 @@ import os
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce import Avro, Debezium, Kafka, Output, Pipeline, Postgres
+from onlyonce import Avro, Debezium, Delta, Kafka, Output, Pipeline, Postgres
 
 AVRO = "CUSTOMERS_REGISTRY" in os.environ
 
@@ -35,6 +35,10 @@ CUSTOMERS = Pipeline(
         Output(
             name="newest", transform="tests.support.customers:changes",
             sink=Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+        ),
+        Output(
+            name="lake", transform="tests.support.customers:changes",
+            sink=Delta(path="customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
         ),
         Output(
             name="history", transform="tests.support.customers:versions",

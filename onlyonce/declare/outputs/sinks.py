@@ -25,7 +25,8 @@ class Delta:
                them, the row of the later window stays, whichever comes first
     keys       what identifies a row of an upsert
     newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
-    deletes    is refused here: a deleted row stays, with a column of yours that says so
+    deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
+               stay in a table beside, <path>_deleted, by a commit before that of the rows, so that no older row comes back
     """
 
     path: str | None = None
@@ -37,12 +38,6 @@ class Delta:
 
     def __post_init__(self) -> None:
         _check_write("Delta", self.write, self.keys, ("append", "upsert"))
-        if self.deletes:
-            raise Refused(
-                f"Delta: deletes={self.deletes!r}",
-                data="what was deleted would have to be remembered in a second table, and a commit of Delta is of one: a kill between two would bring a row back",
-                hint=f"leave deletes out: {self.deletes!r} is a column of the table then, and a reader leaves out the rows that have it",
-            )
         newest.check_sink("Delta", self)
         check_folder("Delta: path", self.path)
 

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from onlyonce import settings
@@ -27,8 +29,10 @@ from onlyonce.database.migrate import migrate_authority
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.operate import doctor, drop
+from onlyonce.storage.beside import beside
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
+from tests.support import deleted_keys
 from tests.support.platform import ROOT
 
 __all__ = ["shop"]
@@ -200,6 +204,23 @@ def test_a_new_life_does_not_write_beside_the_rows_that_were_left(lived: Shop, d
     assert notes(lived.log) == {}
     assert lived.log.rows("SELECT to_regclass('results.total'), to_regclass('results.balance')") == [(None, None)]
     assert not (settings.tables_dir() / "shop" / "per_shop").exists()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_a_delta_table_has_deleted_goes_with_it_and_nobody_elses_table_does(lived: Shop, declare: Callable[[str], None], ours: bool) -> None:
+    """Also what a killed drop has left of it."""
+    declare(NONE)
+    table = settings.tables_dir() / "shop" / "per_shop"
+    kept = beside(table)
+    if ours:
+        deleted_keys.made(table)
+    else:
+        write_deltalake(str(kept), pa.table({"id": ["x"]}))
+    half = kept.with_name(f"{drop.GONE}{kept.name}")
+    if ours:
+        half.mkdir()
+    drop.main(["shop", "--tables", "--yes"])
+    assert (table.exists(), kept.exists(), half.exists()) == (False, not ours, False)
 
 
 def test_a_table_that_another_pipeline_writes_to_stays(lived: Shop, declare: Callable[[str], None]) -> None:

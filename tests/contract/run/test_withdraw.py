@@ -17,8 +17,10 @@ from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Content, UnitId
 from onlyonce.run import lineage, withdraw
+from onlyonce.storage.beside import beside
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import commit
+from tests.support import deleted_keys
 
 EMPTY = pa.table({"shop": pa.array([], pa.string())})
 ROW = pa.table({"shop": ["a"]})
@@ -161,6 +163,46 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
     assert output.left() == Counter()
     assert DeltaTable(str(output.table)).transaction_version(output.app_id) == 0
     assert DeltaTable(str(output.table)).to_pyarrow_table().num_rows == 0
+
+
+def test_the_deletes_of_a_withdrawn_batch_can_not_land_either(home: Log) -> None:
+    """They come before the rows, so an older driver may wake before both. A batch whose deletes are there is withdrawn too: a new life writes them again."""
+    output = Output(home, "upsert", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    kept = deleted_keys.made(output.table)
+    output.unit("witness", 1)
+
+    lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter()
+    assert [DeltaTable(str(one)).transaction_version(output.app_id) for one in (output.table, kept)] == [0, 0]
+
+
+def test_a_batch_whose_deletes_have_landed_without_its_rows_is_withdrawn(home: Log) -> None:
+    """What was deleted stays remembered, and nothing more is committed there."""
+    output = Output(home, "upsert", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    commit(deleted_keys.made(output.table), pa.table({"id": ["a"]}), output.app_id, 0)
+    output.unit("witness", 1)
+    version = DeltaTable(str(beside(output.table))).version()
+
+    lineage.new("shop/per_shop", yes=True)
+
+    assert output.left() == Counter()
+    assert DeltaTable(str(output.table)).transaction_version(output.app_id) == 0
+    assert DeltaTable(str(beside(output.table))).version() == version
+
+
+def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
+    """A name is no proof."""
+    output = Output(home, "append", TABLE)
+    commit(output.table, EMPTY, "another", 0)
+    commit(beside(output.table), EMPTY, "another", 0)
+    output.unit("witness", 1)
+
+    lineage.new("shop/per_shop", yes=True)
+
+    assert DeltaTable(str(beside(output.table))).transaction_version(output.app_id) is None
 
 
 def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:

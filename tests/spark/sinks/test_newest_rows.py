@@ -36,7 +36,7 @@ def row(change: Change) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("sink", SINKS)
 def test_the_rows_are_those_that_the_source_has(shared: Log, spark: Any, sink: str) -> None:  # noqa: F811
-    """In Delta a deleted row stays, with the mark that the function gave it; in PostgreSQL it goes."""
+    """Without `deletes` a deleted row stays, with the mark that the function gave it; else it goes (of Delta: test_delta_deletes)."""
     chance = random.Random(1)  # in two of three batches the newest is not what comes last
     table = opened(shared, spark, sink)
     changes = source.delivered(chance, source.made(chance, keys=5, changes=30), again=0.0, apart=20)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from onlyonce import Avro, Debezium
+from onlyonce import Avro, Debezium, settings
 from onlyonce.sources.formats import schema_registry as asking
 from onlyonce.sources.kafka.source_kafka import Topic
 from tests.spark.sources.test_kafka import failing
@@ -35,8 +36,8 @@ ROW = '{"key": "a", "value": 1, "price": 0.12345678901234567890, "note": "\\u00e
 READ = '{"key":"a","note":"é \\"x\\"","price":0.1234567890123456789,"value":1}'
 LSN = "00000000000024023128"
 MYSQL = "0000000007" + "0" * 17 + "154" + "0000000002"
-POINTS = {1: ("receive-after-delta", "postgres-after-units")}
-MORE = ("receive-after-begin", "receive-after-delta", "postgres-before-units", "postgres-after-units")
+POINTS = {1: ("delta-after-deletes", "postgres-after-units")}
+MORE = ("receive-after-begin", "receive-after-delta", "postgres-before-units", "delta-after-deletes", "postgres-after-units", "delta-before-deletes")
 
 
 def exact(op: str, before: Any = None, after: Any = "ROW", **more: Any) -> str:
@@ -205,6 +206,8 @@ def test_a_table_by_a_topic_of_changes_is_what_the_source_has(
         platform.run("customers")
         seen += part
         there = platform.sql("SELECT key, value, position FROM results.customers")
+        in_lake = DeltaTable(str(settings.tables_dir() / "customers")).to_pyarrow_table().to_pylist()
+        assert sorted((row["key"], row["value"], row["position"]) for row in in_lake) == sorted(zip(there.key, there.value, there.position, strict=True))
         wanted = source.newest(seen)
         assert {(row.key, row.value) for row in there.itertuples()} == {(key, value) for key, _, value in source.table(seen)}
         assert len(there) == len(source.table(seen))

@@ -41,7 +41,8 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: sink(write="history", newest_by=()), "write='history' without newest_by"),
         (lambda: pipeline(sink(write="history"), mode="at_least_once"), "a history in mode='at_least_once'"),
         (lambda: pipeline(sink(write="history"), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
-        (lambda: Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), "Delta: deletes='gone'"),
+        (lambda: Delta(write="upsert", keys="id", deletes="gone"), "Delta: deletes='gone' without newest_by"),
+        (lambda: pipeline(Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),  # type: ignore[arg-type]
         (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
         (lambda: Delta(write="history", keys="id"), "write='history'"),  # type: ignore[arg-type]
         (lambda: Delta(write="upsert", keys="id", newest="cents"), "unknown option 'newest'"),  # type: ignore[call-arg]

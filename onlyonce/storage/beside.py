@@ -1,0 +1,26 @@
+"""The table beside a sink's Delta table that keeps the keys of what was deleted: where it is, and whether it is the platform's. No Spark.
+
+Who calls it: the Delta sink, and the withdrawal and the drop, which must know the table. Errors: those of `opening`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onlyonce.model.location import Location
+from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.storage import log_entries, opening
+
+KEEPS = "onlyonce.keeps"
+"""Its property, which has NOTE."""
+PROPERTIES = {KEEPS: NOTE}
+
+
+def beside(path: Path) -> Path:
+    """Where the deleted keys of a table are."""
+    return path.with_name(deleted(path.name))
+
+
+def is_ours(path: Location) -> bool:
+    """Whether there is a table of deleted keys that the platform has made."""
+    return log_entries.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == NOTE
