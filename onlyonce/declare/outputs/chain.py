@@ -47,10 +47,7 @@ def check(made: Output, before: Output) -> None:
         raise Refused(f"{where} has a window of its own, and no transform", hint="transform='module:function', over the rows of the closed windows")
     if before.made_beside:
         raise Refused(f"{where}: {before.name} is itself made in the batches of {before.made_beside}", hint="make it from that one")
-    if before.join:
-        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
-    if before.stateful:
-        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
+    refuse_as_they_come(where, before)
     if before.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; windows that are made of others are of closed ones", hint="use on_time panes at both")
     if before.stable_input:
@@ -63,6 +60,14 @@ def check(made: Output, before: Output) -> None:
             f"{where}: late='recompute', and {before.name} leaves late records out, so that none ever comes here",
             hint=f"late='recompute' at {before.name} too; or leave it out here: a backfill of {before.name} makes both again",
         )
+
+
+def refuse_as_they_come(where: str, before: Output) -> None:
+    """Raise Refused for an output from which none can be made: its rows come at any time, and not when a window closes."""
+    if before.join:
+        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
+    if before.stateful:
+        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
 
 
 def _of(made: Output, before: Output) -> Output:

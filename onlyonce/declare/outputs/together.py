@@ -55,10 +55,7 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
     where = f"output {made.name} (from_output={root.name})"
     if root.made_beside:
         raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
-    if root.join:
-        raise Refused(f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join")
-    if root.stateful:
-        raise Refused(f"{where}: a processor with state gives its rows as they come, and not by closed windows", hint="read its table")
+    chain.refuse_as_they_come(where, root)
     if root.is_early or made.is_early:
         raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
     if made.is_result:
