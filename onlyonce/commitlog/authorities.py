@@ -58,7 +58,10 @@ def database_of(variable: str | None) -> Database:
     Tasks go through a pooler where the variable of the same name with `_POOLER` behind it has one.
     """
     url = url_of(variable)
-    pooler = None if mysql.is_mysql(url) else environment.variable(f"{variable or 'ONLYONCE_DATABASE_URL'}_POOLER")
+    if variable is None:
+        pooler = settings.database_pooler()
+    else:
+        pooler = None if mysql.is_mysql(url) else environment.variable(f"{variable}_POOLER")
     return Database(url, pooler=pooler, at_once=settings.task_sessions())
 
 

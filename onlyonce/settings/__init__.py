@@ -110,6 +110,12 @@ def database_url() -> str:
     return given_database_url() or (home() / "postgres" / "writer.url").read_text().strip()
 
 
+def database_pooler() -> str | None:
+    """The URL by which Spark's tasks reach the platform's database, if that is another one. It holds a password: never log it."""
+    given = _current().database_url_pooler
+    return given.get_secret_value() if given else None
+
+
 def given_database_url() -> str | None:
     """The same where it is set; None: the embedded server. It holds a password: never log it."""
     given = _current().database_url

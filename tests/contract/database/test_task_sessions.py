@@ -15,7 +15,7 @@ import psycopg2
 import pytest
 from sqlalchemy import make_url, text
 
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog import authorities, lineages
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database import task_sessions
 from onlyonce.database.connect import Database, run, transaction
@@ -120,6 +120,18 @@ def test_a_driver_is_at_work_while_a_task_of_it_has_a_transaction_and_not_for_wh
     session.close()
 
     assert (during, kept_open) == ([(True,)], [(False,)])
+
+
+def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting may stand in the file, too."""
+    (tmp_path / "onlyonce.toml").write_text('database_url_pooler = "postgresql://pooler/onlyonce"\n')
+    monkeypatch.setenv("ONLYONCE_CONFIG", str(tmp_path / "onlyonce.toml"))
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://server/onlyonce")
+    monkeypatch.setenv("SHOP_DB", "postgresql://server/shop")
+    monkeypatch.setenv("SHOP_DB_POOLER", "postgresql://pooler/shop")
+
+    assert authorities.database_of(None).pooler == "postgresql://pooler/onlyonce"
+    assert authorities.database_of("SHOP_DB").pooler == "postgresql://pooler/shop"
 
 
 @pytest.fixture
