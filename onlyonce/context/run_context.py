@@ -29,6 +29,7 @@ from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
 from onlyonce.spark.state import cluster_cores
 from onlyonce.storage import checkpoint
+from onlyonce.storage.appended import Appended
 
 CUTTING = (
     "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
@@ -61,6 +62,7 @@ class RunContext:
     seen: Seen = NOTHING
     looked_at: datetime | None = None
     _open: dict[str, Query] = field(default_factory=dict)
+    _appended: Appended | None = None
 
     @property
     def bounded(self) -> bool:
@@ -81,6 +83,12 @@ class RunContext:
     def events(self) -> Location:
         """The table `events`."""
         return self.folder / "events"
+
+    @property
+    def appended(self) -> Appended:
+        """The same as it is now, for this run to append to it."""
+        self._appended = self._appended.look() if self._appended else Appended(self.events)
+        return self._appended
 
     @property
     def blocks(self) -> Path:

@@ -133,7 +133,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         batch.plan.offsets_hash,
     )  # fmt: skip
     version = own_tables.append(
-        lambda folder: batch_files.written(context, query, batch, lines, folder), context.events, commit
+        lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended, commit
     )
     passing("receive-after-delta")
     _end(context, query, batch, must, version)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from onlyonce.model.location import Location
 from onlyonce.sinks import delta_features, delta_rows
 from onlyonce.storage import delta, opening, own_tables
+from onlyonce.storage.appended import Appended
 
 
 def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
@@ -25,4 +26,4 @@ def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: b
     def write(folder: Location) -> Sequence[Location]:
         return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
-    return own_tables.append(write, path, commit, replayed=replayed)
+    return own_tables.append(write, Appended(path), commit, replayed=replayed)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.location import Location, Url
 from onlyonce.storage import log_entries, opening
+from onlyonce.storage.appended import Appended
 from onlyonce.storage.log_entries import LOG
 
 RECENT = 20
@@ -128,7 +129,7 @@ def once(
     write: Callable[[], int | None],
     *,
     replayed: bool = False,
-    table: DeltaTable | None = None,
+    table: DeltaTable | Appended | None = None,
 ) -> int:
     """Write unless it is there; then find the commit and compare. Gives its version.
 

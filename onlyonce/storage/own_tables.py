@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import tenacity
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
@@ -28,7 +28,8 @@ from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location
-from onlyonce.storage import delta, opening, statistics, stores
+from onlyonce.storage import delta, statistics
+from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -37,16 +38,15 @@ BETWEEN = 20
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
 
 
-def append(write: Callable[[Location], Sequence[Location]], path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
+def append(write: Callable[[Location], Sequence[Location]], to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
     """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
     gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
     see `delta.once`."""
-    table = opening.table(path)
 
     def once() -> int | None:
-        return _commit(table, path, commit, sorted(write(path / folder(commit)), key=str))
+        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str))
 
-    return delta.once(path, commit, once, replayed=replayed, table=table)
+    return delta.once(to.at, commit, once, replayed=replayed, table=to)
 
 
 def append_rows(
@@ -57,17 +57,17 @@ def append_rows(
 ) -> int:
     """Append a few rows once, one data file for each sequence of them and in this order; gives the version. No JVM needed."""
     values = dict(partition or {})
-    table = opening.table(path)
+    to = Appended(path)
 
     def write() -> int | None:
-        schema = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in values)
+        schema = pa.schema(field for field in pa.schema(to.table.schema().to_arrow()) if field.name not in values)
         place = path.joinpath(folder(commit), *(f"{name}={value}" for name, value in values.items()))
         names = [place / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
             arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
-        return _commit(table, path, commit, names)
+        return _commit(to, commit, names)
 
-    return delta.once(path, commit, write, table=table)
+    return delta.once(path, commit, write, table=to)
 
 
 def folder(commit: delta.Commit) -> str:
@@ -75,16 +75,17 @@ def folder(commit: delta.Commit) -> str:
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
-def _commit(opened: DeltaTable, path: Location, commit: delta.Commit, files: Sequence[Location]) -> int | None:
-    """Name the files in the log; gives the version after which it was, None when the transaction was there. To open a table costs as much
-    as to commit to it, so the first try takes the one that is open."""
+def _commit(to: Appended, commit: delta.Commit, files: Sequence[Location]) -> int | None:
+    """Name the files in the log; gives the version after which it was, None when the transaction was there. `delta.once` has just looked, so the first try
+    takes the table as it is."""
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
-    for attempt in tries(path):
+    for attempt in tries(to.at):
         with attempt:
-            table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
-            there = table.transaction_version(commit.app_id)
-            if there is not None and there >= commit.version:
-                return None  # a lost answer, or another driver's: `delta.once` looks whose
+            if attempt.retry_state.attempt_number > 1:
+                there = to.look().transaction_version(commit.app_id)
+                if there is not None and there >= commit.version:
+                    return None  # a lost answer, or another driver's: `delta.once` looks whose
+            table = to.table
             properties = CommitProperties(
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
@@ -92,9 +93,10 @@ def _commit(opened: DeltaTable, path: Location, commit: delta.Commit, files: Seq
             by = table.metadata().partition_columns
             indexed = statistics.columns(table)
             passing("table-before-commit")
-            actions = [added(path, file, indexed) for file in files]
+            actions = [added(to.at, file, indexed) for file in files]
+            before = table.version()
             table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
-            return table.version()
+            return before
     return None
 
 
@@ -118,10 +120,9 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
 def added(path: Location, file: Location, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
     """What a commit says of a new data file, which lies in an attempt's folder below those of its partition. `indexed`: the
     columns that the table's files are skipped by."""
-    place, entry = file.relative_to(path), stores.of(file).look(file)  # type: ignore[arg-type]
-    if entry is None:
-        raise FileNotFoundError(str(file))
+    place = file.relative_to(path)  # type: ignore[arg-type]
+    entry, footer = arrow.end(file)
     values = (map(unquote, part.split("=", 1)) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
-    found = json.dumps(statistics.of(arrow.footer(file), indexed))
+    found = json.dumps(statistics.of(footer, indexed))
     return AddAction(str(place), entry.bytes, partition, int(entry.modified * 1000), data_change, found)

@@ -38,6 +38,7 @@ from onlyonce.sources.files.line_reader import Range
 from onlyonce.sources.lines import Lines
 from onlyonce.sources.parse import plain_records
 from onlyonce.storage import attempt_files, delta, own_tables
+from onlyonce.storage.appended import Appended
 from tests.benchmarks import ageing
 from tests.benchmarks.ageing import EACH, START
 from tests.contract.conftest import ask
@@ -117,7 +118,7 @@ class Aged:
             f"{plan.lineage}/events", number, f"{plan.lineage}/{number}/events", self.driver.epoch, plan.offsets_hash
         )
         version = own_tables.append(
-            lambda folder: batch_files.written(context, query, batch, lines, folder), self.events, commit
+            lambda folder: batch_files.written(context, query, batch, lines, folder), Appended(self.events), commit
         )
         run(self.database, lambda conn: batches.end_receive(conn, self.driver, batch, EACH, version, bounded=False))
         merge_as_it_grows.merge(self.database, self.driver, "shop", plan)

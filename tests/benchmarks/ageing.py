@@ -24,6 +24,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, do, run
 from onlyonce.model.location import Location, on_disk
 from onlyonce.storage import delta, own_tables
+from onlyonce.storage.appended import Appended
 from tests.benchmarks.growth import uniform
 
 EACH, A_BUCKET, A_DAY = 20, 10, 1440
@@ -84,7 +85,7 @@ def events_of(events: Path, driver: Driver, upto: int) -> None:
         ]
 
     commit = delta.Commit(f"{driver.lineage}/events", upto - 1, f"{driver.lineage}/{upto - 1}/events", driver.epoch, "")
-    own_tables.append(write, events, commit)
+    own_tables.append(write, Appended(events), commit)
     DeltaTable(str(events)).create_checkpoint()
     _renumber(events / "_delta_log", upto)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from onlyonce.model.location import Location, location
 from onlyonce.storage import delta, opening, own_tables
+from onlyonce.storage.appended import Appended
+from onlyonce.storage.stores import arrow
 from tests.support.s3 import S3
 
 WRITERS, COMMITS, ILL = 3, 12, 5
@@ -55,6 +58,34 @@ def test_a_commit_to_a_store_that_is_ill_is_there_once(store: S3, kind: str, met
         own_tables.append_rows([[{"n": number}]], place, delta.Commit("app", number, f"app/{number}", 1, ""))
     store.well()
     assert there(place) == Counter(range(ILL))
+
+
+def test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_committed(store: S3) -> None:
+    """A zombie with the next transaction among them, and appends of others between two looks."""
+    place = location(f"{store.bucket()}/table")
+    opening.make(place, SCHEMA, [], delta.KEEP_ALL)
+    ours, asked = Appended(place), []
+    for number in range(COMMITS):
+        store.well()
+        append(ours.look(), number, number)
+        asked.append(sum(store.counts.values()))
+    assert asked[-1] <= asked[2]
+
+    own_tables.append_rows([[{"n": COMMITS}]], place, delta.Commit("app", COMMITS, f"app/{COMMITS}", 1, ""))  # the zombie
+    own_tables.append_rows([[{"n": -1}]], place, delta.Commit("others", 1, "others/1", 1, ""))
+    assert append(ours, COMMITS, COMMITS) == append(ours.look(), COMMITS, COMMITS) == COMMITS + 1
+    append(ours.look(), COMMITS + 1, COMMITS + 1)
+    assert there(place) == Counter([-1, *range(COMMITS + 2)])
+
+
+def append(to: Appended, number: int, row: int) -> int:
+    """A commit of one row by a run that appends."""
+
+    def write(folder: Location) -> list[Location]:
+        arrow.write(folder / "part-00000.parquet", pa.table({"n": [row]}))
+        return [folder / "part-00000.parquet"]
+
+    return own_tables.append(write, to, delta.Commit("app", number, f"app/{number}", 1, ""))
 
 
 def there(place: Location) -> Counter[int]:

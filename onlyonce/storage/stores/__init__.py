@@ -60,6 +60,9 @@ class Store(Protocol):
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
         """The bytes from `begin` up to `end`, of this content. Raises Changed if there is another, FileNotFoundError if none."""
 
+    def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
+        """What is there, and its last bytes; all of them where there are no more. Raises FileNotFoundError."""
+
     def put(self, at: Location, content: bytes) -> None:
         """Write it, whatever was there. For good when this returns."""
 

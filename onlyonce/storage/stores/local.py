@@ -56,6 +56,13 @@ class LocalFiles:
                 raise changed(at)
         return found
 
+    def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
+        """See the interface."""
+        with _path(at).open("rb") as file:
+            stat = os.fstat(file.fileno())
+            file.seek(max(stat.st_size - length, 0))
+            return Entry(at, stat.st_size, _etag(stat), stat.st_mtime), file.read()
+
     def put(self, at: Location, content: bytes) -> None:
         """See the interface."""
         partial = _partial(_path(at), content)

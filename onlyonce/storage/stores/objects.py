@@ -83,6 +83,13 @@ class Objects:
             found = obstore.get(self.bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
             return bytes(found.bytes())
 
+    def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
+        """See the interface."""
+        url = _url(at)
+        with told(url):
+            found = obstore.get(self.bucket(url), url.key, options={"range": {"suffix": length}})
+            return _entry(url, found.meta), bytes(found.bytes())
+
     def put(self, at: Location, content: bytes) -> None:
         """See the interface."""
         url = _url(at)

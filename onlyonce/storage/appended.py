@@ -1,0 +1,48 @@
+"""A table that one run appends to, batch after batch: what of its log has been read stays read.
+
+To open a table means to read its log since the last checkpoint, and so does a look for a transaction: in a store that is a request for each commit, in each batch. Here a look reads what has
+come since the last one. The commit is on condition that the next version is not there, as ever, so a look that is old costs a try and no rows.
+
+Who makes it: `RunContext`, for as long as a run; `own_tables`, for one append. Errors: those of `opening`. Not promised: anything about a table that was dropped
+and made anew since; a run is fenced from that by its batch's begin.
+"""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+from onlyonce.model.location import Location
+from onlyonce.storage import log_entries, opening
+
+
+class Appended:
+    """The table at a location, as of the last look."""
+
+    def __init__(self, at: Location) -> None:
+        self.at = at
+        self.table: DeltaTable = opening.table(at)
+        self._transactions: dict[str, tuple[int, int | None]] = {}
+
+    def look(self) -> Appended:
+        """As it is now."""
+        self.table.update_incremental()
+        return self
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The highest version of a transaction id; None for one that is not there."""
+        now = self.table.version()
+        try:
+            found = self._since(app_id, now)
+        except FileNotFoundError:  # an entry went from the log since the last look
+            found = self.table.transaction_version(app_id)
+        self._transactions[app_id] = (now, found)
+        return found
+
+    def _since(self, app_id: str, now: int) -> int | None:
+        if app_id not in self._transactions:
+            return self.table.transaction_version(app_id)
+        seen, found = self._transactions[app_id]
+        for version in range(seen + 1, now + 1):
+            told = (action.get("txn", {}) for action in log_entries.actions(self.at, version))
+            found = max([*([] if found is None else [found]), *(one["version"] for one in told if one.get("appId") == app_id)], default=None)
+        return found
