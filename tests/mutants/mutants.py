@@ -28,6 +28,7 @@ KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
 TABLES = "tests/unit/sources/test_table_"
 NEWEST = "tests/contract/sinks/test_newest_rows.py::"
+MYSQL_NEWEST = "tests/contract/sinks/test_mysql_newest.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -147,10 +148,30 @@ _ALL = (
         (MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
     ),
     Mutant(
-        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_rows.py",
-        (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
-          "[c for c in columns if c not in work.keys]"),),
-        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
+        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        order = [*others, *(c for c in reversed(latest) if c not in work.keys)] or", "        order = [c for c in self.columns if c not in work.keys] or"),),
+        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",
+         MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts"),
+    ),
+    Mutant(
+        "mysql-by-the-language", "texts are compared by the collation of their column", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("USING utf8mb4) AS BINARY)\" if column in self.texts else value", "USING utf8mb4) AS BINARY)\" if False else value"),),
+        (MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts",),
+    ),
+    Mutant(
+        "mysql-deleted-and-forgotten", "a key that was deleted is not remembered, so an older update brings its row back", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        for statement in (REMEMBER, DELETE, FORGET):\n", "        for statement in (DELETE, FORGET):\n"),),
+        (MYSQL_NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "mysql-altered-in-a-unit", "the table of the arriving rows gets a column by ALTER, which commits the claim before its rows", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        self.run(STAGE, mark=f", "        self.run('ALTER TABLE {target} COMMENT = \\'\\'')\n        self.run(STAGE, mark=f"),),
+        (MYSQL_NEWEST + "test_the_table_is_what_the_source_has[upsert-1]",),
+    ),
+    Mutant(
+        "mysql-delete-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/mysql/mysql_history.py",
+        (("        arriving.run(ENDED)\n", "        pass\n"),),
+        (MYSQL_NEWEST + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
     ),
     Mutant(
         "iceberg-unconditional", "a commit to an Iceberg table does not require that its branch is where it was", "onlyonce/sinks/iceberg/commits.py",

@@ -95,21 +95,30 @@ class MySQL:
     table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
     connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has written by it
                 is refused where it names another database later
-    write       'append', or 'upsert' as `Delta` has it
+    write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
     keys        what identifies a row of an upsert: the primary key. None of them may be null
+    newest_by   as `Postgres` has it
+    deletes     as `Postgres` has it
     """
 
     table: str
     connection: str
-    write: Literal["append", "upsert"] = "append"
+    write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_write("MySQL", self.write, self.keys, ("append", "upsert"))
+        _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))
+        newest.check_sink("MySQL", self)
         if not re.fullmatch(r"[^./\\\0]{1,60}", self.table) or self.table != self.table.strip():
             raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 60 signs: the URL names the database")
         if self.table.lower().startswith("onlyonce_"):
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
+        if self.deletes and len(self.table) > 50:
+            # With the suffix of a bounded run, and that of the table beside, a name has 64 signs at most.
+            raise Refused(f"MySQL: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 signs at most, with deletes")
         if "://" in self.connection:
             raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
 
