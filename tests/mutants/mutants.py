@@ -1193,6 +1193,17 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "delete-by-its-row-alone", "a delete without a row before it is invalid, though the message's key says which row went", "onlyonce/sources/kafka/ranges.py",
+        (('keyed="key" in source.registered', "keyed=False"),),
+        ("tests/spark/sources/test_changes.py::test_the_key_of_a_change_comes_from_the_key_of_its_message",),
+        spark=True,
+    ),
+    Mutant(
+        "unknown-without-end", "a registry is asked for each id that a topic of other bytes names", "onlyonce/sources/formats/schema_registry.py",
+        (("is None), most + 1))", "is None), None))"),),
+        ("tests/unit/sources/test_schema_registry.py::test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows",),
+    ),
+    Mutant(
         "decimal-in-avro-by-a-double", "a decimal of a change in Avro keeps the digits that a double has", "onlyonce/sources/formats/avro_envelopes.py",
         (('return format(value, "f")', "return repr(float(value))"),),
         ("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
