@@ -1204,6 +1204,11 @@ _ALL = (
         ("tests/unit/sources/test_schema_registry.py::test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows",),
     ),
     Mutant(
+        "avro-row-by-row", "the marks between Avro messages are compared one by one, in Python", "onlyonce/sources/formats/avro_messages.py",
+        (('not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py()', 'any(row["mark"] != mark for row in rows)'),),
+        ("tests/unit/sources/test_message_formats.py::test_no_python_runs_for_each_avro_message",),
+    ),
+    Mutant(
         "decimal-in-avro-by-a-double", "a decimal of a change in Avro keeps the digits that a double has", "onlyonce/sources/formats/avro_envelopes.py",
         (('return format(value, "f")', "return repr(float(value))"),),
         ("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
