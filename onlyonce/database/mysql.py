@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from onlyonce.database.statements import queries
 from onlyonce.model.errors import Refused
+from onlyonce.model.sinks.deleted import NOTE, deleted
 
 DIALECT = "mysql"
 DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
@@ -58,9 +59,9 @@ def quoted(connection: Connection, name: str) -> str:
 
 
 def tables(connection: Connection, name: str) -> list[Any]:
-    """The table or view of that name, with its kind, engine and collation; none if there is none."""
+    """The table or view of that name, with its kind, engine, collation and comment; none if there is none."""
     found = connection.exec_driver_sql(
-        "SELECT table_type AS kind, engine AS engine, table_collation AS collation FROM information_schema.tables "
+        "SELECT table_type AS kind, engine AS engine, table_collation AS collation, table_comment AS note FROM information_schema.tables "
         "WHERE table_schema = DATABASE() AND table_name = %s",
         (name,),
     )
@@ -68,7 +69,10 @@ def tables(connection: Connection, name: str) -> list[Any]:
 
 
 def drop_table(connection: Connection, name: str) -> None:
-    """Drop a sink's table. Nothing happens the second time."""
+    """Drop a sink's table with what was deleted from it. Nothing happens the second time."""
+    for there in tables(connection, deleted(name)):
+        if there.note == NOTE:
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, deleted(name))}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, name)}")
 
 

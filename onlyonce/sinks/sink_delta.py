@@ -31,6 +31,7 @@ from onlyonce.sinks import (
     delta_deletes,
     delta_features,
     delta_fit,
+    delta_history,
     delta_replace,
     delta_table,
     delta_upsert,
@@ -64,7 +65,8 @@ class DeltaWriter:
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
-        full = _with_date(StructType([field for field in schema.fields if field.name != self._sink.deletes]))
+        ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
+        full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
@@ -95,7 +97,8 @@ class DeltaWriter:
         else:
             if self._deletes:
                 self._deletes.remember(dated, commit, replayed=batch.replayed)
-            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)
+            plan = delta_history.History(dated, self.path, self._sink) if self._sink.write == newest.HISTORY else self._upsert(dated)
+            changing.change(self.path, commit, plan, replayed=batch.replayed)
         passing("delta-after-write")
         return 0
 

@@ -79,6 +79,13 @@ def keep(name: str, **found: Any) -> None:
     path.write_text(json.dumps(there | found, indent=1, sort_keys=True) + "\n")
 
 
+def kept(name: str, **circumstances: Any) -> dict[str, Any]:
+    """What results/<name>.json has, if it was found under these circumstances."""
+    path = RESULTS / f"{name}.json"
+    there: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return there if circumstances.items() <= there.items() else {}
+
+
 def circumstances() -> dict[str, Any]:
     """The machine, how busy it was, and the versions."""
     return {

@@ -30,6 +30,8 @@ KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
 TABLES = "tests/unit/sources/test_table_"
 NEWEST = "tests/contract/sinks/test_newest_rows.py::"
+DELTA_HISTORY = "tests/spark/sinks/test_delta_history.py::"
+MYSQL_NEWEST = "tests/contract/sinks/test_mysql_newest.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
 LONG = "tests/spark/run/test_long_run.py::"
@@ -149,10 +151,30 @@ _ALL = (
         (MYSQL + "test_a_table_that_cannot_keep_the_promise_is_refused_unchanged[MyISAM]",),
     ),
     Mutant(
-        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_rows.py",
-        (("[c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]",
-          "[c for c in columns if c not in work.keys]"),),
-        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",),
+        "mysql-window-first", "an upsert sets the end of the window before the columns that depend on it", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        order = [*others, *(c for c in reversed(latest) if c not in work.keys)] or", "        order = [c for c in self.columns if c not in work.keys] or"),),
+        (MYSQL + "test_an_upsert_without_the_window_keeps_the_row_of_the_later_one",
+         MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts"),
+    ),
+    Mutant(
+        "mysql-by-the-language", "texts are compared by the collation of their column", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("USING utf8mb4) AS BINARY)\" if column in self.texts else value", "USING utf8mb4) AS BINARY)\" if False else value"),),
+        (MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts",),
+    ),
+    Mutant(
+        "mysql-deleted-and-forgotten", "a key that was deleted is not remembered, so an older update brings its row back", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        for statement in (REMEMBER, DELETE, FORGET):\n", "        for statement in (DELETE, FORGET):\n"),),
+        (MYSQL_NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
+    ),
+    Mutant(
+        "mysql-altered-in-a-unit", "the table of the arriving rows gets a column by ALTER, which commits the claim before its rows", "onlyonce/sinks/mysql/mysql_upsert.py",
+        (("        self.run(STAGE, mark=f", "        self.run('ALTER TABLE {target} COMMENT = \\'\\'')\n        self.run(STAGE, mark=f"),),
+        (MYSQL_NEWEST + "test_the_table_is_what_the_source_has[upsert-1]",),
+    ),
+    Mutant(
+        "mysql-delete-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/mysql/mysql_history.py",
+        (("        arriving.run(ENDED)\n", "        pass\n"),),
+        (MYSQL_NEWEST + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
     ),
     Mutant(
         "iceberg-unconditional", "a commit to an Iceberg table does not require that its branch is where it was", "onlyonce/sinks/iceberg/commits.py",
@@ -691,7 +713,7 @@ _ALL = (
         ("tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
     ),
     Mutant(
-        "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/results.py",
+        "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/stateless.py",
         (('"StreamingExecutionRelation", "Join",', '"StreamingExecutionRelation",'),),
         ("tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",),
         spark=True,
@@ -1201,6 +1223,34 @@ _ALL = (
         "change-at-the-snapshot", "a change at the place of the snapshot is as new as the snapshot's row", "onlyonce/sources/kafka/kafka_changes.py",
         (('F.when(op == "r", F.lit("0")).otherwise(F.lit("1"))', 'F.lit("1")'),),
         ("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
+        spark=True,
+    ),
+    Mutant(
+        "delete-by-its-row-alone", "a delete without a row before it is invalid, though the message's key says which row went", "onlyonce/sources/kafka/ranges.py",
+        (('keyed="key" in source.registered', "keyed=False"),),
+        ("tests/spark/sources/test_changes.py::test_the_key_of_a_change_comes_from_the_key_of_its_message",),
+        spark=True,
+    ),
+    Mutant(
+        "unknown-without-end", "a registry is asked for each id that a topic of other bytes names", "onlyonce/sources/formats/schema_registry.py",
+        (("is None), most + 1))", "is None), None))"),),
+        ("tests/unit/sources/test_schema_registry.py::test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows",),
+    ),
+    Mutant(
+        "avro-row-by-row", "the marks between Avro messages are compared one by one, in Python", "onlyonce/sources/formats/avro_messages.py",
+        (('not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py()', 'any(row["mark"] != mark for row in rows)'),),
+        ("tests/unit/sources/test_message_formats.py::test_no_python_runs_for_each_avro_message",),
+    ),
+    Mutant(
+        "late-version-in-delta-ends-nothing", "the ends of a key's versions are found among those of one batch alone", "onlyonce/sinks/delta_history.py",
+        (('        found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)\n', "        found = _marked(came, new=True)\n"),),
+        (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+        spark=True,
+    ),
+    Mutant(
+        "delete-in-delta-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/delta_history.py",
+        (("allowMissingColumns=True) if self.sink.deletes else found", "allowMissingColumns=True) if False else found"),),
+        (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
         spark=True,
     ),
     Mutant(

@@ -5,8 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from onlyonce import Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Postgres, Session, Sliding
+from onlyonce import (
+    Delta,
+    DeltaSource,
+    Files,
+    Fixed,
+    Join,
+    Lookup,
+    Output,
+    Pipeline,
+    Postgres,
+    Session,
+    Sliding,
+    Stateful,
+)
 from tests.nexmark.events import LONGEST, SCHEMA
+from tests.nexmark.processors import SCHEMA as LAST_TEN_SCHEMA
 
 SECOND = timedelta(seconds=1)
 LATENESS = 5 * SECOND
@@ -51,6 +65,24 @@ QUERIES: dict[str, tuple[Output, ...]] = {
 }
 
 
+QUEUED = timedelta(minutes=2)
+"""For how long behind its end an auction's session is open: it gets bids for as long as it is among the last forty, at ten events a second."""
+CLOSED = "nexmark_closed"
+LAST_TEN = Pipeline(
+    name="nexmark_q6",
+    source=DeltaSource(path=f"{CLOSED}/q9"),
+    schema="auction long, category long, seller long, expires timestamp, id string, bidder long, price long",
+    record_id="auction",
+    event_time="expires",
+    max_ahead=timedelta(days=36500),
+    outputs=Output(
+        name="q6", lateness=QUEUED, sink=Delta(),
+        stateful=Stateful(processor="tests.nexmark.processors:LastTen", keys="seller", schema=LAST_TEN_SCHEMA, timers_within=timedelta(0)),
+    ),
+)  # fmt: skip
+"""Query 6 is made of the rows of query 9, whose table it reads: an auction that has closed is a record."""
+
+
 def pipeline(name: str, *queries: str, files_a_batch: int = 1) -> Pipeline:
     """A pipeline of some of the queries."""
     return Pipeline(
@@ -66,4 +98,4 @@ def pipeline(name: str, *queries: str, files_a_batch: int = 1) -> Pipeline:
 
 FEW = ("q5", "q13", "q18")
 """Of each kind one: windows and what is made from them, a table, an upsert."""
-PIPELINES = [pipeline("nexmark", *QUERIES), pipeline("nexmark_few", *FEW)]
+PIPELINES = [pipeline("nexmark", *QUERIES), pipeline("nexmark_few", *FEW), pipeline(CLOSED, "q9"), LAST_TEN]

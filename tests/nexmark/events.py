@@ -25,6 +25,8 @@ CHANNELS = ("apple", "google", "facebook", "baidu")
 APART = 41
 """Auctions are numbered so far apart: every third is one of query 2, also in a small set."""
 IN_FIFTY = ("person", "auction", "auction", "auction")
+HOT = 10
+"""One of so many people sells much."""
 BEHIND = timedelta(seconds=3)
 """How far an event may be behind one that came before it."""
 LONGEST = timedelta(seconds=30)
@@ -66,7 +68,7 @@ class Generator:
         self._auctions.append(number)
         expires = at + timedelta(seconds=self._chance.randint(5, LONGEST.seconds))
         return {
-            "auction": number, "item": f"item {number}", "category": 10 + self._chance.randrange(5), "seller": self._someone(),
+            "auction": number, "item": f"item {number}", "category": 10 + self._chance.randrange(5), "seller": self._seller(),
             "expires": expires.isoformat(),
         }  # fmt: skip
 
@@ -75,6 +77,10 @@ class Generator:
         auction = self._chance.choice(hot if self._chance.random() < 0.5 else self._auctions[-40:])
         price = int(10 ** (self._chance.random() * 6)) * 100
         return {"auction": auction, "bidder": self._someone(), "price": price, "channel": self._chance.choice(CHANNELS)}
+
+    def _seller(self) -> int:
+        # Half of the auctions are those of a few.
+        return 1001 + (self._people - 1) // HOT * HOT if self._chance.random() < 0.5 else self._someone()
 
     def _someone(self) -> int:
         # Mostly a person who has just come, as in the benchmark.

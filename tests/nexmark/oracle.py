@@ -79,6 +79,17 @@ def q4(events: Sequence[Event]) -> Rows:
     return Counter((category, sum(each), len(each)) for category, each in prices.items())
 
 
+def q6(events: Sequence[Event]) -> Rows:
+    """(seller, auction, total, auctions): of the last ten that have closed, with each that closes."""
+    prices: dict[int, list[int]] = defaultdict(list)
+    found: Rows = Counter()
+    for auction, bid in sorted(_wins(events), key=lambda both: (both[0]["expires"], both[0]["auction"])):
+        prices[auction["seller"]].append(bid["price"])
+        last = prices[auction["seller"]][-10:]
+        found[auction["seller"], auction["auction"], sum(last), len(last)] += 1
+    return found
+
+
 def q5(events: Sequence[Event]) -> Rows:
     """(window_start, auction, bids)."""
     counts: dict[datetime, Counter[int]] = defaultdict(Counter)

@@ -45,7 +45,7 @@ def q9(events: DataFrame) -> DataFrame:
     grouped = events.where("kind <> 'person'").groupBy("oo_window", "auction")
     whole = grouped.agg(F.max("category").alias("category"), F.max("seller").alias("seller"), F.max("expires").alias("expires"), opened, them)
     best = F.array_max(F.expr("filter(bids, bid -> -bid.earlier BETWEEN opened AND unix_micros(expires))")).alias("bid")
-    columns = ("oo_window", "auction", "category", "seller", "bid.id", "bid.bidder", "bid.price")
+    columns = ("oo_window", "auction", "category", "seller", "expires", "bid.id", "bid.bidder", "bid.price")
     return whole.select("*", best).where("bid IS NOT NULL").select(*columns)
 
 

@@ -13,10 +13,12 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.outputs import outputs
 from tests.nexmark import events as made
 from tests.nexmark import oracle
-from tests.nexmark.declarations import FEW, QUERIES
+from tests.nexmark.declarations import CLOSED, FEW, LAST_TEN, QUERIES
 from tests.support.platform import Platform, multiset
 
 SEED, COUNT, FILES = 8, 600, 4
+MANY = 2400
+"""So many that auctions close while others are opened."""
 SIDE = {key: f"value {key}" for key in range(8)}
 RANKED = ("low", "middle", "high")
 COLUMNS = {
@@ -25,6 +27,7 @@ COLUMNS = {
     "q3": ("name", "city", "state", "auction"),
     "q4": ("category", "total", "auctions"),
     "q5": ("window_start", "auction", "bids"),
+    "q6": ("seller", "auction", "total", "auctions"),
     "q7": ("window_start", "price", "id", "auction", "bidder"),
     "q8": ("person", "name", "auction"),
     "q9": ("auction", "category", "seller", "id", "bidder", "price"),
@@ -90,6 +93,26 @@ def test_each_query_is_equal_to_a_plain_computation(
     assert len(batches) == len(queries)
     assert batches.min() >= FILES
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert platform.sql("SELECT * FROM onlyonce.late").empty
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+@pytest.mark.timeout(900)
+def test_the_last_ten_auctions_of_each_seller(new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
+    """Query 6: a pipeline that reads the auctions which another one has closed, with a kill of it; some come long behind others that expire later."""
+    platform = new_platform("tests/nexmark/declarations.py")
+    events = list(made.Generator(SEED).events(MANY))
+    for number, file in enumerate(made.files(events, 3)):
+        platform.put(CLOSED, f"{number}.jsonl", list(file))
+        platform.run(CLOSED, *(["--close"] if number == 2 else []))
+        if number == 1:
+            kill(platform, monkeypatch, LAST_TEN.name, "output-before-end", 1)
+        platform.run(LAST_TEN.name, *(["--close"] if number == 2 else []))
+
+    wanted = oracle.q6(events)
+    assert found(platform, LAST_TEN.name, LAST_TEN.outputs[0]) == wanted
+    assert max(auctions for *_, auctions in wanted) == 10
     assert platform.sql("SELECT * FROM onlyonce.late").empty
 
 

@@ -22,22 +22,22 @@ class Delta:
 
     path       the folder; by default <pipeline>/<output>
     write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
-               them, the row of the later window stays, whichever comes first
-    keys       what identifies a row of an upsert
+               them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as `Postgres` has it
+    keys       what identifies a row of an upsert, and whose history it is
     newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
     deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
                stay in a table beside, <path>_deleted, by a commit before that of the rows, so that no older row comes back
     """
 
     path: str | None = None
-    write: Literal["append", "upsert"] = "append"
+    write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
     # Not in the repr, by which fingerprints were made before there were these.
     newest_by: Several[str] = field(default=NONE, repr=False)
     deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+        _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("Delta", self)
         check_folder("Delta: path", self.path)
 
@@ -95,21 +95,30 @@ class MySQL:
     table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
     connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has written by it
                 is refused where it names another database later
-    write       'append', or 'upsert' as `Delta` has it
+    write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
     keys        what identifies a row of an upsert: the primary key. None of them may be null
+    newest_by   as `Postgres` has it
+    deletes     as `Postgres` has it
     """
 
     table: str
     connection: str
-    write: Literal["append", "upsert"] = "append"
+    write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
+    # Not in the repr, by which fingerprints were made before there were these.
+    newest_by: Several[str] = field(default=NONE, repr=False)
+    deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_write("MySQL", self.write, self.keys, ("append", "upsert"))
+        _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))
+        newest.check_sink("MySQL", self)
         if not re.fullmatch(r"[^./\\\0]{1,60}", self.table) or self.table != self.table.strip():
             raise Refused(f"MySQL: table {self.table!r}", hint="the name alone, of at most 60 signs: the URL names the database")
         if self.table.lower().startswith("onlyonce_"):
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
+        if self.deletes and len(self.table) > 50:
+            # With the suffix of a bounded run, and that of the table beside, a name has 64 signs at most.
+            raise Refused(f"MySQL: the name of {self.table!r} is too long for a table {self.table}_deleted", hint="50 signs at most, with deletes")
         if "://" in self.connection:
             raise Refused("MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password")
 

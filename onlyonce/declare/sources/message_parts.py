@@ -11,10 +11,6 @@ def check_parts(key: object, value: object) -> None:
     """Refuse what can't be a key or a value of a message."""
     if value is not None and not isinstance(value, MessageFormat | Debezium):
         raise Refused(f"Kafka: value={value!r}", hint="Avro(…), Protobuf(…), JsonSchema(…) or Debezium(…); leave it out for plain JSON")
-    if isinstance(value, Debezium) and isinstance(key, Avro | Protobuf):
-        raise Refused(
-            f"Kafka: changes by Debezium with a key by {type(key).__name__}", hint="leave key out: the row has its keys, also of a delete"
-        )
     written = value.format if isinstance(value, Debezium) else value
     if isinstance(written, Avro | Protobuf) and written.columns:
         raise Refused(

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DecimalType,
     FloatType,
     MapType,
+    StringType,
     StructField,
     StructType,
 )
@@ -81,6 +82,11 @@ def row(schema: StructType) -> Column:
 def binary(schema: StructType) -> tuple[bool, ...]:
     """Which columns travel in hexadecimal."""
     return tuple(isinstance(field.dataType, BinaryType) for field in schema.fields)
+
+
+def texts(schema: StructType) -> tuple[str, ...]:
+    """The columns of texts, which are put in order by their bytes."""
+    return tuple(field.name for field in schema.fields if isinstance(field.dataType, StringType))
 
 
 def _text(field: StructField) -> Column:

@@ -19,9 +19,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from onlyonce.database import mysql
-from onlyonce.declare.outputs.sinks import later_window_wins
+from onlyonce.declare.outputs.newest import HISTORY
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.sinks.mysql import mysql_history
+from onlyonce.sinks.mysql.mysql_upsert import TABLE, Arriving
 from onlyonce.sinks.postgres.pinned import Batches
 from onlyonce.sinks.postgres.postgres_unit import Work
 
@@ -29,7 +31,6 @@ ROW = "oo_row"
 """The column in which a row travels."""
 CHUNK = 2 << 20
 """Bytes of rows in one statement: servers take 16 MB and more, and larger statements are no faster."""
-ARRIVING = "oo_arriving"
 TWICE = 1062
 ROWS_AT_FAULT = {1062, 1048, 1292, 1364, 1366, 1411, 1452, 3819, 4025}
 """Beside those that are DataError or IntegrityError: a time that is none, a column without a value, a constraint."""
@@ -37,10 +38,11 @@ ROWS_AT_FAULT = {1062, 1048, 1292, 1364, 1366, 1411, 1452, 3819, 4025}
 
 @dataclass(frozen=True)
 class Loaded:
-    """The columns of the rows, in their order, and which of them travel in hexadecimal."""
+    """The columns of the rows, in their order, and which of them travel in hexadecimal; those of texts by their names."""
 
     columns: tuple[str, ...]
     binary: tuple[bool, ...]
+    texts: tuple[str, ...] = ()
 
 
 def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
@@ -65,46 +67,33 @@ def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
 def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches) -> None:
     if work.write == "replace":
         _delete(connection, work)
-    if work.write != "upsert":
+    if work.write in ("append", "replace"):
         _load(connection, work.table, loaded, batches)
         passing("postgres-unit-after-rows")
         return
-    arriving, target = mysql.quoted(connection, ARRIVING), mysql.quoted(connection, work.table)
-    # TEMPORARY: these commit nothing, and nobody else sees the table.
-    connection.exec_driver_sql(f"DROP TEMPORARY TABLE IF EXISTS {arriving}")
-    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {arriving} LIKE {target}")
+    stored = tuple(column for column in loaded.columns if column != work.deletes)
+    arriving = Arriving(connection, work, stored, loaded.texts)
+    arriving.stage()
     try:
-        _load(connection, ARRIVING, loaded, batches)
+        _load(connection, TABLE, loaded, batches)
     except IntegrityError as error:
         if mysql.code_of(error) != TWICE:
             raise
+        place = (*work.keys, *(work.newest_by if work.write == HISTORY else ()))
         raise InvariantBroken(
-            f"unit {work.unit}: two rows have the same keys ({', '.join(work.keys)})",
+            f"unit {work.unit}: two rows have the same keys ({', '.join(place)})",
             data="nothing of this unit was written",
             hint="the keys must identify a row of the transform's result: group by all of them",
         ) from error
-    connection.exec_driver_sql(_merge(connection, work, loaded.columns))
-    connection.exec_driver_sql(f"DROP TEMPORARY TABLE {arriving}")
+    arriving.refuse_nulls()
+    if work.write == HISTORY:
+        mysql_history.write(arriving)
+    else:
+        if work.deletes:
+            arriving.delete()
+        arriving.merge()
+    arriving.drop()
     passing("postgres-unit-after-rows")
-
-
-def _merge(connection: Connection, work: Work, columns: tuple[str, ...]) -> str:
-    target, arriving = mysql.quoted(connection, work.table), mysql.quoted(connection, ARRIVING)
-    names = {column: mysql.quoted(connection, column) for column in columns}
-    listed = ", ".join(names.values())
-    # Values are set one after the other, and each is seen by those after it. The window comes last, its end at the very last: so the
-    # condition below holds for all of a row's columns or for none.
-    last = ("window_start", "window_end")
-    values = [c for c in columns if c not in work.keys and c not in last] + [c for c in last if c in columns and c not in work.keys]
-    new = dict.fromkeys(values, "{new}")
-    if later_window_wins(work.write, work.keys, columns):
-        start, end = (f"{target}.{names[c]}" for c in last)
-        later = f"{end} IS NULL OR ({end}, {start}) <= (VALUES({names[last[1]]}), VALUES({names[last[0]]}))"
-        new = dict.fromkeys(values, f"IF({later}, {{new}}, {{old}})")
-    sets = [
-        f"{target}.{names[c]} = " + new[c].format(new=f"VALUES({names[c]})", old=f"{target}.{names[c]}") for c in values
-    ] or [f"{target}.{names[work.keys[0]]} = {target}.{names[work.keys[0]]}"]  # keys alone: there is nothing to replace
-    return f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {arriving} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
 
 def _load(connection: Connection, table: str, loaded: Loaded, batches: Batches) -> None:

@@ -16,9 +16,11 @@ from sqlalchemy.exc import OperationalError
 
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
+from onlyonce.declare.outputs import newest
 from onlyonce.declare.pipeline import MySQL, Output
 from onlyonce.model.errors import Refused
-from onlyonce.sinks.mysql import mysql_columns
+from onlyonce.model.sinks.deleted import NOTE, deleted
+from onlyonce.sinks.mysql import mysql_columns, mysql_history
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
 """The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a '."""
@@ -35,43 +37,66 @@ class MySQLTable:
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, add new columns. Raises Refused for a key that is not there, a type, an engine or an index that can't work."""
+        newest.check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not among its columns",
                 hint=f"it has: {', '.join(schema.names)} (oo_window gives window_start and window_end)",
             )
-        run(self._database, lambda connection: self._fit(connection, self.wanted(schema)))
+        columns = self.wanted(schema)
+        if self._sink.deletes:
+            run(self._database, lambda connection: self._remember(connection, columns))
+        run(self._database, lambda connection: self._fit(connection, self.name, columns | (mysql_history.ENDS if self._versions else {})))
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """The columns that the table must have for an output's rows, with MySQL's types."""
-        return {field.name: mysql_columns.type_of(field, self._sink.keys, schema) for field in schema.fields}
+        return {f.name: mysql_columns.type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.deletes}
 
     def there(self) -> dict[str, str]:
         """The columns that the table has now; none where there is no table. Changes nothing."""
-        return run(self._database, lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection)})
+        return run(self._database, lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection, self.name)})
 
-    def _fit(self, connection: Connection, wanted: dict[str, str]) -> None:
-        there = {column.name: column for column in self._columns(connection)}
+    @property
+    def _versions(self) -> bool:
+        return self._sink.write == newest.HISTORY
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        """What no two rows have alike: the primary key."""
+        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
+
+    def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
+        """Make the table of what was deleted; it is known by its comment."""
+        name = deleted(self.name)
+        if (there := mysql.tables(connection, name)) and there[0].note != NOTE:
+            self._refuse(
+                f"there is a table {name}, which is not the platform's", "rename that table, or name another one for the output: what is deleted is kept there"
+            )
+        kept = (*self._sink.keys, *self._sink.newest_by, *([newest.VALID_FROM] if self._versions else []))
+        self._fit(connection, name, {column: columns[column] for column in kept}, NOTE)
+
+    def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:
+        there = {column.name: column for column in self._columns(connection, table)}
         if there:
-            self._check(connection, wanted, there)
+            self._check(connection, table, wanted, there)
         else:
-            self._make(connection, wanted)
+            self._make(connection, table, wanted, note)
         for name in wanted if there else ():
             if name not in there:
-                self._add(connection, name, wanted[name])
+                self._add(connection, table, name, wanted[name])
 
-    def _add(self, connection: Connection, name: str, kind: str) -> None:
-        table, column = (self._quoted(connection, of) for of in (self.name, name))
+    def _add(self, connection: Connection, to: str, name: str, kind: str) -> None:
+        table, column = (self._quoted(connection, of) for of in (to, name))
         try:
             connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column} {kind} NULL")
         except OperationalError as error:
             if mysql.code_of(error) != ALREADY_THERE:  # another driver has added it meanwhile
                 raise
 
-    def _make(self, connection: Connection, wanted: dict[str, str]) -> None:
+    def _make(self, connection: Connection, table: str, wanted: dict[str, str], note: str) -> None:
         dialect: Any = connection.dialect
         collation = "utf8mb4_nopad_bin" if dialect.is_mariadb else "utf8mb4_0900_bin"
-        keys = self._sink.keys
+        keys = self._identity
         parts = [
             f"{self._quoted(connection, name)} {kind} {'NOT NULL' if name in keys else 'NULL'}"
             for name, kind in wanted.items()
@@ -81,71 +106,71 @@ class MySQLTable:
         if WINDOW in wanted and keys[:1] != (WINDOW,):
             parts.append(f"INDEX ({self._quoted(connection, WINDOW)})")  # people and backfills look for rows by their window
         connection.exec_driver_sql(
-            f"CREATE TABLE IF NOT EXISTS {self._quoted(connection, self.name)} ({', '.join(parts)}) "
-            f"ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
+            f"CREATE TABLE IF NOT EXISTS {self._quoted(connection, table)} ({', '.join(parts)}) "
+            f"ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation} COMMENT = '{note}'"
         )
 
-    def _check(self, connection: Connection, wanted: dict[str, str], there: dict[str, Any]) -> None:
-        table = mysql.tables(connection, self.name)[0]
+    def _check(self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any]) -> None:
+        table = mysql.tables(connection, name)[0]
         if table.kind != "BASE TABLE" or table.engine != "InnoDB":
             self._refuse(
-                f"{self.name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit and its rows "
+                f"{name} is a {table.kind.lower() if table.engine is None else f'table of {table.engine}'}: a unit and its rows "
                 "can't be committed together there, and nothing rolls back what a killed task has written",
-                f"ALTER TABLE {self.name} ENGINE = InnoDB, or name another table",
+                f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
-        types = {name: column.type for name, column in there.items()}
-        for name, kind in wanted.items():
-            if (name in there or name in self._sink.keys) and not mysql_columns.same(kind, types.get(name)):
+        types = {column: found.type for column, found in there.items()}
+        for column, kind in wanted.items():
+            if (column in there or column in self._identity) and not mysql_columns.same(kind, types.get(column)):
                 self._refuse(
-                    f"column {name} is {kind}, but in {self.name} it is {types.get(name, 'missing')}",
+                    f"column {column} is {kind}, but in {name} it is {types.get(column, 'missing')}",
                     "a changed type needs another name or another table; a new key another table",
                 )
-        if self._sink.keys:
-            self._check_keys(connection, there)
+        if self._identity:
+            self._check_keys(connection, name, there)
 
-    def _check_keys(self, connection: Connection, there: dict[str, Any]) -> None:
-        keys = self._sink.keys
-        unique = self._unique(connection)
+    def _check_keys(self, connection: Connection, table: str, there: dict[str, Any]) -> None:
+        keys = self._identity
+        unique = self._unique(connection, table)
         if {*keys} not in unique.values():
             self._refuse(
-                f"{self.name} has no primary key or unique index over its keys ({', '.join(keys)})",
-                f"ALTER TABLE {self.name} ADD PRIMARY KEY ({', '.join(keys)}), or name another table",
+                f"{table} has no primary key or unique index over its keys ({', '.join(keys)})",
+                f"ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(keys)}), or name another table",
             )
-        if others := sorted(name for name, columns in unique.items() if columns != {*keys}):
+        if others := sorted(index for index, columns in unique.items() if columns != {*keys}):
             self._refuse(
-                f"{self.name} has another unique index ({', '.join(others)}): an upsert would replace a row of other keys that meets it",
+                f"{table} has another unique index ({', '.join(others)}): an upsert would replace a row of other keys that meets it",
                 "write the output to a table without it",
             )
         for key in keys:
             column = there[key]
             if column.nullable == "YES":
-                self._refuse(f"key {key} of {self.name} may be null, and a null is never found again", "declare it NOT NULL")
+                self._refuse(f"key {key} of {table} may be null, and a null is never found again", "declare it NOT NULL")
             if column.collation is not None and column.collation not in EXACT:
                 self._refuse(
-                    f"key {key} of {self.name} has the collation {column.collation}, in which different texts are the same key",
+                    f"key {key} of {table} has the collation {column.collation}, in which different texts are the same key",
                     f"give it one of {', '.join(sorted(EXACT))}, or let the platform make the table",
                 )
 
     def _refuse(self, what: str, hint: str) -> None:
         raise Refused(f"output {self._output.name}: {what}", data="nothing was written", hint=hint)
 
-    def _unique(self, connection: Connection) -> dict[str, set[str]]:
+    def _unique(self, connection: Connection, table: str) -> dict[str, set[str]]:
         found = connection.exec_driver_sql(
             "SELECT index_name AS name, column_name AS col FROM information_schema.statistics "
             "WHERE table_schema = DATABASE() AND table_name = %s AND non_unique = 0 AND sub_part IS NULL",
-            (self.name,),
+            (table,),
         )
         unique: dict[str, set[str]] = {}
         for row in found:
             unique.setdefault(row.name, set()).add(row.col)
         return unique
 
-    def _columns(self, connection: Connection) -> list[Any]:
+    def _columns(self, connection: Connection, table: str) -> list[Any]:
         return list(
             connection.exec_driver_sql(
                 "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS collation "
                 "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position",
-                (self.name,),
+                (table,),
             )
         )
 

@@ -119,8 +119,9 @@ class MySQLWriter:
     ) -> postgres_unit.Work:
         unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
-            self._database, unit, self._query.driver.epoch, "", self._table.name, write, self._sink.keys, (), windows, beside=beside
-        )
+            self._database, unit, self._query.driver.epoch, "", self._table.name, write, self._sink.keys, (), windows, beside=beside,
+            newest_by=self._sink.newest_by, deletes=self._sink.deletes,
+        )  # fmt: skip
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
@@ -128,7 +129,7 @@ class MySQLWriter:
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:
-    return mysql_rows.Loaded(tuple(schema.names), mysql_columns.binary(schema))
+    return mysql_rows.Loaded(tuple(schema.names), mysql_columns.binary(schema), mysql_columns.texts(schema))
 
 
 def _as_text(time: datetime) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onlyonce.sources.files import avro_files
 from onlyonce.sources.files.listing import Damaged
@@ -24,6 +25,7 @@ from onlyonce.sources.formats.converting import Columns, Wanted
 from onlyonce.sources.formats.schema_registry import Schema
 
 MARK = 16
+MARKS = pa.struct([("mark", pa.binary(MARK))])
 PLAIN = {
     "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),
     "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
@@ -43,22 +45,29 @@ def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
     """What turns messages of a schema into the wanted columns. Raises Damaged."""
     parsed = checked(schema)
     defined = _defined(parsed)
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+    alone = not isinstance(parsed, dict) or parsed.get("type") != "record"
+    if alone:
         types = {wanted.alone(): _types(parsed, defined)}
-        of_row: Callable[[list[Any], str], list[Any]] = lambda rows, _: [row["value"] for row in rows]  # noqa: E731
     else:
         declared = {one.name for one in wanted.fields}
         types = {f["name"]: _types(f["type"], defined) if f["name"] in declared else _UNREAD for f in parsed["fields"]}
-        of_row = lambda rows, name: [row["value"][name] for row in rows]  # noqa: E731
     wanted.check({name: meant for name, (_, meant) in types.items()})
-    read = reader(parsed)
+    names = wanted.found(types)
+    read, row = reader(parsed), _row(names, types, alone=alone)
 
     def convert(bodies: pa.Array) -> Columns:
-        rows = read(bodies)
-        found = {name: pa.array(of_row(rows, name), types[name][0]).cast(types[name][1]) for name in wanted.found(types)}
-        return wanted.fitted(found, len(bodies), types)
+        # One call for all rows and columns: Arrow takes what it needs out of the dictionaries, without Python.
+        values = pc.struct_field(pa.array(read(bodies), row), "value")
+        columns = {name: values if alone else pc.struct_field(values, name) for name in names}
+        return wanted.fitted({name: column.cast(types[name][1]) for name, column in columns.items()}, len(bodies), types)
 
     return convert
+
+
+def _row(names: list[str], types: Mapping[str, Types], *, alone: bool) -> pa.DataType:
+    """What is taken of a row that was read."""
+    value = types[names[0]][0] if alone else pa.struct([(name, types[name][0]) for name in names])
+    return pa.struct([("value", value)])
 
 
 def checked(schema: Schema) -> Avro:
@@ -81,7 +90,7 @@ def reader(parsed: Avro) -> Callable[[pa.Array], list[Any]]:
         content = _long(len(bodies)) + framing.joined(bodies, mark) + b"\0"
         file = BytesIO(content)
         rows: list[Any] = fastavro.schemaless_reader(file, marked, None)  # type: ignore[assignment]
-        if file.tell() != len(content) or any(row["mark"] != mark for row in rows):
+        if file.tell() != len(content) or not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py():
             raise ValueError("messages of another length than their schema says")
         return rows
 

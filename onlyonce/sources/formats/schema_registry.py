@@ -9,8 +9,10 @@ where what answers is no registry. Only a registry's own "there is no such schem
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from onlyonce.declare.sources.message_formats import MessageFormat
@@ -40,13 +42,29 @@ class Schema:
 
 def find(declared: MessageFormat, number: int) -> Schema | None:
     """The schema of an id; None where the registry says, twice, that there is none."""
-    url = kafka_admin.resolved("registry", declared.registry)
-    options = tuple((name, kafka_admin.resolved(name, value)) for name, value in declared.options.items())
-    found = _find(url, options, declared.kind, number)
+    found = _asked(declared, number)
     if found is None:
         time.sleep(LAG_SECONDS)
-        found = _find(url, options, declared.kind, number)
+        found = _asked(declared, number)
     return found
+
+
+def unknown(declared: MessageFormat, numbers: Iterable[int], most: int) -> list[int]:
+    """Those of some ids of which the registry says, twice, that it has none. Asks no more once there are more than `most`."""
+    missing = _missing(declared, numbers, most)
+    if missing:
+        time.sleep(LAG_SECONDS)
+    return _missing(declared, missing, most)
+
+
+def _missing(declared: MessageFormat, numbers: Iterable[int], most: int) -> list[int]:
+    return list(islice((number for number in numbers if _asked(declared, number) is None), most + 1))
+
+
+def _asked(declared: MessageFormat, number: int) -> Schema | None:
+    url = kafka_admin.resolved("registry", declared.registry)
+    options = tuple((name, kafka_admin.resolved(name, value)) for name, value in declared.options.items())
+    return _find(url, options, declared.kind, number)
 
 
 def _find(url: str, options: tuple[tuple[str, str], ...], kind: str, number: int) -> Schema | None:

@@ -43,9 +43,12 @@ class Change:
     beside: dict[str, Column]
 
 
-def rows(messages: DataFrame, declared: Debezium) -> DataFrame:
-    """Lines with an envelope each → lines with its row, and the columns of the envelope beside. What is refused stays as it is, with all of it."""
-    changed = _change(F.col("oo_line"), declared)
+def rows(messages: DataFrame, declared: Debezium, *, keyed: bool) -> DataFrame:
+    """Lines with an envelope each → lines with its row, and the columns of the envelope beside. What is refused stays as it is, with all of it.
+
+    `keyed`: columns come from the message's key. Then a delete needs no row before it: the key says which row went.
+    """
+    changed = _change(F.col("oo_line"), declared, keyed=keyed)
     refused = F.coalesce("oo_refused", changed.reason)
     line = F.when(refused.isNotNull(), F.col("oo_line")).otherwise(changed.row)
     return _read(messages).select(
@@ -61,9 +64,10 @@ def _read(messages: DataFrame) -> DataFrame:
     return parsed.withColumn(READ, F.coalesce(F.try_variant_get(READ, "$.payload", "variant"), F.col(READ)))
 
 
-def _change(value: Column, declared: Debezium) -> Change:
+def _change(value: Column, declared: Debezium, *, keyed: bool) -> Change:
     """The parts of the envelope in READ; `value` is the message's text."""
-    op, row = _of("op", "string"), F.when(_of("op", "string") == "d", _row("before")).otherwise(_row("after"))
+    before = F.coalesce(_row("before"), F.lit("{}")) if keyed else _row("before")
+    op, row = _of("op", "string"), F.when(_of("op", "string") == "d", before).otherwise(_row("after"))
     place = _place()
     position = F.concat(place, F.when(op == "r", F.lit("0")).otherwise(F.lit("1")))
     time = F.timestamp_millis(F.coalesce(_of("source.ts_ms", "bigint"), _of("ts_ms", "bigint")))
@@ -89,7 +93,7 @@ def _reason(value: Column, op: Column, row: Column, place: Column) -> Column:
         .when(~op.isin(*CHANGES), F.concat(F.lit("the op of the change is not one of c, u, d and r: "), F.left(op, F.lit(20))))
         .when(~connector.isin(*CONNECTORS), F.concat(F.lit("the order of changes by this connector is not known: "), connector))
         .when(place.isNull(), F.lit("the change has no place in the log of the database: source has no lsn, or no file and pos"))
-        .when(row.isNull() & (op == "d"), F.lit("the delete does not say which row: the table needs a primary key, or REPLICA IDENTITY FULL"))
+        .when(row.isNull() & (op == "d"), F.lit("the delete does not say which row: the table needs a primary key, or REPLICA IDENTITY FULL; or declare the message's key"))
         .when(row.isNull(), F.lit("the change has no row after it"))
     )
 

@@ -4,8 +4,8 @@ The driver looks which schema ids the messages of a batch name, by one more read
 tasks need no registry and no secrets, and what a batch does not find is a fact of its row: a replay decides the same, whatever the registry has
 by then.
 
-Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch began, and for more schemas
-than a topic can have.
+Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch began, and for very
+many that the registry does not know.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from onlyonce.sources.lines import LINE
 from onlyonce.sources.parse import coercion
 from onlyonce.sources.parse.parse import BESIDE
 
-MOST = 1000
-"""Pairs of a value's and a key's schema in one batch. A topic that has more is written by something else than serializers."""
+MOST_UNKNOWN = 1000
+"""Ids in one batch that the registry does not know. A topic that has more is written by something else than serializers. Of those that it knows
+there may be any number."""
 Ids = dict[str, list[int]]
 """By 'value' and 'key', which schemas the messages of a batch name."""
 
@@ -47,26 +48,26 @@ def named(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
     if not parts or not ranges:
         return {part: [] for part in parts}
     framed = [F.when(F.substring(part, 1, 1) == F.lit(b"\0"), F.substring(part, 1, framing.HEAD)).alias(part) for part in parts]
-    heads = kafka_reader.messages(spark, source, ranges).select(*framed).distinct().limit(MOST + 1).toArrow()
-    if heads.num_rows > MOST:
-        raise Refused(
-            f"more than {MOST} schemas are named in one batch of topic {source.topic}: its messages are not framed as declared",
-            data="nothing of the batch was read; no record became invalid",
-            hint="see what is in the topic; a declaration without value= reads plain JSON",
-        )
+    heads = kafka_reader.messages(spark, source, ranges).select(*framed).distinct().toArrow()
     ids = {part: framing.schema_ids(pc.cast(heads[part].combine_chunks(), pa.binary())) for part in parts}
     return {part: sorted({*ids[part].tolist()} - {framing.NONE}) for part in parts}
 
 
 def unknown(source: Kafka, ids: Ids) -> dict[str, Any]:
-    """What the registry has no schema of, as facts of the batch's row."""
+    """What the registry has no schema of, as facts of the batch's row. Raises Refused for too many."""
     of = source.registered
+    found = {part: schema_registry.unknown(of[part], numbers, MOST_UNKNOWN) for part, numbers in ids.items()}
+    if any(len(numbers) > MOST_UNKNOWN for numbers in found.values()):
+        raise Refused(
+            f"one batch of topic {source.topic} names more than {MOST_UNKNOWN} schemas that the registry does not know: its messages are not framed as declared",
+            data="nothing of the batch was read; no record became invalid",
+            hint="see what is in the topic; a declaration without value= reads plain JSON",
+        )
     return {
         _fact(part, number): {"reason": f"the message's {part} has the schema id {number}, which the registry does not know", "schema": number}
-        for part, numbers in ids.items()
+        for part, numbers in found.items()
         for number in numbers
-        if schema_registry.find(of[part], number) is None
-    }  # fmt: skip
+    }
 
 
 def rows(messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts: Mapping[str, Any]) -> DataFrame:

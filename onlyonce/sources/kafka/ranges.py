@@ -103,7 +103,9 @@ class Ranges:
         messages = kafka_reader.values(self.spark, source, left)
         if source.registered:
             messages = kafka_schemas.rows(messages, self.pipeline, source, self._schemas(left), facts)
-        return kafka_changes.rows(messages, source.value) if isinstance(source.value, Debezium) else messages
+        if not isinstance(source.value, Debezium):
+            return messages
+        return kafka_changes.rows(messages, source.value, keyed="key" in source.registered)
 
     def _schemas(self, left: list[Range]) -> kafka_schemas.Ids:
         # Of a batch that begins they are asked for twice, before its row and behind it.

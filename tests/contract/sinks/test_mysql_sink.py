@@ -66,7 +66,8 @@ class There:
     def write(self, columns: str, *rows: list[Any], write: str = "append", keys: tuple[str, ...] = (), **more: Any) -> None:
         """A unit of a batch of its own, in `kept`; columns that end in ! travel in hexadecimal."""
         names = columns.split()
-        loaded = mysql_rows.Loaded(tuple(n.rstrip("!") for n in names), tuple(n.endswith("!") for n in names))
+        texts = more.pop("texts", ())
+        loaded = mysql_rows.Loaded(tuple(n.rstrip("!") for n in names), tuple(n.endswith("!") for n in names), texts)
         unit = UnitId(self.driver.lineage, more.pop("batch", self.number), "per_shop", 0)
         work = postgres_unit.Work(
             self.driver.session(self.database), unit, self.driver.epoch, "", "kept", write, keys, (), **more

@@ -16,10 +16,11 @@ from onlyonce.commitlog import batches
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.declare.pipeline import Delta, Files, MySQL, Output, Pipeline, Postgres, Sink
 from onlyonce.model.batch import Outcome
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import results
+from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.sinks import SinkWriter, writer_for
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 
@@ -65,6 +66,10 @@ class Table:
         """The whole table in the order of its ids."""
         if isinstance(self._output.sink, Postgres):
             found = [row for (row,) in self._log.rows(f"SELECT to_jsonb(t) FROM {self._output.sink.table} t")]
+        elif isinstance(self._output.sink, MySQL):
+            table = self._output.sink.table
+            there = run(database_of(self._output.sink), lambda conn: list(conn.exec_driver_sql(f"SELECT * FROM {table}")))
+            found = [dict(row._mapping) for row in there]
         else:
             found = DeltaTable(str(self.path())).to_pyarrow_table().to_pylist()
         return sorted(found, key=lambda row: row["id"])

@@ -73,6 +73,7 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "key", "type": "string"}, {"name": "value", "type": ["null", "long"], "default": None}, {"name": "note", "type": ["null", "string"], "default": None},
     {"name": "share", "type": ["null", "double"], "default": None},
 ]  # fmt: skip
+KEY: dict[str, Any] = {"type": "record", "name": "Key", "namespace": "customers", "fields": [{"name": "key", "type": "string"}]}
 WHOLE = {"key": "a", "value": 2**60, "note": "é \"x\"\n", "share": 0.1}
 MY = {"connector": "mysql", "file": "bin.log.000007", "pos": 154, "row": 2}
 EITHER = [
@@ -92,20 +93,20 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield running
 
 
-def read(spark: Any, broker: Broker, folder: Path, value: Debezium, sent: list[bytes | str]) -> dict[int, Any]:
-    """The lines of a topic by their number; behind each message there is a tombstone."""
+def read(spark: Any, broker: Broker, folder: Path, value: Debezium, sent: list[bytes | str], key: Avro | None = None, of: bytes | None = None) -> dict[int, Any]:
+    """The lines of a topic by their number; behind each message there is a tombstone. `of`: the key of all messages."""
     run = Run(spark, broker, folder, broker.topic("customers"))
     for one in sent:
-        broker.produce(run.name, one)
-        broker.produce(run.name, None, key=b"a")
-    declared = replace(run.source, value=value)
-    pipeline = replace(CUSTOMERS, source=declared, schema=CUSTOMERS.schema + (", schema_id int" if value.format else ""))
+        broker.produce(run.name, one, key=of)
+        broker.produce(run.name, None, key=of or b"a")
+    declared = replace(run.source, value=value, key=key)
+    pipeline = replace(CUSTOMERS, source=declared, schema=CUSTOMERS.schema + "".join(f", {name} int" for name in declared.schema_ids.values()))
     topic = Topic(pipeline, declared, "customers", folder / "ranges")
     topic.register(spark, DRIVER, NOON)
     [batch] = run.batches(topic)
     lines, must = batch.lines(batch.unreadable())
     assert lines.rows is not None
-    assert lines.rows.schema.names == batch._gives().names or not value.format
+    assert lines.rows.schema.names == batch._gives().names or not declared.registered
     rows = {row.oo_position // 2: row for row in lines.rows.collect()}
     assert must(len(rows)) == len(rows) == len(sent)
     return rows
@@ -140,6 +141,22 @@ def test_an_envelope_in_avro_gives_what_the_same_in_json_gives(spark: Any, broke
     for at, (value, reason) in enumerate(bad.items(), len(EITHER)):
         assert in_avro[at].oo_refused.startswith(reason)
         assert in_avro[at].oo_line == value.hex().upper()
+
+
+@pytest.mark.parametrize("form", ["json", pytest.param("avro", marks=pytest.mark.whole)])
+def test_the_key_of_a_change_comes_from_the_key_of_its_message(spark: Any, broker: Broker, tmp_path: Path, registry: Any, form: str) -> None:
+    """So a delete that does not say its row is one: of the row of the key. Other parts of the message are read as without."""
+    number, schema = registry.put("customers-key", KEY), envelope_of(COLUMNS)
+    changes = [envelope("c", None, WHOLE, PG), envelope("d", None, None, PG), envelope("u", None, None, PG), envelope("c", None, WHOLE, PG | {"lsn": None})]
+    values: list[bytes | str] = [text(one) for one in changes]
+    if form == "avro":
+        of = registry.put("customers-value", schema)
+        values = [avro(schema, one, of) for one in changes]
+    declared = Debezium(format=Avro(registry=registry.url) if form == "avro" else None)
+    rows = read(spark, broker, tmp_path, declared, values, Avro(registry=registry.url, columns="key"), avro(KEY, {"key": "k"}, number))
+    assert [(rows[n].oo_beside_key, rows[n].oo_beside_key_schema_id, rows[n].oo_beside_op) for n in rows] == [("k", number, op) for op in "cduc"]
+    assert [rows[n].oo_line for n in (0, 1)] == [json.dumps(dict(sorted(WHOLE.items())), ensure_ascii=False, separators=(",", ":")), "{}"]
+    assert [(rows[n].oo_refused or "")[:30] for n in rows] == ["", "", "the change has no row after it", "the change has no place in the"]
 
 
 def test_a_change_is_its_row_and_what_happened_to_it(spark: Any, broker: Broker, tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ def pipeline(**options: Any) -> Any:
         (lambda: pipeline(schema="key string, op string, position long, changed_at timestamp"), "'position' gets the place in the database's log"),
         (lambda: pipeline(source=topic(value=Debezium(time="at"))), "'at' gets the time of the change, and is not a declared column of type timestamp"),
         (lambda: pipeline(source=topic(key="op")), "a column gets two of key, headers and schema ids"),
-        (lambda: topic(key=Avro(registry="https://registry:8081", columns="key")), "changes by Debezium with a key by Avro"),
         (lambda: topic(value=Debezium(format=Avro(registry="https://registry:8081", columns="key"))), "columns of a value"),
         (lambda: pipeline(source=topic(value=AVRO)), "'schema_id' gets the id of the value's schema, and is not a declared column of type int"),
         (lambda: pipeline(source=topic(value=Debezium(format=Avro(registry=URL, schema_id="op")))), "'op' gets the id of the value's schema"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce import Delta, Fixed, Output, Postgres, Refused
+from onlyonce import Delta, Fixed, MySQL, Output, Postgres, Refused
 from onlyonce.declare.fingerprint import output_parts
 from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.outputs import newest
@@ -43,8 +43,10 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: pipeline(sink(write="history"), window=Fixed(timedelta(hours=1))), "newest_by and a window"),
         (lambda: Delta(write="upsert", keys="id", deletes="gone"), "Delta: deletes='gone' without newest_by"),
         (lambda: pipeline(Delta(write="upsert", keys="id", newest_by="cents", deletes="gone"), mode="at_least_once"), "deletes in mode='at_least_once'"),  # type: ignore[arg-type]
+        (lambda: MySQL(table="x" * 51, connection="DB", write="upsert", keys="id", newest_by="cents", deletes="gone"), "is too long for a table"),
+        (lambda: MySQL(table="x", connection="DB", write="history", keys="id"), "MySQL: write='history' without newest_by"),
         (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
-        (lambda: Delta(write="history", keys="id"), "write='history'"),  # type: ignore[arg-type]
+        (lambda: Delta(write="history", keys="id"), "Delta: write='history' without newest_by"),
         (lambda: Delta(write="upsert", keys="id", newest="cents"), "unknown option 'newest'"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip

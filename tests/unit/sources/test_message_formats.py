@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onlyonce.declare.sources.message_formats import Avro, JsonSchema, MessageFormat, Protobuf
+from onlyonce.sources.formats import avro_messages, framing
 from onlyonce.sources.formats.converting import Wanted
 from onlyonce.sources.formats.decoding import Part, reader
 from onlyonce.sources.formats.schema_registry import Schema
@@ -196,3 +197,29 @@ def test_a_library_that_is_not_there_makes_no_message_invalid(monkeypatch: pytes
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(ImportError, match=name.partition(".")[0]):
             read(part(of, {1: Schema(kind, "{}")}), [framed(1, b"\x00")])
+
+
+def test_no_python_runs_for_each_avro_message() -> None:
+    """A thousand messages take as many steps of the interpreter as ten: the libraries read them, and Arrow takes the columns."""
+    convert = avro_messages.converter(Schema("AVRO", json.dumps(SALE)), part(Avro(registry=URL), {}).wanted)
+
+    def steps(count: int) -> int:
+        found = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal found
+            frame.f_trace_opcodes = True
+            found += event == "opcode"
+            return trace
+
+        bodies = framing.bodies(pa.array([avro(SALE, sale(number), 1) for number in range(count)], pa.binary()))
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            assert convert(bodies).batch.num_rows == count
+        finally:
+            sys.settrace(before)
+        return found
+
+    steps(1)
+    assert steps(1000) - steps(10) < 100
