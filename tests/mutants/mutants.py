@@ -814,7 +814,7 @@ _ALL = (
     ),
     Mutant(
         "timers-left-at-the-end", "a bounded run does not fire timers", "onlyonce/outputs/stateful/alone.py",
-        (("        given += tester.setWatermark(self._end(records))\n", ""),),
+        (("        given += played.setWatermark(self._end(records))\n", ""),),
         ("tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",),
     ),
     Mutant(
