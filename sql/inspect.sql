@@ -6,7 +6,8 @@ DROP VIEW IF EXISTS onlyonce.batches, onlyonce.commits, onlyonce.conservation, o
     onlyonce.invalid, onlyonce.remnant, onlyonce.lineages, onlyonce.closes, onlyonce.backfills, onlyonce.lag, onlyonce.declarations,
     onlyonce.releases, onlyonce.catalog, onlyonce.long_runs, onlyonce.alerts, onlyonce.outbox, onlyonce.files,
     onlyonce.subscriptions, onlyonce.findings, onlyonce.driver_runs, onlyonce.removals, onlyonce.lookups, onlyonce.rejected CASCADE;
-DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources CASCADE;
+DROP VIEW IF EXISTS onlyonce.record_ids, onlyonce.output_files, onlyonce.totals, onlyonce.panes, onlyonce.range_filters, onlyonce.sources,
+    onlyonce.outputs, onlyonce.state, onlyonce.inputs, onlyonce.reasons CASCADE;
 
 CREATE VIEW onlyonce.lineages AS
 SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
@@ -123,7 +124,7 @@ CREATE VIEW onlyonce.commits AS
 SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
-       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain,
+       (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain, u.snapshot_id,
        coalesce(f.output, l.query) AS output -- Deprecated: the name of 0.1, for one version.
 FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
@@ -149,6 +150,7 @@ COMMENT ON COLUMN onlyonce.commits.batch_state IS 'begun, committed; of a backfi
 COMMENT ON COLUMN onlyonce.commits.run_id IS 'the run of its batch';
 COMMENT ON COLUMN onlyonce.commits.authority IS 'platform, or the connection of the database in which it committed';
 COMMENT ON COLUMN onlyonce.commits.uncertain IS 'how many of its rows a webhook or BigQuery may have twice: an answer was lost, and the row was sent again when the target may have forgotten it';
+COMMENT ON COLUMN onlyonce.commits.snapshot_id IS 'Iceberg: the snapshot that added its rows. Snapshots expire; the table''s property that names the batch stays';
 
 CREATE VIEW onlyonce.conservation AS
 SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
@@ -392,6 +394,19 @@ COMMENT ON COLUMN onlyonce.rejected.batch IS 'its batch';
 COMMENT ON COLUMN onlyonce.rejected.rows IS 'how often the record is there: more than once only in at_least_once mode';
 COMMENT ON COLUMN onlyonce.rejected.location IS 'the Delta table with the values, under the platform''s home';
 
+CREATE VIEW onlyonce.reasons AS
+SELECT p.pipeline, r.instance, r.output, r.reason, sum(r.rows)::bigint AS rejected, min(r.event_time) AS first_event_time, max(r.event_time) AS last_event_time
+FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instance)
+GROUP BY p.pipeline, r.instance, r.output, r.reason;
+COMMENT ON VIEW onlyonce.reasons IS 'How many (record, window) pairs each output has rejected, by reason. It reads each of them: give it the pipeline, and the output.';
+COMMENT ON COLUMN onlyonce.reasons.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.reasons.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.reasons.output IS 'the output whose function rejected them';
+COMMENT ON COLUMN onlyonce.reasons.reason IS 'what the function said';
+COMMENT ON COLUMN onlyonce.reasons.rejected IS 'how many pairs';
+COMMENT ON COLUMN onlyonce.reasons.first_event_time IS 'of the oldest record';
+COMMENT ON COLUMN onlyonce.reasons.last_event_time IS 'of the newest';
+
 CREATE VIEW onlyonce.invalid AS
 SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
        'data/' || instance || '/events' AS location,
@@ -507,6 +522,33 @@ COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for
 COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
 COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
 
+CREATE VIEW onlyonce.inputs AS
+SELECT p.pipeline, l.instance, s.source, b.lineage, b.batch_id AS batch, (b.source_to->>'version')::bigint AS version,
+       (b.source_to->>'newest')::bigint AS newest_version, b.source_to->'schemas'->'value' AS schemas, b.source_to->'schemas'->'key' AS key_schemas,
+       b.source_to->'offsets' AS offsets, b.system_time, b.committed_at
+FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce.sources s USING (instance)
+-- Of several sources not all have been in the last batches: so far is looked back, and no further.
+CROSS JOIN LATERAL (
+    SELECT x.* FROM (
+        SELECT y.* FROM onlyonce_private.batches y
+        WHERE y.lineage = l.lineage AND y.state = 'committed' AND y.source_to ? 'batch_no' ORDER BY y.batch_id DESC LIMIT 1000 OFFSET 0) x
+    WHERE s.source IS NULL OR x.source_to->>'source' = s.source ORDER BY x.batch_id DESC LIMIT 1) b
+WHERE l.query = 'receive' AND l.state <> 'closed' AND l.kind = 'stream';
+COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is taken in, by its last committed batch: a table''s version beside its newest, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
+COMMENT ON COLUMN onlyonce.inputs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.inputs.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.inputs.source IS 'of several sources, which; NULL: there is one. A source without a batch among the last 1,000 has no row';
+COMMENT ON COLUMN onlyonce.inputs.lineage IS 'the life of receive';
+COMMENT ON COLUMN onlyonce.inputs.batch IS 'its last committed batch of that source';
+COMMENT ON COLUMN onlyonce.inputs.version IS 'a Delta table: the last version with rows that is taken in';
+COMMENT ON COLUMN onlyonce.inputs.newest_version IS 'a Delta table: its newest version when that batch began';
+COMMENT ON COLUMN onlyonce.inputs.schemas IS 'Kafka with a schema registry: the schema ids of the messages in that batch';
+COMMENT ON COLUMN onlyonce.inputs.key_schemas IS 'the same of their keys';
+COMMENT ON COLUMN onlyonce.inputs.offsets IS 'Kafka: by partition the first offset and the one behind the last';
+COMMENT ON COLUMN onlyonce.inputs.system_time IS 'when its input was first seen';
+COMMENT ON COLUMN onlyonce.inputs.committed_at IS 'when the batch was committed';
+
 CREATE VIEW onlyonce.lag AS
 WITH stage AS (
     SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
@@ -584,6 +626,61 @@ COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
 COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
+
+CREATE VIEW onlyonce.outputs AS
+WITH each AS (
+    SELECT p.pipeline, l.instance, o.key AS output, o.value->>'from_output' AS reads, l.query
+    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    CROSS JOIN LATERAL (
+        SELECT x.declaration_hash FROM onlyonce_private.batches x WHERE x.lineage = l.lineage ORDER BY x.batch_id DESC LIMIT 1) last
+    JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (l.instance, l.query, last.declaration_hash)
+    CROSS JOIN LATERAL jsonb_each(d.parts->'outputs') o
+    WHERE l.query <> 'receive' AND l.state <> 'closed' AND l.kind = 'stream'),
+behind AS (SELECT instance, stage, batches_waiting FROM onlyonce.lag)
+SELECT e.pipeline, e.instance, e.output, e.reads, e.query,
+       greatest(mine.batches_waiting - coalesce(theirs.batches_waiting, 0), 0) AS batches_behind,
+       written.window_start AS last_window_start, written.window_end AS last_window_end, written.committed_at AS last_written_at
+FROM each e
+LEFT JOIN each before ON (before.instance, before.output) = (e.instance, e.reads)
+LEFT JOIN behind mine ON (mine.instance, mine.stage) = (e.instance, e.query)
+LEFT JOIN behind theirs ON (theirs.instance, theirs.stage) = (before.instance, before.query)
+LEFT JOIN LATERAL (
+    SELECT n.window_start, n.window_end, n.committed_at FROM onlyonce_private.panes n
+    WHERE n.instance = e.instance AND n.output = e.output AND n.final AND n.window_start IS NOT NULL
+    ORDER BY n.window_start DESC, n.window_end DESC LIMIT 1) written ON true;
+COMMENT ON VIEW onlyonce.outputs IS 'What each output reads, and how far it is behind that: chains, outputs made from others, several results of one function.';
+COMMENT ON COLUMN onlyonce.outputs.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.outputs.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
+COMMENT ON COLUMN onlyonce.outputs.output IS 'the output, as its last batch was declared';
+COMMENT ON COLUMN onlyonce.outputs.reads IS 'events, or the output whose windows or rows it is made from';
+COMMENT ON COLUMN onlyonce.outputs.query IS 'the query that writes it: its own, or that of the output from whose rows it is made in the same batch';
+COMMENT ON COLUMN onlyonce.outputs.batches_behind IS 'batches of receive that what it reads has, and it has not; 0: it has all of them';
+COMMENT ON COLUMN onlyonce.outputs.last_window_start IS 'the newest closed window that it has written; NULL: it has none';
+COMMENT ON COLUMN onlyonce.outputs.last_window_end IS 'its end';
+COMMENT ON COLUMN onlyonce.outputs.last_written_at IS 'when it was committed';
+
+CREATE VIEW onlyonce.state AS
+SELECT p.pipeline, l.instance, l.query, s.lineage, s.batch_id AS batch,
+       CASE s.kind WHEN 'stateStoreSave' THEN 'windows' WHEN 'sessionWindowStateStoreSaveExec' THEN 'sessions' WHEN 'symmetricHashJoin' THEN 'join'
+                   WHEN 'transformWithStateInPandasExec' THEN 'processor' ELSE s.kind END AS kind,
+       s.rows, s.rows_in, s.rows_out, s.timers_set, s.timers_ended, s.disk_bytes, s.memory_bytes, s.seen_at
+FROM onlyonce_private.states s JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
+WHERE l.state <> 'closed';
+COMMENT ON VIEW onlyonce.state IS 'The state that outputs keep in Spark: open windows, rows of a join that wait for a partner, what a processor keeps. As Spark told it with the last batch.';
+COMMENT ON COLUMN onlyonce.state.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.state.instance IS 'the pipeline on its stream';
+COMMENT ON COLUMN onlyonce.state.query IS 'the output';
+COMMENT ON COLUMN onlyonce.state.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.state.batch IS 'the batch that told it';
+COMMENT ON COLUMN onlyonce.state.kind IS 'windows, sessions, join, processor; else Spark''s name';
+COMMENT ON COLUMN onlyonce.state.rows IS 'join: the rows of both sides that may still find a partner; NULL: of other kinds Spark counts none, and of a join not any more once a driver was killed right behind a batch';
+COMMENT ON COLUMN onlyonce.state.rows_in IS 'rows of state that the batch put in or changed';
+COMMENT ON COLUMN onlyonce.state.rows_out IS 'rows of state that it took out';
+COMMENT ON COLUMN onlyonce.state.timers_set IS 'processor: timers that it set in the batch';
+COMMENT ON COLUMN onlyonce.state.timers_ended IS 'processor: timers that fired or were taken back in the batch';
+COMMENT ON COLUMN onlyonce.state.disk_bytes IS 'RocksDB: files of state on the disks of executors, without the changes since they were last written';
+COMMENT ON COLUMN onlyonce.state.memory_bytes IS 'what the stores hold in memory, blocks that RocksDB shares included';
+COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was told';
 
 CREATE VIEW onlyonce.declarations AS
 SELECT p.pipeline, d.instance, d.query, d.hash AS declaration_hash, d.parts, d.first_seen_at,

@@ -35,6 +35,7 @@ ORDER BY l.lineage
 -- The next batches of a life go from the log, in their order. A batch is old when its units are gone too, and it was committed before the limit. It
 -- goes when the batch after it is old as well: so the last old one stays, by which others are found. It stays where it met a late record, of
 -- which people ask in which batch it was, and where a file of it has no final name yet. What it met of each window is added to the sums of the window.
+-- A dry run takes nothing, and says how many would go.
 WITH next AS (
     SELECT b.batch_id, b.late, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
            (b.source_to->>'reservoirVersion')::bigint
@@ -49,7 +50,7 @@ going AS (
       AND NOT EXISTS (SELECT 1 FROM onlyonce_private.files f
                       WHERE f.lineage = :lineage AND f.batch_id = o.batch_id AND f.pane IS NOT NULL AND f.finalized_at IS NULL)),
 counted AS (
-    DELETE FROM onlyonce_private.window_counts w USING going g WHERE w.lineage = :lineage AND w.batch_id = g.batch_id
+    DELETE FROM onlyonce_private.window_counts w USING going g WHERE NOT CAST(:dry_run AS boolean) AND w.lineage = :lineage AND w.batch_id = g.batch_id
     RETURNING w.output, w.window_start, w.window_end, w.in_time, w.rejected),
 added AS (
     INSERT INTO onlyonce_private.window_sums AS known (lineage, output, window_start, window_end, in_time, rejected)
@@ -57,5 +58,5 @@ added AS (
     ON CONFLICT ON CONSTRAINT window_sums_once DO UPDATE
     SET in_time = known.in_time + excluded.in_time, rejected = known.rejected + excluded.rejected),
 gone AS (
-    DELETE FROM onlyonce_private.batches b USING going g WHERE b.lineage = :lineage AND b.batch_id = g.batch_id RETURNING b.batch_id)
-SELECT (SELECT max(batch_id) FROM old) AS upto, (SELECT count(*) FROM gone) AS batches
+    DELETE FROM onlyonce_private.batches b USING going g WHERE NOT CAST(:dry_run AS boolean) AND b.lineage = :lineage AND b.batch_id = g.batch_id RETURNING b.batch_id)
+SELECT (SELECT max(batch_id) FROM old) AS upto, CASE WHEN CAST(:dry_run AS boolean) THEN (SELECT count(*) FROM going) ELSE (SELECT count(*) FROM gone) END AS batches

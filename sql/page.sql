@@ -58,8 +58,44 @@ WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance,
 
 -- lives --
 -- Each life of each query of a pipeline.
-SELECT lineage, query, life, state, epoch, last_batch, last_committed_at, started_at
+SELECT lineage, query, life, state, epoch, last_batch, last_committed_at, started_at, log_kept_from
 FROM onlyonce.lineages WHERE instance = :instance ORDER BY query = 'receive' DESC, query, life DESC
+
+-- outputs --
+-- What each output reads, and how far it is behind that.
+SELECT output, reads, query, batches_behind, last_window_start, last_window_end, last_written_at FROM onlyonce.outputs
+WHERE instance = :instance ORDER BY query, output <> query, output
+
+-- inputs --
+-- Up to where each source is taken in, with how far it has come in event time.
+SELECT i.source, i.lineage, i.batch, i.version, i.newest_version, i.schemas, i.key_schemas, s.max_event_time, s.last_arrival, s.idle, s.holds_watermark, i.committed_at
+FROM onlyonce.inputs i LEFT JOIN onlyonce.sources s ON s.instance = i.instance AND s.source = i.source
+WHERE i.instance = :instance ORDER BY i.source
+
+-- schemas --
+-- Which schemas the messages of the last batches had, by the last batch with each.
+SELECT source, part, schema_id::text AS schema_id, max(batch) AS last_batch, count(*) AS batches
+FROM (SELECT b.lineage, b.batch, b.source, b.end_offset->'schemas' AS schemas FROM onlyonce.lineages l
+      CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.lineage = l.lineage ORDER BY x.batch DESC LIMIT :n OFFSET 0) b
+      WHERE l.instance = :instance AND l.query = 'receive' AND l.state <> 'closed') last
+CROSS JOIN LATERAL jsonb_each(last.schemas) parts (part, ids) CROSS JOIN LATERAL jsonb_array_elements(ids) schema_id
+GROUP BY source, part, schema_id ORDER BY source, part DESC, max(batch), schema_id::text::bigint
+
+-- state --
+-- The state that outputs keep in Spark.
+SELECT query, kind, batch, rows, rows_in, rows_out, timers_set, timers_ended, disk_bytes, memory_bytes, seen_at FROM onlyonce.state
+WHERE instance = :instance ORDER BY query, kind
+
+-- held --
+-- Open windows with records that no pane has, those that wait the longest first.
+SELECT output, window_start, window_end, rows, held, held_since FROM onlyonce.panes
+WHERE instance = :instance AND NOT final AND held IS NOT NULL ORDER BY held_since, output, window_start LIMIT :n
+
+-- reasons --
+-- Of the rejected records with the newest event times: how many by reason.
+SELECT output, reason, sum(rows)::bigint AS rejected, max(event_time) AS last_event_time
+FROM (SELECT * FROM onlyonce.rejected WHERE instance = :instance ORDER BY event_time DESC LIMIT :most) newest
+GROUP BY output, reason ORDER BY output, sum(rows) DESC, reason LIMIT :n
 
 -- batches --
 -- The batches of one life of one query below a batch, newest first.
@@ -149,7 +185,7 @@ WITH mine AS (
     UNION ALL
     SELECT lineage, batch FROM onlyonce.backfills
     WHERE run_id = :run_id AND pipeline = ANY(:pipelines))
-SELECT c.unique_id, c.instance, c.lineage, c.batch, c.kind, c.rows, c.writes, c.epoch, c.content_hash, c.batch_state, c.committed_at
+SELECT c.unique_id, c.instance, c.lineage, c.batch, c.kind, c.rows, c.writes, c.epoch, c.content_hash, c.batch_state, c.committed_at, c.snapshot_id
 FROM mine JOIN onlyonce.commits c ON (c.lineage, c.batch) = (mine.lineage, mine.batch)
 WHERE (c.committed_at, c.unique_id) < (:committed_at, :unique_id)
 ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
@@ -169,14 +205,14 @@ FROM onlyonce.backfills WHERE lineage = :lineage AND batch = :batch
 
 -- units_of_batch --
 -- The units of a batch from a partition on, in order.
-SELECT unique_id, instance, lineage, batch, sink, partition, kind, rows, writes, epoch, content_hash, batch_state, committed_at
+SELECT unique_id, instance, lineage, batch, sink, partition, kind, rows, writes, epoch, content_hash, batch_state, committed_at, snapshot_id
 FROM onlyonce.commits
 WHERE lineage = :lineage AND batch = :batch AND (sink, partition) > (:sink, :partition)
 ORDER BY sink, partition LIMIT :n
 
 -- unit --
 -- One unit.
-SELECT unique_id, instance, lineage, batch, kind, rows, writes, epoch, content_hash, batch_state, run_id, committed_at
+SELECT unique_id, instance, lineage, batch, kind, rows, writes, epoch, content_hash, batch_state, run_id, committed_at, snapshot_id
 FROM onlyonce.commits WHERE unique_id = :unique_id
 
 -- findings --

@@ -42,6 +42,10 @@ SELECT unique_id, sink, partition, epoch, attempt, kind, rows, content_hash, flo
        kept, invalid, remnant, duplicate, unknown_fields, largest, committed_at, writes
 FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
 
+-- note_snapshot --
+-- Which snapshot of an Iceberg table has the rows of a unit, for people.
+UPDATE onlyonce_private.units SET snapshot_id = :snapshot_id WHERE unique_id = :unique_id
+
 -- known_epoch --
 -- The epoch as a sink's own database knows it, without a lock: an early answer, never the check before a commit.
 SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage

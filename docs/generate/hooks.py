@@ -18,6 +18,7 @@ SECTIONS = {"How to": "how-to", "Reference": "reference", "Explanation": "explan
 PROTOCOL = "explanation/protocol.md"
 FIRST = {
     "how-to": [
+        "which-part",
         "existing-airflow",
         "test-your-pipeline",
         "notebook",

@@ -75,11 +75,12 @@ def begin(connection: Connection, instance: str, keep: timedelta, limit: datetim
     do(connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
 
 
-def cut(connection: Connection, life: Life, limit: datetime, after: int, first: First | None) -> tuple[int | None, int]:
-    """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None: there is none left), and how many went."""
+def cut(connection: Connection, life: Life, limit: datetime, after: int, first: First | None, *, dry_run: bool) -> tuple[int | None, int]:
+    """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None: there is none left), and how many went, or with
+    `dry_run` would."""
     kept_batch = first.batch_id if first and first.lineage == life.lineage else None
     [row] = ask(
         connection, "keep_log", "cut",
-        lineage=life.lineage, upto=life.upto, read_upto=life.read_upto, limit=limit, after=after, first=kept_batch, at_once=AT_ONCE,
+        lineage=life.lineage, upto=life.upto, read_upto=life.read_upto, limit=limit, after=after, first=kept_batch, at_once=AT_ONCE, dry_run=dry_run,
     )  # fmt: skip
     return row.upto, row.batches

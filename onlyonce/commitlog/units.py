@@ -96,6 +96,11 @@ def of_batch(connection: Connection, lineage: str, batch_id: int) -> list[Any]:
     return ask(connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)
 
 
+def note_snapshot(connection: Connection, unit: UnitId, snapshot_id: int) -> None:
+    """Store which snapshot of an Iceberg table has the rows of a unit. For people: nothing is decided by it."""
+    do(connection, "units", "note_snapshot", unique_id=str(unit), snapshot_id=snapshot_id)
+
+
 def expect(rows: list[Any], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
     """Stop unless each of the recorded partitions has its unit. Called before a batch ends."""
     there = {row.partition for row in rows if row.sink == sink}

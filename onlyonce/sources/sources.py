@@ -24,6 +24,7 @@ from onlyonce.sources.files.source_files import Inbox
 from onlyonce.sources.kafka.source_kafka import Bounds, topic_of
 from onlyonce.sources.lines import Lines
 from onlyonce.sources.several import Several
+from onlyonce.sources.tables import table_entries
 
 
 class Cut(Protocol):
@@ -151,7 +152,8 @@ class _Listed:
         return self.found.size()
 
     def summary(self) -> dict[str, Any]:
-        return self.found.summary()
+        said = self.found.summary()
+        return said | table_entries.versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
 
     def unreadable(self) -> dict[str, Any]:
         return source_files.unreadable(self.pipeline, self.found.files)

@@ -868,7 +868,7 @@ _ALL = (
     ),
     Mutant(
         "timers-left-at-the-end", "a bounded run does not fire timers", "onlyonce/outputs/stateful/alone.py",
-        (("        given += tester.setWatermark(self._end(records))\n", ""),),
+        (("        given += played.setWatermark(self._end(records))\n", ""),),
         ("tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",),
     ),
     Mutant(
@@ -1293,6 +1293,21 @@ _ALL = (
         (("    if not window.leaves_late_out:\n", "    if True:\n"),),
         ("tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",),
         spark=True,
+    ),
+    Mutant(
+        "rows-of-batches-not-seen", "the rows that wait in a join are added up though Spark's word of a batch is missing", "sql/states.sql",
+        (("CASE WHEN excluded.batch_id = known.batch_id + 1 THEN known.rows + excluded.rows_in - excluded.rows_out END", "known.rows + excluded.rows_in - excluded.rows_out"),),
+        ("tests/contract/commitlog/test_states.py::test_rows_are_not_known_where_a_batch_is_missing_and_never_of_what_spark_does_not_count",),
+    ),
+    Mutant(
+        "snapshot-of-the-delete", "of a backfill in Iceberg the snapshot is noted that takes the old rows out", "onlyonce/sinks/iceberg/commits.py",
+        (("for snapshot in reversed(metadata.snapshots):", "for snapshot in metadata.snapshots:"),),
+        ("tests/contract/sinks/test_iceberg_sink.py::test_a_commit_gives_the_snapshot_that_has_its_rows",),
+    ),
+    Mutant(
+        "dry-run-counts-nothing", "a dry run of keep_log says that no batch would go", "onlyonce/operate/compact/log.py",
+        (("    if lives and not holds:\n        if not dry_run:\n", "    if lives and not holds and not dry_run:\n        if not dry_run:\n"),),
+        ("tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",),
     ),
 )  # fmt: skip
 

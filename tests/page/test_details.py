@@ -122,3 +122,51 @@ def test_records_that_cannot_be_looked_at_are_said_to_be(
     assert "onlyonce late shop" in html
     assert "data-window" in html
     assert "data-record" not in html
+
+
+PARTS = """
+INSERT INTO onlyonce_private.states (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
+VALUES ('shop/per_shop/1', 0, 'symmetricHashJoin', 117, 12, 5, 4711, NULL, NULL, 2048, 4096),
+       ('shop/per_shop/1', 1, 'transformWithStateInPandasExec', 117, 3, 1, NULL, 8, 6, 1024, 4096);
+INSERT INTO onlyonce_private.panes (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
+VALUES ('shop', 'per_shop', '2026-05-01', '2026-05-01 01:00', 0, false, 2, 'shop/per_shop/1', 117, 'd', 17, '2026-05-01 00:30');
+INSERT INTO onlyonce_private.declarations (instance, query, hash, parts)
+SELECT 'shop', 'per_shop', b.declaration_hash, '{"outputs": {"per_shop": {"from_output": "events"}, "total": {"from_output": "per_shop"}}}'
+FROM onlyonce_private.batches b WHERE b.lineage = 'shop/per_shop/1' ORDER BY batch_id DESC LIMIT 1;
+UPDATE onlyonce_private.batches SET rejected = 3 WHERE lineage = 'shop/per_shop/1' AND batch_id = 117;
+INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id)
+SELECT 'shop', 'per_shop', timestamptz '2026-03-02' + n * interval '1 min', n, n, 'shop/receive/1', 3, CASE WHEN n = 1 THEN '<b>odd</b>' ELSE 'no price' END, 1,
+    'shop/per_shop/1', 117
+FROM generate_series(1, 3) n;
+UPDATE onlyonce_private.batches SET source_to = source_to || '{"version": 7, "newest": 9, "schemas": {"value": [3, 4], "key": []}}'
+WHERE lineage = 'shop/receive/1' AND batch_id = 119;
+UPDATE onlyonce_private.batches SET source_to = source_to || '{"schemas": {"value": [3], "key": []}}' WHERE lineage = 'shop/receive/1' AND batch_id = 118;
+UPDATE onlyonce_private.pipelines SET log_kept_from = '2026-02-03 04:05Z';
+UPDATE onlyonce_private.units SET snapshot_id = 8712345 WHERE unique_id = 'shop/per_shop/1/117/per_shop/0';
+"""
+
+
+def test_what_only_some_pipelines_have_is_told_and_of_others_nothing(shop: Shop, client: TestClient) -> None:
+    """Sources with version and schemas, chains, state, windows that wait for a pane, reasons, from when on the log is whole, snapshots."""
+    plain = get(client, "/pipelines/shop")
+    marks = ("data-source", "data-output", "data-state", "data-held", "data-reason", "data-kept-from", "data-schemas")
+    assert [mark for mark in marks if mark in plain] == []
+    shop.log.rows(PARTS)
+    page = get(client, "/pipelines/shop")
+
+    def row(mark: str) -> str:
+        [found] = re.findall(rf"<tr {mark}>.*?</tr>", page)
+        return re.sub(r"(<[^>]*>)+", "|", found)
+
+    assert "|7 of 9|3, 4|shop/receive/1/119|" in row('data-source="shop"')
+    assert "value 3 in 2, last in batch 119; value 4 in 1, last in batch 119." in page
+    assert row('data-output="total"').startswith("|total|per_shop|the query of per_shop|0|")
+    assert row('data-output="per_shop"').startswith("|per_shop|events|its own query|2|")
+    states = re.findall(r'<tr data-state="per_shop">.*?</tr>', page)
+    told = [re.sub(r"(<[^>]*>)+", "|", one) for one in states]
+    assert told[0].startswith("|per_shop|join|4,711|12|5|–|–|2.0 kB|4.1 kB|117|")
+    assert told[1].startswith("|per_shop|processor|–|3|1|8|6|1.0 kB|4.1 kB|117|")
+    assert "|2|17|2026-05-01 00:30:00|" in row('data-held="[^"]*"')
+    assert re.findall(r'<tr data-reason="([^"]*)">', page) == ["no price", "&lt;b&gt;odd&lt;/b&gt;"]
+    assert "2026-02-03 04:05" in page.partition("data-kept-from")[2][:200]
+    assert "snapshot 8712345" in get(client, "/batches", lineage="shop/per_shop/1", batch="117")

@@ -172,7 +172,7 @@ def play(story: Story) -> list[dict[str, Outcome]]:
     sources = Sources(story)
     found: list[dict[str, Outcome]] = []
     for step in story.steps:
-        records = [record for record in step.records if not is_invalid(record, step, story)]
+        records = [] if step.cut_short else [record for record in step.records if not is_invalid(record, step, story)]
         after = sources.after(known, step, records) if story.sources else _after(known, step, records, story, arrived)
         table = table if step.table is None else step.table
         made = {name: model.step(known, after, records, table, step.clock) for name, model in models.items()}

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce import BigQueryStream, Iceberg, MySQL, Postgres
 from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
 from onlyonce.model.chained import Chained
 from onlyonce.model.windows import Joined
+from tests.support.iceberg_shop import CATALOG
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story
 
+MYSQL = "TRANSCRIPT_MYSQL"
 ME, PROCESSORS = "tests.transcripts.pipelines", "tests.transcripts.processors"
+
+
+SINKS: dict[str, Callable[[str], Any]] = {
+    "delta": lambda _: Delta(),
+    "postgres": lambda name: Postgres(table=f"results.{name}"),
+    "mysql": lambda name: MySQL(table=name, connection=MYSQL),
+    "iceberg": lambda name: Iceberg(table=f"results.{name}", catalog=CATALOG),
+    "bigquery stream": lambda _: BigQueryStream(table="p.d.t"),
+}
 
 
 def by_window(records: DataFrame) -> DataFrame:
@@ -127,7 +140,7 @@ def _output(declared: Declared, told: Story) -> Output:
         window=declared.window,
         lateness=declared.lateness,
         panes=declared.panes,
-        sink=Delta(write="upsert", keys=keys) if early else Delta(),
+        sink=Delta(write="upsert", keys=keys) if early else SINKS[declared.sink](declared.name),
         reject="tests.transcripts.pipelines:unwanted" if declared.rejects else "",
         lookups=Lookup(name="colours", table=Delta(path="colours"), keys="key") if declared.looks_up else (),
     )

@@ -25,6 +25,8 @@ Bounds = tuple[Micros, Micros] | None
 Written = Counter[tuple[str, Bounds, int]]  # (key, window, records): how often
 Late = Counter[tuple[str, Micros, Bounds]]  # (key, time, window): how often
 
+SINKS = ("delta", "postgres", "mysql", "iceberg", "bigquery stream")
+PACKED = ("gz", "bz2", "zst")
 _UNITS = {"millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 _WINDOW = re.compile(
     r"fixed (?P<size>\d+ \w+)(?: in (?P<zone>\S+))?(?: from (?P<offset>\d+ \w+))?"
@@ -56,6 +58,7 @@ class Declared:
     rejects: frozenset[str] = frozenset()
     made_from: str | None = None
     silence: timedelta | None = None
+    sink: str = "delta"
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Outcome:
 @dataclass(frozen=True)
 class Step:
     """Something happens, and each output answers. Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on,
-    None where it stays."""
+    None where it stays. `packed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
 
     kind: Literal["batch", "ended", "silent"]
     records: tuple[Record, ...]
@@ -80,6 +83,8 @@ class Step:
     expected: dict[str, Outcome]
     table: dict[str, str] | None = None
     source: str | None = None
+    packed: str = ""
+    cut_short: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def _story(name: str, told: dict[str, Any]) -> Story:
 
 
 def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> Declared:
-    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from", "silence")
+    _only(told, "window", "lateness", "panes", "looks up", "result of", "keys", "join", "rejects", "from", "silence", "sink")
     if "result of" in told:
         return Declared(
             name, None, span("0 seconds"), "on_time", result_of=told["result of"], keys=frozenset(_parts(told["keys"]))
@@ -157,7 +162,13 @@ def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> D
         _panes(told.get("panes", "on time")),
         "looks up" in told,
         rejects=frozenset(_parts(told.get("rejects", "nothing"))),
+        sink=_sink(told.get("sink", "delta")),
     )
+
+
+def _sink(told: str) -> str:
+    _one_of(told, *SINKS)
+    return told
 
 
 def _joined(name: str, told: dict[str, str]) -> Declared:
@@ -217,7 +228,7 @@ def span(told: str) -> timedelta:
 
 
 def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]) -> Step:
-    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", "of", *outputs)
+    _only(told, "batch", "input ended", "silent until", "clock", "invalid", "table", "of", "file", *outputs)
     kinds = [word for word in ("batch", "input ended", "silent until") if word in told]
     if len(kinds) != 1:
         raise ValueError("a step is one of: batch, input ended, silent until")
@@ -229,7 +240,10 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
     kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
     expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
     table = dict(part.split() for part in _parts(told["table"])) if "table" in told else None
-    return Step(kind, records, clock, invalid, expected, table, told.get("of"))
+    packed, _, damage = told.get("file", "").partition(", ")
+    _one_of(packed, "", *PACKED)
+    _one_of(damage, "", "cut short")
+    return Step(kind, records, clock, invalid, expected, table, told.get("of"), packed, bool(damage))
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:

@@ -27,6 +27,8 @@ from onlyonce.model.errors import OnlyonceError, Refused
 
 FEW = 5
 """How many backfills and files the page of a pipeline has; a link leads to all."""
+REASONS = 100_000
+"""How many rejected records are looked through for their reasons."""
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
@@ -47,7 +49,7 @@ _templates = jinja2.Environment(
 )
 _templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
 _templates.globals.update(
-    span=charts.span, recent=RECENT, compared=COMPARED, one_in=round(1 / FALSE_POSITIVES), few=FEW
+    span=charts.span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
 )
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
@@ -81,10 +83,11 @@ def pipeline(request: Request, instance: str) -> HTMLResponse:
         }
         backfills = ask("backfills", instance=instance, n=FEW, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
         files = ask("waiting_files", instance=instance, n=FEW, **_at(pages.FILES, *pages.FILES.columns))
+        parts = _parts(ask, instance, rejects=bool(card.of["rejected"]))
     late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
     return _page(
         request, "pipeline.html", instance=instance, card=card, lives=lives, outputs=outputs, late=late_charts, backfills=backfills,
-        files=files,
+        files=files, **parts,
     )  # fmt: skip
 
 
@@ -202,6 +205,20 @@ def _cards(ask: Ask, instance: str | None) -> list[cards.Card]:
         ask("lag", instance=instance),
         ask("catalog", instance=instance),
     )
+
+
+def _parts(ask: Ask, instance: str, *, rejects: bool) -> dict[str, Any]:
+    """What only some pipelines have; all of it is empty for one of a single source of files and one output."""
+    inputs, reads = ask("inputs", instance=instance), ask("outputs", instance=instance)
+    telling = [row for row in inputs if row["source"] or row["version"] is not None or row["schemas"] or row["key_schemas"]]
+    return {
+        "inputs": telling,
+        "schemas": ask("schemas", instance=instance, n=RECENT) if any(row["schemas"] or row["key_schemas"] for row in inputs) else [],
+        "reads": reads if any(row["reads"] != "events" for row in reads) else [],
+        "state": ask("state", instance=instance),
+        "held": ask("held", instance=instance, n=FEW),
+        "reasons": ask("reasons", instance=instance, n=RECENT, most=REASONS) if rejects else [],
+    }
 
 
 def _outputs(lives: list[dict[str, Any]]) -> list[str]:

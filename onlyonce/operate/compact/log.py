@@ -24,16 +24,17 @@ Row = dict[str, Any]
 
 
 def cut(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
-    """Cut what may go of a pipeline's log; gives what was done. With `dry_run` nothing is done. None where all is kept for ever."""
+    """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be. None where all is kept for ever."""
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
         return None
     limit, lives, holds = run(database, lambda conn: due(conn, pipeline))
     batches = 0
-    if lives and not holds and not dry_run:
-        run(database, lambda conn: log_cuts.begin(conn, instance, keep, limit))
-        passing("keep-log-after-begin")
-        batches = sum(_cut(database, pipeline, life, limit) for life in lives)
+    if lives and not holds:
+        if not dry_run:
+            run(database, lambda conn: log_cuts.begin(conn, instance, keep, limit))
+            passing("keep-log-after-begin")
+        batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
     since = run(database, lambda conn: log_cuts.kept(conn, instance)).since
     return {
         "pipeline": instance, "keep_log": str(keep), "whole from": since, "held by": ", ".join(holds) or None, "lives": len(lives), "batches": batches,
@@ -54,14 +55,14 @@ def _sessions(pipeline: Pipeline) -> list[str]:
     return [root.name for root in pipeline.roots() if isinstance(root.window, Session)]
 
 
-def _cut(database: Database, pipeline: Pipeline, life: Life, limit: datetime) -> int:
+def _cut(database: Database, pipeline: Pipeline, life: Life, limit: datetime, *, dry_run: bool) -> int:
     first = None
     if life.query in _sessions(pipeline):
         first = run(database, lambda conn: log_cuts.first_open(conn, pipeline.name, life.query))
     after: int | None = -1
     batches = 0
     while after is not None:
-        after, gone = run(database, lambda conn, a=after: log_cuts.cut(conn, life, limit, a, first))  # type: ignore[misc]
+        after, gone = run(database, lambda conn, a=after: log_cuts.cut(conn, life, limit, a, first, dry_run=dry_run))  # type: ignore[misc]
         batches += gone
         passing("keep-log-after-step")
     return batches

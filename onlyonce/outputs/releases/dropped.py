@@ -1,4 +1,4 @@
-"""Detects rows that Spark itself has dropped as late, which must never happen.
+"""Looks at what Spark tells of a query's state: notes how large it is, and detects rows that Spark itself has dropped as late, which must never happen.
 
 Spark counts such rows only afterwards, in the progress of a query, so the drop can be detected but not prevented.
 The progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
@@ -13,6 +13,8 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce.commitlog import lineages
+from onlyonce.commitlog.outputs import states
+from onlyonce.commitlog.outputs.states import State
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import InvariantBroken
 
@@ -27,6 +29,7 @@ class Dropped:
     def look(self, running: StreamingQuery) -> None:
         """Look at the progress that has come since the last look. Raises InvariantBroken, and marks the lineage as damaged."""
         new = self._new(running)
+        self._note(new)
         dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
         if not dropped:
             return
@@ -38,6 +41,12 @@ class Dropped:
             + self._lineage.rsplit("/", 1)[0],
         )
 
+    def _note(self, new: list[Any]) -> None:
+        for progress in reversed(new):
+            told = [_state(number, one) for number, one in enumerate(progress.stateOperators())]
+            if told:
+                run(self._database, lambda conn: states.note(conn, self._lineage, progress.batchId(), told))  # noqa: B023 - it is called here
+
     def _new(self, running: StreamingQuery) -> list[Any]:
         # As the JVM has it, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
         found: list[Any] = []
@@ -48,3 +57,15 @@ class Dropped:
         if found:
             self._seen = found[0].timestamp()
         return found
+
+
+def _state(number: int, told: Any) -> State:
+    more = told.customMetrics()
+
+    def metric(name: str) -> int | None:
+        return int(more.get(name)) if more.containsKey(name) else None
+
+    return State(
+        number, told.operatorName(), told.numRowsUpdated(), told.numRowsRemoved(), metric("numRegisteredTimers"), metric("numDeletedTimers"),
+        metric("rocksdbSstFileSize"), told.memoryUsedBytes(),
+    )  # fmt: skip

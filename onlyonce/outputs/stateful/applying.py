@@ -16,7 +16,7 @@ from onlyonce.declare.outputs import state_schema
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import micros
-from onlyonce.outputs.stateful.alone import Alone
+from onlyonce.outputs.stateful.alone import Alone, spark_tester
 from onlyonce.outputs.stateful.ordered import PLACE, Ordered
 from onlyonce.session.names import quoted
 from onlyonce.spark.state import PROVIDER, PROVIDERS
@@ -32,6 +32,7 @@ def applied(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
     columns = [*pipeline.columns(), "oo_event_time", "oo_system_time"]
     keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
+        spark_tester()  # refused here, and not in a task
         alone = Alone(processor, declared.columns(), micros(declared.timers_within))
         return keyed.applyInPandas(lambda key, records: alone.rows(key, records), declared.schema)
     _refuse_other_store(output, rows)

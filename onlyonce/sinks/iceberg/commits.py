@@ -23,6 +23,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from onlyonce.failpoints import passing
@@ -116,18 +117,28 @@ def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) ->
 
 
 def _in_snapshots(metadata: TableMetadata, commit: Commit) -> dict[str, Any] | None:
+    there = _snapshot(metadata, commit)
+    if there is None or there.summary is None:
+        return None
+    told = there.summary.additional_properties
+    return {"batch": commit.batch, "unit": told.get(f"{PREFIX}unit"), "content": told.get(f"{PREFIX}content")}
+
+
+def _snapshot(metadata: TableMetadata, commit: Commit) -> Snapshot | None:
+    """The last one that this batch has made, as long as it has not expired: of a backfill the one that adds the rows."""
     wanted = {name: value for name, value in commit.summary().items() if name in (f"{PREFIX}lineage", f"{PREFIX}output", f"{PREFIX}batch")}
     for snapshot in reversed(metadata.snapshots):
         told = snapshot.summary.additional_properties if snapshot.summary else {}
         if all(told.get(name) == value for name, value in wanted.items()):
-            return {"batch": commit.batch, "unit": told.get(f"{PREFIX}unit"), "content": told.get(f"{PREFIX}content")}
+            return snapshot
     return None
 
 
 def once(
     table: Table, commit: Commit, files: Callable[[Table], Sequence[DataFile]], instead_of: BooleanExpression | None = None, *, replayed: bool = False
-) -> None:
-    """Commit the files that `files` writes, unless the batch is there; then compare what is there with what was meant.
+) -> int | None:
+    """Commit the files that `files` writes, unless the batch is there; then compare what is there with what was meant. Gives the id of its snapshot, None
+    where that has expired.
 
     instead_of   the rows that go in the same commit: those of the windows that a backfill has computed again
     replayed     an earlier attempt may have written it: then the snapshots are asked too
@@ -143,6 +154,8 @@ def once(
             data="what is there stays as it is; nothing of this attempt was written",
             hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for the unit",
         )
+    made = _snapshot(table.metadata, commit)
+    return made.snapshot_id if made else None
 
 
 def _until_alone(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None) -> dict[str, Any]:

@@ -35,11 +35,12 @@ class Batched:
         return commits.Commit(self.unit.lineage, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content)
 
 
-def write(database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None) -> None:
-    """Witness, write, commit, compare. A batch without rows has no commit, unless rows are to go (`instead_of`)."""
+def write(database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None) -> int | None:
+    """Witness, write, commit, compare; gives the id of the snapshot. A batch without rows has no commit, unless rows are to go (`instead_of`)."""
     witness.witness(database, batch.unit, batch.epoch, batch.content, "iceberg")
-    if batch.content.rows or instead_of is not None:
-        commits.once(table, batch.commit(batch.content.exact), files, instead_of, replayed=batch.replayed)
+    if not batch.content.rows and instead_of is None:
+        return None
+    return commits.once(table, batch.commit(batch.content.exact), files, instead_of, replayed=batch.replayed)
 
 
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities
+from onlyonce.commitlog import authorities, units
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -43,6 +43,7 @@ class IcebergWriter:
         assert isinstance(output.sink, Iceberg)
         self._context, self._query, self._output = context, query, output
         self.place = Place(target(context.pipeline, output) + context.target_suffix())
+        self._snapshot: int | None = None
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, or add new columns; refuse one that can't work, or is another's."""
@@ -59,7 +60,7 @@ class IcebergWriter:
         if batch.at_least_once:
             iceberg_unit.write_plainly(table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows))
         else:
-            iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows))
+            self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows))
         return 0
 
     def landed(self, plan: Plan) -> bool:
@@ -71,11 +72,13 @@ class IcebergWriter:
         """One commit that takes the windows' rows out and puts the new ones in."""
         table = self._table()
         self._check(table, rows)
-        iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows), _windows(span))
+        self._snapshot = iceberg_unit.write(self._query.database, table, self._batched(batch, content), _written(rows), _windows(span))
 
     def end(self, connection: Connection, batch: Batch) -> None:
-        """The unit is in the platform's log from its start."""
+        """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
         witness.end(connection, batch, self._output.name)
+        if self._snapshot is not None:
+            units.note_snapshot(connection, UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot)
 
     @cached_property
     def _catalog(self) -> Catalog:

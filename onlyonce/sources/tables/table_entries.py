@@ -22,7 +22,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
 from onlyonce.sources import registry
 from onlyonce.sources.files.listing import InputFile
-from onlyonce.storage import stores
+from onlyonce.storage import log_entries, opening, stores
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,16 @@ def batched(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
         paths.add(file.path)
     if group:
         yield group
+
+
+def versions(files: Iterable[InputFile]) -> dict[str, int]:
+    """The last version that a batch has, and the newest of its table now, for people; nothing where there is none."""
+    found = list(files)
+    if not found:
+        return {}
+    said = {"version": max(int(file.identity.partition("/")[0]) for file in found)}
+    at = Path(json.loads(found[0].mark)["at"])
+    return said | {"newest": opening.table(at).version()} if log_entries.any_in(at) else said
 
 
 def check_there(pipeline: Pipeline, file: InputFile) -> None:

@@ -39,7 +39,7 @@ OF_OUTPUT = OF_RECEIVE | {
     "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10,
 }  # fmt: skip
 OF_CUT = OF_OUTPUT | {
-    "lineage": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500,
+    "lineage": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500, "dry_run": False,
 }  # fmt: skip
 
 ASKED = [

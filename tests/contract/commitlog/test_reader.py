@@ -17,8 +17,9 @@ from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "invalid", "lag",
-    "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "panes", "range_filters", "record_ids", "rejected", "releases", "remnant", "removals", "sources", "subscriptions",
+    "alerts", "backfills", "batches", "catalog", "closes", "commits", "conservation", "declarations", "driver_runs", "files", "findings", "inputs", "invalid", "lag",
+    "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "releases", "remnant", "removals",
+    "sources", "state", "subscriptions",
     "totals", "windows",
 }  # fmt: skip
 

@@ -81,7 +81,7 @@ def seen(table: Table) -> list[tuple[Any, ...]]:
 A, B = {"shop": "a", "n": 1}, {"shop": "b", "n": 2}
 
 
-def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     """Let something happen between the look at the table and the commit, once."""
     put, left = commits._put, [work]
 
@@ -105,6 +105,18 @@ def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> Non
         "onlyonce.unit": "shop/per_shop/1/3/per_shop/0", "onlyonce.content": "content",
     }  # fmt: skip
     assert commits.landed(PLACE, "shop/per_shop/1", "per_shop") == 3
+
+
+def test_a_commit_gives_the_snapshot_that_has_its_rows(table: Table) -> None:
+    """Also when it is there already, and of rows in the place of others, which takes a snapshot that deletes before it; none once it has expired."""
+    made = commits.once(table, commit(0), files(A))
+    assert made == table.refresh().current_snapshot().snapshot_id  # type: ignore[union-attr]
+    replaced = commits.once(table, commit(1), files(B), EqualTo("shop", "a"))
+    assert replaced == table.refresh().current_snapshot().snapshot_id != made  # type: ignore[union-attr]
+    assert commits.once(table, commit(1), files(B), EqualTo("shop", "a"), replayed=True) == replaced
+    expire(table)
+    commits.once(table, commit(2), files(A))
+    assert commits._snapshot(table.refresh().metadata, commit(0)) is None
 
 
 def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from onlyonce.model.frontier import MILLI
 from onlyonce.model.windows import Session, reach
 from onlyonce.records import left_out
 from tests.support.platform import Platform
-from tests.transcripts import pipelines, story
+from tests.transcripts import pipelines, story, targets
 from tests.transcripts.differences import differences
 from tests.transcripts.story import FOLDER, Declared, Late, Outcome, Step, Story, Written
 
@@ -66,10 +66,13 @@ def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: 
         for told in TOLD
     ],
 )
-def test_spark_tells_the_same_story(platform: Platform, told: Story) -> None:
+def test_spark_tells_the_same_story(
+    platform: Platform, told: Story, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """After each run each table holds all that its output should have written, what is late is exactly what should be,
     and Spark's watermark is where the transcript says that windows are closed until."""
-    assert played(platform, told) == []
+    with targets.there(platform, told, monkeypatch, request):
+        assert played(platform, told) == []
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
 
 
@@ -91,13 +94,14 @@ def played(platform: Platform, told: Story) -> list[str]:
         Clock.shows = at(run[-1].clock)
         how = ["--bounded"] if told.bounded else ["--close"] if run[-1].kind == "ended" else []
         platform.run(told.name, *how)
+        targets.deliver(told)
         said: list[str] = []
         for declared in told.outputs:
             expected = expected_of(declared, so_far)
             where = f"after step {len(so_far)}, {declared.name}"
             said += differences(where, expected, found(told, declared, platform))
         wanted = sum((step.invalid for step in so_far), Counter())
-        if wanted.total() != len(left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]):
+        if wanted.total() + sum(step.cut_short for step in so_far) != len(left_out.invalid(pipelines.pipeline(told), told.name, 100)[1]):
             said.append(f"after step {len(so_far)}: another number of records is invalid")
         if said:
             return said
@@ -130,7 +134,9 @@ def put(platform: Platform, told: Story, step: Step, number: int) -> None:
         {"number": number * 100 + n, "key": record.key, "at": at(record.time).isoformat()}
         for n, record in enumerate(step.records)
     ]
-    platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
+    path = platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
+    if step.packed:
+        targets.pack(path, step.packed, cut_short=step.cut_short)
 
 
 def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
@@ -150,9 +156,9 @@ def expected_of(declared: Declared, steps: list[Step]) -> Outcome:
 def found(told: Story, declared: Declared, platform: Platform) -> Outcome:
     """What an output's table holds, what `onlyonce late` shows, and Spark's watermark."""
     instance = f"{told.name}@1" if told.bounded else told.name
-    table = platform.table(f"{told.name}/{declared.name}" + ("@1" if told.bounded else ""))
+    place = f"{told.name}/{declared.name}" + ("@1" if told.bounded else "")
     writes: Written = Counter()
-    for row in table.to_dict("records"):
+    for row in platform.table(place).to_dict("records") if declared.sink == "delta" else targets.rows(platform, told, declared):
         key = "+".join(filter(None, (row["mine"], row["other"]))) if declared.join else row["key"]
         writes[key, bounds(row), int(row.get("records", 1))] += 1
     late: Late = Counter()

@@ -6,9 +6,12 @@ import random
 from collections import Counter
 
 import pandas as pd
+import pyspark.sql.streaming
+import pytest
 
+from onlyonce.model.errors import Refused
 from onlyonce.model.windows import micros
-from onlyonce.outputs.stateful.alone import Alone
+from onlyonce.outputs.stateful.alone import Alone, spark_tester
 from onlyonce.outputs.stateful.ordered import in_order
 from tests.support.stateful_shop import COLUMNS, GAP, Silences
 
@@ -44,3 +47,11 @@ def test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound() -> No
         ]
     early = Alone(Silences(), list(COLUMNS), micros(GAP) - 1000)
     assert list(early.rows(("a",), records(0))["what"]) == ["came"]
+
+
+def test_a_spark_without_the_tester_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.1 has none: a refusal, and no ImportError in a task."""
+    monkeypatch.delattr(pyspark.sql.streaming, "TwsTester")
+    monkeypatch.setattr(pyspark, "__version__", "4.1.3")
+    with pytest.raises(Refused, match=r"by Spark's TwsTester, and pyspark 4\.1\.3 has none"):
+        spark_tester()

@@ -1,0 +1,32 @@
+"""What Spark tells of the state of an output: how large it is, and what its last batch has put in and taken out. For people; nothing is decided by it.
+
+Who calls it: `onlyonce.outputs.releases.dropped`, for each progress that it sees. No errors of its own. Not promised: a progress of each batch. A driver that
+is killed behind a batch takes its progress along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import Connection
+
+from onlyonce.database.connect import do_rows
+
+
+@dataclass(frozen=True)
+class State:
+    """One operator of one batch. Bytes are those of Spark; None: the operator or the store does not tell."""
+
+    operator: int
+    kind: str
+    rows_in: int
+    rows_out: int
+    timers_set: int | None
+    timers_ended: int | None
+    disk_bytes: int | None
+    memory_bytes: int
+
+
+def note(connection: Connection, lineage: str, batch_id: int, states: list[State]) -> None:
+    """Store what a batch tells in the place of what the one before told."""
+    do_rows(connection, "states", "note", [asdict(state) | {"lineage": lineage, "batch_id": batch_id} for state in states])

@@ -1,0 +1,15 @@
+-- note --
+-- What a batch tells of the state that its output keeps. Of a join the rows that are in it are added up, as long as no batch is missing.
+INSERT INTO onlyonce_private.states AS known
+    (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
+SELECT lineage, operator, kind, batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND batch_id = 0 THEN rows_in - rows_out END,
+       timers_set, timers_ended, disk_bytes, memory_bytes
+FROM json_to_recordset(CAST(:rows AS json)) AS told (
+    lineage text, operator integer, kind text, batch_id bigint, rows_in bigint, rows_out bigint, timers_set bigint, timers_ended bigint,
+    disk_bytes bigint, memory_bytes bigint)
+ON CONFLICT ON CONSTRAINT states_once DO UPDATE
+SET batch_id = excluded.batch_id, rows_in = excluded.rows_in, rows_out = excluded.rows_out,
+    rows = CASE WHEN excluded.batch_id = known.batch_id + 1 THEN known.rows + excluded.rows_in - excluded.rows_out END,
+    timers_set = excluded.timers_set, timers_ended = excluded.timers_ended, disk_bytes = excluded.disk_bytes,
+    memory_bytes = excluded.memory_bytes, seen_at = clock_timestamp()
+WHERE known.batch_id < excluded.batch_id
