@@ -82,7 +82,7 @@ def table_location(declared: str) -> Location:
 
 
 def data_dir(instance: str) -> Path:
-    """`data_location`, for what can work on a file system only so far. Raises Refused where the data is in an object store."""
+    """`data_location` of a platform whose data is on a disk. Raises Refused where it is in an object store."""
     return on_disk(data_location(instance))
 
 

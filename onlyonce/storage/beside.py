@@ -5,8 +5,6 @@ Who calls it: the Delta sink, and the withdrawal and the drop, which must know t
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from onlyonce.model.location import Location
 from onlyonce.model.sinks.deleted import NOTE, deleted
 from onlyonce.storage import log_entries, opening
@@ -16,7 +14,7 @@ KEEPS = "onlyonce.keeps"
 PROPERTIES = {KEEPS: NOTE}
 
 
-def beside(path: Path) -> Path:
+def beside(path: Location) -> Location:
     """Where the deleted keys of a table are."""
     return path.with_name(deleted(path.name))
 

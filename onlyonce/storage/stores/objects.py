@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -107,6 +107,17 @@ class Objects:
         except FileNotFoundError:
             pass
 
+    def clear(self, below: Location) -> None:
+        """See the interface."""
+        url = _url(below)
+        with _told(url):
+            for page in obstore.list(self._bucket(url), url.key or None, chunk_size=PAGE):
+                obstore.delete(self._bucket(url), [one["path"] for one in page])
+
+    def renew(self, at: Location) -> None:
+        """See the interface."""
+        with suppress(FileNotFoundError):  # no store that was tried copies an object onto itself without more
+            self.put(at, self.read(at))
 
     def _bucket(self, at: Url) -> Any:
         return _made(at.root, options.plain_http(at), options.endpoint(), options.region(), self.retries)
