@@ -199,7 +199,6 @@ def _remove_objects(folder: Url) -> None:
     passing("drop-after-rename")
     for name in sorted(store.names(names), reverse=True):
         store.clear(names / name)
-        store.delete(names / name)
 
 
 def _url(place: Place) -> str:

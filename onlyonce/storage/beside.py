@@ -5,18 +5,22 @@ Who calls it: the Delta sink, and the withdrawal and the drop, which must know t
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from onlyonce.model.location import Location
 from onlyonce.model.sinks.deleted import NOTE, deleted
 from onlyonce.storage import log_entries, opening
+
+At = TypeVar("At", bound=Location)
 
 KEEPS = "onlyonce.keeps"
 """Its property, which has NOTE."""
 PROPERTIES = {KEEPS: NOTE}
 
 
-def beside(path: Location) -> Location:
+def beside(path: At) -> At:
     """Where the deleted keys of a table are."""
-    return path.with_name(deleted(path.name))
+    return path.with_name(deleted(path.name))  # type: ignore[return-value] - it is of the kind of the path
 
 
 def is_ours(path: Location) -> bool:

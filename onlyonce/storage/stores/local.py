@@ -81,7 +81,10 @@ class LocalFiles:
 
     def clear(self, below: Location) -> None:
         """See the interface."""
-        shutil.rmtree(_path(below), onerror=_unless_gone)
+        if _path(below).is_dir():
+            shutil.rmtree(_path(below), onerror=_unless_gone)
+        else:
+            self.delete(below)
 
     def renew(self, at: Location) -> None:
         """See the interface."""

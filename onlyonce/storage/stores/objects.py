@@ -114,6 +114,8 @@ class Objects:
     def clear(self, below: Location) -> None:
         """See the interface."""
         url = _url(below)
+        if url.key:
+            self.delete(url)
         with told(url):
             for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
                 obstore.delete(self.bucket(url), [one["path"] for one in page])
