@@ -33,7 +33,7 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location, Url, is_url, location
+from onlyonce.model.location import Location, Url, location
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
 from onlyonce.storage import log_entries, stores
@@ -158,8 +158,8 @@ def _settle(database: Database, left: Left) -> None:
 
 
 def _folder(place: Place) -> Location:
-    if is_url(place.where):
-        return _own(place, location(place.where))
+    if "://" in place.where:
+        return _in_store(place)
     root = ROOTS[place.kind]()
     folder = Path(place.where) if place.where.startswith("/") else root / place.where
     above = (root,) if isinstance(root, Url) else (root.resolve(), *root.resolve().parents)
@@ -168,7 +168,15 @@ def _folder(place: Place) -> Location:
     return folder
 
 
-def _own(place: Place, at: Location) -> Location:
+def _in_store(place: Place) -> Location:
+    try:
+        at = location(place.where)
+    except Refused as error:  # behind another library than ours, or with options of its own
+        raise Refused(
+            f"{place.text} is in a store that is not removed from here",
+            data="what is there was not removed",
+            hint="remove it with the store's own tools, then run the same command again without --tables",
+        ) from error
     if isinstance(at, Url) and not at.key:
         raise _not_its_own(place)
     return at
@@ -238,6 +246,6 @@ def _told(left: Left) -> dict[str, Any]:
     if place.kind in ("data", "delta"):
         return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
     if place.kind == "files":
-        return {"what": "files", "where": str(_folder(place))}
+        return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
     what = {"units": "units in its database", "mysql": "MySQL table", "iceberg": "Iceberg table"}.get(place.kind, "PostgreSQL table")
     return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,9 +128,21 @@ def test_what_reads_the_log_and_the_rows_works(lived: Shop, command: str) -> Non
     assert done.exit_code == 0, done.output
 
 
-def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(lived: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def bucket_of(versitygw: S3) -> Path:
+    """The folder of the bucket of this test."""
+    root = settings.data_root()
+    assert isinstance(root, Url)
+    assert versitygw.buckets is not None
+    return versitygw.buckets / root.root.removeprefix("s3://")
+
+
+def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
+    lived: Shop, versitygw: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed before and after its commit, and done again; then what is old enough goes, and nothing of the table."""
     before, old = rows(lived.events), objects(lived.events)
+    for file in bucket_of(versitygw).rglob("*.parquet"):
+        os.utime(file, (0, 0))  # LastModified, as this server has it
     for point in ("rewrite-before-commit", "rewrite-after-commit"):
         with monkeypatch.context() as armed:
             killed_at(armed, rewriting, point)
