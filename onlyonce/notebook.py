@@ -120,10 +120,10 @@ class Opened:
 
     def _delta(self, output: Output) -> pd.DataFrame:
         from onlyonce import settings
-        from onlyonce.storage import opening, table_features
+        from onlyonce.storage import log_entries, opening, table_features
 
-        path = settings.tables_dir() / (target(self.pipeline, output).split(":", 1)[1] + self._suffix)
-        if not (path / "_delta_log").is_dir():
+        path = settings.table_location(target(self.pipeline, output).split(":", 1)[1] + self._suffix)
+        if not log_entries.any_in(path):
             raise self._not_yet(output, str(path))
         table = opening.table(path)
         if on := table_features.unreadable(table):

@@ -20,6 +20,7 @@ from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline, Postgres, target
+from onlyonce.model.location import Location, Url
 from onlyonce.sinks.files.stores import folder_of
 
 ROWS = 5
@@ -72,7 +73,7 @@ def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Co
     if isinstance(output.sink, Postgres):
         where, rows = output.sink.table, _postgres_rows(database, output.sink.table)
     else:
-        path = settings.tables_dir() / target(pipeline, output).removeprefix("delta:")
+        path = settings.table_location(target(pipeline, output).removeprefix("delta:"))
         where, rows = _shown_path(path), _delta_rows(path)
     if not rows:
         out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no rows yet")
@@ -98,10 +99,10 @@ def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Con
     tables.show_rows(run(database, lambda conn: views.rows(conn, "largest_files", **mine)), out)
 
 
-def _delta_rows(path: Path) -> list[tables.Row]:
-    from onlyonce.storage import opening
+def _delta_rows(path: Location) -> list[tables.Row]:
+    from onlyonce.storage import log_entries, opening
 
-    if not (path / "_delta_log").is_dir():
+    if not log_entries.any_in(path):
         return []
     rows: list[dict[str, Any]] = opening.table(path).to_pyarrow_table().to_pylist()
     return [{name: _in_utc(value) for name, value in row.items()} for row in rows]
@@ -126,6 +127,8 @@ def _program() -> str:
     return _shown_path(Path(sys.executable).parent / "onlyonce")
 
 
-def _shown_path(path: Path) -> str:
+def _shown_path(path: Location) -> str:
+    if isinstance(path, Url):
+        return str(path)
     here = os.path.relpath(path)
     return str(path) if here.startswith("..") else here

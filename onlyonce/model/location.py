@@ -77,6 +77,15 @@ def on_disk(at: Location) -> Path:
     )
 
 
+def below(at: Location, above: Location) -> PurePosixPath:
+    """The way from a location above, which is of the same kind. Raises ValueError where that is not above."""
+    if isinstance(at, Url):
+        assert isinstance(above, Url)
+        return at.relative_to(above)
+    assert not isinstance(above, Url)
+    return PurePosixPath(at.relative_to(above))
+
+
 def is_s3(at: Location) -> bool:
     """Whether it is in an S3, Amazon's or another."""
     return isinstance(at, Url) and at.scheme == "s3"

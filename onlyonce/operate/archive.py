@@ -1,11 +1,11 @@
-"""Moves input files that nobody will read again from the inbox to an archive folder. Off unless a folder is named.
+"""Moves input files that nobody will read again from the inbox to an archive, a folder or a prefix of a store. Off unless one is named.
 
 A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for each
 instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the inbox has never run.
 Files that grow are never moved. A file that was replaced under its name stays, so that the next run refuses it.
 
 A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and then loses the first.
-After a kill between the two, the next collection finds both and goes on. It overwrites nothing.
+After a kill between the two, the next collection finds both and goes on. It overwrites nothing. To a store it is put if no object of its name is there, and then leaves the inbox.
 
 Who calls it: `onlyonce.operate.collect`. Errors: none of its own; files that can't be moved are named in the warnings.
 Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has the file name, in a folder of the pipeline's name.
@@ -29,8 +29,11 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
+from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.location import Location
 from onlyonce.operate import taken_in
 from onlyonce.operate.taken_in import Mark
+from onlyonce.storage import stores
 
 AT_ONCE = 100
 """Files for each transaction; while it is open no new run registers itself."""
@@ -41,12 +44,12 @@ class Move:
     """A file that may go, as it was registered, and where to."""
 
     source: Path
-    target: Path
+    target: Location
     mark: Mark
 
 
 def archive(
-    database: Database, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path
+    database: Database, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location
 ) -> tuple[int, list[str]]:
     """Move what may go of one pipeline's inbox; gives the number of files and warnings. May be repeated at any time."""
     outcome: dict[Path, str | None] = {}
@@ -63,7 +66,7 @@ def archive(
     return len(outcome) - len(stayed), stayed
 
 
-def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Path) -> list[Move]:
+def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
     if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource):
         return []  # files of several sources stay where they are, and those of a table are the table's
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
@@ -112,30 +115,44 @@ def _mark(path: Path) -> Mark | None:
 def _move(move: Move) -> str | None:
     """Move one file; gives a warning if it stays. What an earlier attempt has begun is finished."""
     try:
-        move.target.parent.mkdir(parents=True, exist_ok=True)
         passing("archive-before-move")
-        _give_second_name(move)
-        passing("archive-after-second-name")
-        if _mark(move.target) != move.mark or not _same(move.source, move.target):
+        there = _linked(move.source, move.target, move.mark) if isinstance(move.target, Path) else _uploaded(move)
+        if not there:
             return f"{move.source} stays: {move.target} is another file, or it has changed since it was registered"
         move.source.unlink()
+    except OnlyonceError as error:  # of the store
+        return f"{move.source} stays: {error.what}"
     except OSError as error:
         return f"{move.source} stays: {error.strerror}"
     passing("archive-after-move")
     return None
 
 
-def _give_second_name(move: Move) -> None:
+def _uploaded(move: Move) -> bool:
+    """Whether the store has its content now; all of it is in memory meanwhile. An object of another content is never overwritten."""
+    done = stores.of(move.target).put_new(move.target, move.source.read_bytes())
+    passing("archive-after-second-name")
+    return done and _mark(move.source) == move.mark
+
+
+def _linked(source: Path, target: Path, mark: Mark) -> bool:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _give_second_name(source, target)
+    passing("archive-after-second-name")
+    return _mark(target) == mark and _same(source, target)
+
+
+def _give_second_name(source: Path, target: Path) -> None:
     with suppress(FileExistsError):
         try:
-            os.link(move.source, move.target)
+            os.link(source, target)
         except FileExistsError:
             raise
         except OSError:  # another file system, or one without second names
-            part = move.target.with_name(f".{move.target.name}.part")
-            shutil.copy2(move.source, part)
-            if not move.target.exists():
-                part.rename(move.target)
+            part = target.with_name(f".{target.name}.part")
+            shutil.copy2(source, part)
+            if not target.exists():
+                part.rename(target)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -7,7 +7,6 @@ promised: that an event comes only once. A task that runs again repeats the even
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from deltalake.exceptions import DeltaError
@@ -17,6 +16,7 @@ from onlyonce.commitlog import views
 from onlyonce.database.connect import Database, run
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Delta, Pipeline, target
+from onlyonce.model.location import Location
 from onlyonce.storage import opening
 
 RECENT = 100
@@ -39,14 +39,14 @@ def _told(declared: Pipeline | None, row: dict[str, Any], run_id: str) -> dict[s
     }  # fmt: skip
 
 
-def _table(declared: Pipeline | None, name: str) -> Path | None:
+def _table(declared: Pipeline | None, name: str) -> Location | None:
     output = next((o for o in declared.outputs if o.name == name), None) if declared else None
     if declared is None or output is None or not isinstance(output.sink, Delta):
         return None
-    return settings.tables_dir() / target(declared, output).split(":", 1)[1]
+    return settings.table_location(target(declared, output).split(":", 1)[1])
 
 
-def _version(path: Path, batch: str) -> int | None:
+def _version(path: Location, batch: str) -> int | None:
     """The version of the table that holds a batch, by the note of its commit."""
     try:
         history = opening.table(path).history(RECENT)

@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,13 +38,14 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.model.location import Location
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.dropping import Place, written
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.operate.sink_rows import Windows, in_delta, in_iceberg, in_mysql, in_postgres
 from onlyonce.sinks.files import final_files
 from onlyonce.sources.parse import record_id
-from onlyonce.storage import event_rows
+from onlyonce.storage import event_rows, log_entries
 
 SECOND_LOOK_SECONDS = 2.0
 SAMPLE = 3
@@ -69,8 +69,8 @@ def examine(database: Database, declared: Mapping[str, Pipeline], watch: Watch) 
 
 def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
     for instance, name in run(database, collector.instances):
-        events = settings.data_dir(instance) / "events"
-        if (events / "_delta_log").is_dir():
+        events = settings.data_location(instance) / "events"
+        if log_entries.any_in(events):
             watch(f"{instance}: events")
             yield from _events(database, instance, events)
             left_out += _removed(database, instance)
@@ -85,7 +85,7 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
             yield from _output(database, instance, pipeline, output, left_out)
 
 
-def _events(database: Database, instance: str, events: Path) -> Iterator[str]:
+def _events(database: Database, instance: str, events: Location) -> Iterator[str]:
     """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
     there: Counter[tuple[str, int, str]] = Counter()
     rows = event_rows.dataset(events)
@@ -187,7 +187,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
 
 def _count(place: Place, windowed: bool) -> Windows:
     if place.kind == "delta":
-        return in_delta(settings.tables_dir() / place.where, windowed)
+        return in_delta(settings.table_location(place.where), windowed)
     if place.kind == "iceberg":
         return in_iceberg(place, windowed)
     return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
@@ -201,7 +201,7 @@ def _recorded(winners: list[Winner]) -> Windows:
     return found
 
 
-def _sample(database: Database, instance: str, events: Path, pipeline: Pipeline | None) -> Iterator[str]:
+def _sample(database: Database, instance: str, events: Location, pipeline: Pipeline | None) -> Iterator[str]:
     """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
     rows = event_rows.dataset(events)
     for batch in run(database, lambda conn: views.rows(conn, "sample", instance=instance, n=SAMPLE)):

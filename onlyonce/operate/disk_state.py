@@ -20,11 +20,11 @@ from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.declare.sources import inputs
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.location import on_disk
+from onlyonce.model.location import Location
 from onlyonce.model.operate.dropping import Place
 from onlyonce.model.operate.finding import Finding, other_version
 from onlyonce.spark.options import JARS
-from onlyonce.storage import checkpoint, opening
+from onlyonce.storage import checkpoint, log_entries, opening, stores
 
 Row = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def checkpoints(queries: Sequence[Row]) -> dict[str, Refused]:
         if query["begun"] is None or query["at_work"]:
             continue
         lineage = query["lineage"]
-        folder = settings.data_dir(query["instance"]) / "checkpoints" / query["query"] / str(query["life"])
+        folder = settings.data_location(query["instance"]) / "checkpoints" / query["query"] / str(query["life"])
         try:
             checkpoint.is_its_own(folder, lineage, query["checkpoint_id"], query["begun"])
             checkpoint.compare(folder, lineage, query["committed"])
@@ -76,7 +76,7 @@ class Tables:
 
     def events(self, instances: list[str]) -> dict[str, int]:
         """The version of `events` of each instance that has it."""
-        opened = {instance: self._open(settings.data_dir(instance) / "events") for instance in instances}
+        opened = {instance: self._open(settings.data_location(instance) / "events") for instance in instances}
         return {instance: table.version() for instance, table in opened.items() if table}
 
     def _in_catalog(self, place: Place, lineage: str, output: str) -> int | None:
@@ -88,8 +88,8 @@ class Tables:
             self.unreadable[place.text] = error.what
             return None
 
-    def _open(self, path: Path) -> DeltaTable | None:
-        if not (path / "_delta_log").is_dir() or str(path) in self.unreadable:
+    def _open(self, path: Location) -> DeltaTable | None:
+        if not log_entries.any_in(path) or str(path) in self.unreadable:
             return None
         try:
             return opening.table(path)
@@ -98,9 +98,9 @@ class Tables:
             return None
 
 
-def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Path, str]]:
+def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Location, str]]:
     """(table, transaction id) of what a query writes to Delta."""
-    data, lineage, pipeline = settings.data_dir(query["instance"]), query["lineage"], declared.get(query["pipeline"])
+    data, lineage, pipeline = settings.data_location(query["instance"]), query["lineage"], declared.get(query["pipeline"])
     if query["query"] == "receive":
         yield data / "events", f"{lineage}/events"
     elif pipeline and query["query"] in [root.name for root in pipeline.roots()]:
@@ -110,7 +110,7 @@ def _written_by(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[
             yield data / "staged" / output.name, f"{lineage}/staged"
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
-                yield settings.tables_dir() / place, f"{lineage}/{output.name}"
+                yield settings.table_location(place), f"{lineage}/{output.name}"
 
 
 def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
@@ -125,20 +125,18 @@ def _in_catalogs(query: Row, declared: Mapping[str, Pipeline]) -> Iterator[tuple
 
 def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
     """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
-    folder = on_disk(settings.data_root()) / "data"
-    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    folder = settings.data_root() / "data"
+    store = stores.of(folder)
     found = {
-        str(path): "it holds `events`, but the log has no pipeline of that name"
-        for path in there
-        if (path / "events" / "_delta_log").is_dir()
-        and path.name not in instances
-        and not path.name.startswith(".dropped-")
+        str(folder / name): "it holds `events`, but the log has no pipeline of that name"
+        for name in sorted(store.names(folder))
+        if name not in instances and not name.startswith(".dropped-") and log_entries.any_in(folder / name / "events")
     }
     for query in queries:
-        lives = settings.data_dir(query["instance"]) / "checkpoints" / query["query"]
-        for path in lives.glob("[0-9]*"):
-            if path.name.isdigit() and int(path.name) > query["life"]:
-                found[str(path)] = (
+        lives = settings.data_location(query["instance"]) / "checkpoints" / query["query"]
+        for name in store.names(lives):
+            if name.isdigit() and int(name) > query["life"]:
+                found[str(lives / name)] = (
                     f"it is the checkpoint of a life that the log does not know; its last is {query['lineage']}"
                 )
     return found
@@ -146,14 +144,21 @@ def forgotten(instances: list[str], queries: Sequence[Row]) -> dict[str, str]:
 
 def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     """Hidden files that killed processes left half written, of our own names only."""
-    found = _left_in(settings.data_dir(instance), LEFT_BY_SPARK)
+    found = _left_by_spark(settings.data_location(instance))
     if pipeline and instance == pipeline.name:
         for inbox in inputs.folders(pipeline):
             for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
                 found += _left_in(inbox, left, deep=False)
-        if archive := settings.archive():
+        if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)
+
+
+def _left_by_spark(data: Location) -> list[str]:
+    if isinstance(data, Path):
+        return _left_in(data, LEFT_BY_SPARK)
+    there = stores.of(data).entries(data / "checkpoints")  # the rest are many, and no rename has given them their names
+    return [str(one.at) for one in there if LEFT_BY_SPARK.fullmatch(one.at.name) and time.time() - one.modified > STALE_SECONDS]
 
 
 def _left_in(folder: Path, names: re.Pattern[str], *, deep: bool = True) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import on_disk
+from onlyonce.model.location import Location, Url, location
 from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
 from onlyonce.model.report import Report
+from onlyonce.storage import log_entries, stores
 from onlyonce.storage.beside import beside, is_ours
 
 log = structlog.get_logger()
@@ -43,7 +44,9 @@ GONE = ".dropped-"
 """What a folder is named while it is removed: nobody takes half of it for the whole."""
 
 
-ROOTS = {"data": lambda: on_disk(settings.data_root()) / "data", "delta": settings.tables_dir, "files": settings.files_dir}
+ROOTS: dict[str, Callable[[], Location]] = {
+    "data": lambda: settings.data_root() / "data", "delta": settings.tables_location, "files": settings.files_dir,
+}  # fmt: skip
 """Where the folders of places are."""
 
 
@@ -146,7 +149,7 @@ def _settle(database: Database, left: Left) -> None:
     else:
         folder = _folder(place)
         # What is left of a removal that was killed goes too. A table of that name which is somebody else's stays.
-        if place.kind == "delta" and (not beside(folder).exists() or is_ours(beside(folder))):
+        if place.kind == "delta" and (not stores.anything(beside(folder)) or is_ours(beside(folder))):
             _remove(beside(folder))
         _remove(folder)
     passing("drop-after-place")
@@ -154,27 +157,56 @@ def _settle(database: Database, left: Left) -> None:
     log.info("dropped", place=left.place)
 
 
-def _folder(place: Place) -> Path:
+def _folder(place: Place) -> Location:
     if "://" in place.where:
-        raise Refused(
-            f"{place.text} is in an object store",
-            data="what is there was not removed",
-            hint="remove it with the store's own tools, then run the same command again without --tables",
-        )
+        return _in_store(place)
     root = ROOTS[place.kind]()
-    folder = root / place.where
-    if folder.resolve() in (root.resolve(), *root.resolve().parents):
-        raise Refused(f"{place.text} is not a folder of its own", data="it was not removed", hint="remove it by hand")
+    folder = Path(place.where) if place.where.startswith("/") else root / place.where
+    above = (root,) if isinstance(root, Url) else (root.resolve(), *root.resolve().parents)
+    if (folder.resolve() if isinstance(folder, Path) else folder) in above:
+        raise _not_its_own(place)
     return folder
 
 
-def _remove(folder: Path) -> None:
+def _in_store(place: Place) -> Location:
+    try:
+        at = location(place.where)
+    except Refused as error:  # behind another library than ours, or with options of its own
+        raise Refused(
+            f"{place.text} is in a store that is not removed from here",
+            data="what is there was not removed",
+            hint="remove it with the store's own tools, then run the same command again without --tables",
+        ) from error
+    if isinstance(at, Url) and not at.key:
+        raise _not_its_own(place)
+    return at
+
+
+def _not_its_own(place: Place) -> Refused:
+    return Refused(f"{place.text} is not a folder of its own", data="it was not removed", hint="remove it by hand")
+
+
+def _remove(folder: Location) -> None:
+    if isinstance(folder, Url):
+        _remove_objects(folder)
+        return
     gone = folder.parent / f"{GONE}{folder.name}"
     shutil.rmtree(gone, ignore_errors=True)
     if folder.exists():
         folder.rename(gone)
         passing("drop-after-rename")
         shutil.rmtree(gone)
+
+
+def _remove_objects(folder: Url) -> None:
+    """Objects can't be renamed at once. So the rows go first and what names them last, from its end: half of a table is an error to whoever reads
+    it, never the whole, and it is known for what it was."""
+    store, names = stores.of(folder), folder / log_entries.LOG
+    for name in sorted({*store.names(folder)} - {log_entries.LOG}):
+        store.clear(folder / name)
+    passing("drop-after-rename")
+    for name in sorted(store.names(names), reverse=True):
+        store.clear(names / name)
 
 
 def _url(place: Place) -> str:

@@ -10,7 +10,6 @@ import argparse
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -20,9 +19,11 @@ from onlyonce.commitlog import health
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.model.errors import OnlyonceError
+from onlyonce.model.location import location
 from onlyonce.model.operate.finding import Finding
 from onlyonce.model.report import Report
 from onlyonce.receive import catalog_rebuild
+from onlyonce.storage import stores
 
 log = structlog.get_logger()
 
@@ -75,7 +76,7 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
         migrate(database.url)
     elif by == "ids":
         instance, of, bucket = arguments
-        catalog_rebuild.again(database, instance, settings.data_dir(instance) / "events", of, bucket)
+        catalog_rebuild.again(database, instance, settings.data_location(instance) / "events", of, bucket)
     elif by == "filter":
         instance, *keys = arguments
         for key in keys:
@@ -83,7 +84,8 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
     else:
         assert by == "files", by
         for file in arguments:
-            Path(file).unlink(missing_ok=True)
+            at = location(file)
+            stores.of(at).delete(at)
 
 
 def _entry(by: str) -> Callable[[list[str]], Report]:

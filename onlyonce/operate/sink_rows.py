@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,17 +18,18 @@ from onlyonce import environment, settings
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
 from onlyonce.model.operate.dropping import Place
-from onlyonce.storage import opening, table_features
+from onlyonce.storage import log_entries, opening, table_features
 
 WINDOW = ["window_start", "window_end"]
 Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
-def in_delta(path: Path, windowed: bool) -> Windows:
+def in_delta(path: Location, windowed: bool) -> Windows:
     """Those of a Delta table, file by file; none of one that is not there."""
     found: Windows = Counter()
-    if not (path / "_delta_log").is_dir():
+    if not log_entries.any_in(path):
         return found
     table = opening.table(path)
     if on := table_features.unreadable(table):

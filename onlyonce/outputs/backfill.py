@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from onlyonce import logs, settings
+from onlyonce import logs
 from onlyonce.asked import moment as moment
 from onlyonce.asked import parse
 from onlyonce.commitlog import authorities, driver_runs, views
@@ -23,7 +23,6 @@ from onlyonce.declare.outputs.stateful import not_recomputed
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.location import on_disk
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.outputs.events import below
@@ -43,7 +42,6 @@ def main(argv: list[str]) -> Report:
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups)
-    on_disk(settings.data_root())  # rows of a table are replaced by Spark's writer
     with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)

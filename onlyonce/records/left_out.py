@@ -23,7 +23,7 @@ from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, closed_until
 from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
-from onlyonce.storage import event_rows
+from onlyonce.storage import event_rows, log_entries
 
 Row = dict[str, Any]
 Times = NDArray[np.int64]
@@ -131,8 +131,8 @@ def of_kind(kind: str) -> pc.Expression:
 
 def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never ran."""
-    path = settings.data_dir(instance) / "events"
-    if not (path / "_delta_log").is_dir():
+    path = settings.data_location(instance) / "events"
+    if not log_entries.any_in(path):
         return
     rows = event_rows.dataset(path)
     for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):

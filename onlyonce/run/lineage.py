@@ -8,7 +8,6 @@ makes the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,10 +22,11 @@ from onlyonce.declare.outputs.stateful import ANEW
 from onlyonce.declare.pipeline import unknown
 from onlyonce.model.batch import read_upto
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
 from onlyonce.model.report import Report
 from onlyonce.run import from_start, kept_start, withdraw
 from onlyonce.sources.files import listing
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
@@ -74,8 +74,8 @@ def _live(connection: Connection, instance: str, query: str) -> lineages.Lineage
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
     """A log restored from an older backup than `events`: a new life would take in again what is there."""
-    path = settings.data_dir(instance) / "events"
-    there = opening.table(path).transaction_version(f"{lineage}/events") if path.exists() else None
+    path = settings.data_location(instance) / "events"
+    there = opening.table(path).transaction_version(f"{lineage}/events") if log_entries.any_in(path) else None
     begun = run(database, lambda conn: lineages.last_batches(conn, lineage))[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
@@ -134,7 +134,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
 
     If the commit is there already, the batch is not withdrawn but ended.
     """
-    path = settings.data_dir(instance) / "events"
+    path = settings.data_location(instance) / "events"
     app_id = f"{driver.lineage}/events"
     for row in run(database, lambda conn: ask(conn, "relive", "begun", lineage=driver.lineage)):
         if withdraw.holds(path, app_id, row.batch_id):
@@ -143,7 +143,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
             withdraw.take(path, app_id, row.batch_id)
 
 
-def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Path) -> None:
+def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaTable, path: Location) -> None:
     """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
     found = run(database, lambda conn: batches.find_begun(conn, driver.lineage, row.batch_id))
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
@@ -158,7 +158,7 @@ def _finish(database: Database, driver: lineages.Driver, row: Any, table: DeltaT
     run(database, lambda conn: batches.end_receive(conn, driver, found, read, version, bounded=False))
 
 
-def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
+def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
     """How many records a batch must have, given how many have a fate. Of a topic the offsets are the most that there can
     be: without Spark nobody counts the gaps that transactions leave."""
     if "offsets" in source_to:
@@ -170,7 +170,7 @@ def _must(folder: Path, source_to: dict[str, Any], facts: dict[str, Any]) -> Cal
     return lambda _: read
 
 
-def _records(registry: Path, batch_no: int, unreadable: dict[str, Any]) -> int:
+def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
     """How many records a batch of the registry must have."""
     files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[("batch_no", "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)

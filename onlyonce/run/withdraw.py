@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from deltalake import CommitProperties, Transaction
@@ -31,7 +30,8 @@ from onlyonce.commitlog import authorities, units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import ask, do
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.storage import opening
+from onlyonce.model.location import Location
+from onlyonce.storage import log_entries, opening
 from onlyonce.storage.beside import beside, is_ours
 
 TAKEN = "withdrawn by: onlyonce lineage new"
@@ -45,7 +45,7 @@ class Left:
 
     sink: str
     write: str
-    table: Path | None
+    table: Location | None
 
     @property
     def must_stay(self) -> bool:
@@ -85,9 +85,9 @@ def withdraw(connection: Connection, driver: Driver, instance: str, batch_id: in
     do(connection, "batches", "forget_begun", **names)
 
 
-def holds(path: Path, app_id: str, batch_id: int) -> bool:
+def holds(path: Location, app_id: str, batch_id: int) -> bool:
     """Whether a Delta table has a transaction, and not as one that was taken from it."""
-    if not (path / "_delta_log").is_dir():
+    if not log_entries.any_in(path):
         return False
     table = opening.table(path)
     notes = [
@@ -99,17 +99,17 @@ def holds(path: Path, app_id: str, batch_id: int) -> bool:
     return there is not None and there >= batch_id
 
 
-def take_all(path: Path, app_id: str, batch_id: int) -> None:
+def take_all(path: Location, app_id: str, batch_id: int) -> None:
     """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there: they come before its rows."""
     if is_ours(beside(path)) and not holds(beside(path), app_id, batch_id):
         take(beside(path), app_id, batch_id)
     take(path, app_id, batch_id)
 
 
-def take(path: Path, app_id: str, batch_id: int) -> None:
+def take(path: Location, app_id: str, batch_id: int) -> None:
     """Commit nothing under a transaction, so that a fenced driver's rows can't land by it. Raises Retryable when another
     commit came in between, also one that landed just these rows; Refused for a table that takes no commit of ours."""
-    if not (path / "_delta_log").is_dir():
+    if not log_entries.any_in(path):
         return
     table = opening.table(path)
     there = table.transaction_version(app_id)
@@ -134,7 +134,7 @@ def take(path: Path, app_id: str, batch_id: int) -> None:
         ) from error
 
 
-def _between(path: Path, told: str) -> Retryable:
+def _between(path: Location, told: str) -> Retryable:
     return Retryable(
         f"another commit to {path} came in between: {told}",
         data="nothing was withdrawn",
@@ -163,5 +163,5 @@ def _left(instance: str, unit: Any, declared: dict[str, Any]) -> Left:
     told = declared.get(unit.sink, {"write": "", "target": ""})
     kind, _, where = told["target"].partition(":")
     _, at, number = instance.partition("@")
-    table = settings.tables_dir() / (where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
+    table = settings.table_location(where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
     return Left(unit.sink, told["write"], table)

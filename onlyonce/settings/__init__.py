@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from onlyonce.environment import within
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
-from onlyonce.model.location import Location, location, on_disk
+from onlyonce.model.location import Location, is_url, location, on_disk
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -82,7 +82,7 @@ def table_location(declared: str) -> Location:
 
 
 def data_dir(instance: str) -> Path:
-    """`data_location`, for what can work on a file system only so far. Raises Refused where the data is in an object store."""
+    """`data_location` of a platform whose data is on a disk. Raises Refused where it is in an object store."""
     return on_disk(data_location(instance))
 
 
@@ -275,9 +275,10 @@ def vacuum_hours() -> int:
     return _current().vacuum_hours
 
 
-def archive() -> Path | None:
-    """Where input files go when every batch that read them is committed; None: they stay where they are."""
-    return _folder("ONLYONCE_ARCHIVE", _current().archive)
+def archive() -> Location | None:
+    """Where input files go when every batch that read them is committed, a folder or a prefix of a store; None: they stay where they are."""
+    named = _current().archive
+    return location(named, "ONLYONCE_ARCHIVE") if named and is_url(named) else _folder("ONLYONCE_ARCHIVE", named)
 
 
 def jars() -> Path | None:

@@ -46,7 +46,7 @@ class Configuration(BaseSettings):
     home: str | None = Field(None, description="the one folder of all state; by default .onlyonce beside a checkout, of an installed package ~/.onlyonce")
     pipelines: Annotated[tuple[Path, ...], NoDecode] = Field((), description="files with declarations: in the variable separated by ':', in the file a list; by default pipelines.py in the working folder or in one folder of it, else jobs/pipelines.py")
     data: str | None = Field(None, description="where events, registries, checkpoints, staged rows and result tables are: a folder, or a prefix of a store as s3://bucket/prefix; by default the home")
-    archive: str | None = Field(None, description="folder for input files that are committed; by default they stay in the inbox")
+    archive: str | None = Field(None, description="folder, or prefix of a store as s3://bucket/prefix, for input files that are committed; by default they stay in the inbox")
 
     # The database
     database_url: SecretStr | None = Field(None, description="the platform's PostgreSQL, as SQLAlchemy's URL; by default the embedded server")

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -31,8 +30,9 @@ from onlyonce.database.connect import Database, ask, run
 from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_time
+from onlyonce.model.location import Location
 from onlyonce.model.windows import Session, own
-from onlyonce.storage import opening, table_features
+from onlyonce.storage import log_entries, opening, table_features
 
 DATE = "window_date"
 FEW = 2
@@ -63,13 +63,13 @@ def maintain_output(
     return {"closed before": closed} | done
 
 
-def table_of(pipeline: Pipeline, output: Output) -> Path | None:
+def table_of(pipeline: Pipeline, output: Output) -> Location | None:
     """The Delta table of an output whose dates close; None for any other."""
     root = pipeline.root_of(output)
     if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
-    path = settings.tables_dir() / target(pipeline, output).split(":", 1)[1]
-    return path if (path / "_delta_log").is_dir() else None
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    return path if log_entries.any_in(path) else None
 
 
 def closed_before(connection: Connection, pipeline: Pipeline, output: Output) -> date | None:
@@ -93,7 +93,7 @@ def keep_hours(database: Database) -> int:
     return max(settings.vacuum_hours(), ceil((oldest or 0.0) / 3600) + 1)
 
 
-def maintain(path: Path, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
+def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> dict[str, Any]:
     """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
     table = opening.table(path)
     before = len(table.file_uris())
@@ -111,7 +111,7 @@ def maintain(path: Path, closed: date | None, hours: int, *, dry_run: bool) -> d
     }  # fmt: skip
 
 
-def not_maintained(path: Path) -> str | None:
+def not_maintained(path: Location) -> str | None:
     """What to do where a team has switched on what only Spark's own Delta can maintain; None where this job can.
 
     delta-rs would fail at each compaction, or take deletion vectors for files that nobody needs.

@@ -7,29 +7,24 @@ versions have left, which gave each attempt no folder of its own.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.model import attempts
-from onlyonce.model.location import Url
-from onlyonce.storage import opening
+from onlyonce.model.location import Location, below
+from onlyonce.storage import log_entries, opening, stores
 
 TABLES = ("events", "files", "ranges")
 
 
 def sweep(instance: str, hours: float, warnings: list[str]) -> int:
     """Take away what is older than so many hours, of one pipeline or bounded run; gives the number of files."""
-    removed, root = 0, settings.data_location(instance)
-    if isinstance(root, Url):
-        warnings.append(f"{root}: what killed attempts have left there is not swept so far")
-        return 0
+    removed = 0
     for name in TABLES:
-        path = root / name
-        if not (path / "_delta_log").is_dir():
+        path = settings.data_location(instance) / name
+        if not log_entries.any_in(path):
             continue
         try:
             removed += _sweep(path, instance, hours)
@@ -38,8 +33,8 @@ def sweep(instance: str, hours: float, warnings: list[str]) -> int:
     return removed
 
 
-def _sweep(path: Path, instance: str, hours: float) -> int:
-    found = {folder: read for folder in path.iterdir() if (read := attempts.read(folder.name))}
+def _sweep(path: Location, instance: str, hours: float) -> int:
+    found = {path / name: read for name in stores.of(path).names(path) if (read := attempts.read(name))}
     if not found:
         return 0
     # One version tells both: which files are named, and which transactions are in.
@@ -60,20 +55,18 @@ def _named(table: DeltaTable) -> list[str]:
     return [str(place) for place in table.get_add_actions(flatten=True).column("path").to_pylist()]
 
 
-def _all_named(path: Path, folder: Path, named: set[str]) -> bool:
-    return all(str(file.relative_to(path)) in named for file in folder.rglob("*") if file.is_file())
+def _all_named(path: Location, folder: Location, named: set[str]) -> bool:
+    return all(str(below(entry.at, path)) in named for entry in stores.of(folder).entries(folder))
 
 
-def _remove(path: Path, folder: Path, named: set[str], hours: float) -> int:
-    removed = 0
-    for file in sorted(folder.rglob("*"), reverse=True):  # what a folder holds comes before it
-        with suppress(FileNotFoundError):
-            if file.is_dir():
-                with suppress(OSError):  # not empty
-                    file.rmdir()
-            elif str(file.relative_to(path)) not in named and time.time() - file.stat().st_mtime >= hours * 3600:
-                file.unlink()
-                removed += 1
-    with suppress(OSError):
-        folder.rmdir()
+def _remove(path: Location, folder: Location, named: set[str], hours: float) -> int:
+    store, removed, stay = stores.of(folder), 0, 0
+    for entry in store.entries(folder):
+        if str(below(entry.at, path)) not in named and time.time() - entry.modified >= hours * 3600:
+            store.delete(entry.at)
+            removed += 1
+        else:
+            stay += 1
+    if not stay:
+        store.clear(folder)
     return removed

@@ -7,9 +7,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from onlyonce.model.location import Location
 
-def sync(path: Path) -> None:
-    """It is there after a power cut too. Raises OSError of the disk."""
+
+def sync(path: Location) -> None:
+    """It is there after a power cut too, as an object is without more. Raises OSError of the disk."""
+    if not isinstance(path, Path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
+from onlyonce.model.location import Location
 from onlyonce.storage import rewriting
 from onlyonce.storage.rewriting import File
 
@@ -48,7 +48,7 @@ def of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
     return reduce(pc.or_, batches, pa.scalar(False))
 
 
-def cut(path: Path, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:
+def cut(path: Location, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:
     """What of a file goes; None where nothing does. Only these columns are read, and those that count. Control rows stay."""
     rows = _with_kind(file, rewriting.read(path, [file], [*KEYS, *columns]))
     going = rows.filter(_mask(rows, gone))
@@ -59,7 +59,7 @@ def cut(path: Path, file: File, columns: Sequence[str], gone: Gone) -> Cut | Non
     return Cut(file, counts, rows.num_rows - going.num_rows)
 
 
-def remove(path: Path, cuts: Sequence[Cut], gone: Gone, app_id: str, number: int) -> bool:
+def remove(path: Location, cuts: Sequence[Cut], gone: Gone, app_id: str, number: int) -> bool:
     """Remove these rows in one commit; False where another writer was first, and nothing has changed."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
     new = [
@@ -75,7 +75,7 @@ def remove(path: Path, cuts: Sequence[Cut], gone: Gone, app_id: str, number: int
     return done
 
 
-def _left(path: Path, file: File, gone: Gone) -> pa.Table:
+def _left(path: Location, file: File, gone: Gone) -> pa.Table:
     rows = rewriting.read(path, [file])
     return rows.filter(pc.invert(_mask(_with_kind(file, rows), gone)))
 

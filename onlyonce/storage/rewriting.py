@@ -14,24 +14,23 @@ that it happens: where another writer has taken one of the files meanwhile, noth
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import parquet
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.storage import dictionaries, durable, log_entries, opening, own_tables, statistics
+from onlyonce.model.errors import InvariantBroken, OnlyonceError
+from onlyonce.model.location import Location
+from onlyonce.storage import dictionaries, durable, log_entries, opening, own_tables, statistics, stores
+from onlyonce.storage.stores import arrow
 
 ROW_GROUP = 1 << 17
 
@@ -67,7 +66,7 @@ def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
     return next((row[f"{what}.{name}"] for name in columns if row.get(f"{what}.{name}") is not None), None)
 
 
-def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
+def rewrite(path: Location, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
     """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where another writer was
     first, and nothing has changed. Raises InvariantBroken for files that have not as many rows as the table says."""
     folder = path / attempts.folder(app_id, number, uuid4().hex)
@@ -80,16 +79,13 @@ def rewrite(path: Path, old: Sequence[File], app_id: str, number: int, change: R
     return done
 
 
-def clear(folder: Path) -> None:
+def clear(folder: Location) -> None:
     """Take away the files of an attempt that no commit names."""
-    for place in sorted(folder.rglob("*"), reverse=True):
-        with suppress(OSError):
-            place.unlink() if place.is_file() else place.rmdir()
-    with suppress(OSError):
-        folder.rmdir()
+    with suppress(OSError, OnlyonceError):  # what stays is swept
+        stores.of(folder).clear(folder)
 
 
-def _changed(path: Path, old: Sequence[File], change: Rows) -> pa.Table:
+def _changed(path: Location, old: Sequence[File], change: Rows) -> pa.Table:
     rows, before = read(path, old), sum(file.rows for file in old)
     if rows.num_rows != before:
         raise InvariantBroken(
@@ -100,19 +96,17 @@ def _changed(path: Path, old: Sequence[File], change: Rows) -> pa.Table:
     return change(rows)
 
 
-def write(folder: Path, partition: dict[str, str], number: int, rows: pa.Table) -> Path:
+def write(folder: Location, partition: dict[str, str], number: int, rows: pa.Table) -> Location:
     """Write a data file of an attempt, by its number, to the disk; gives its place."""
     new = folder.joinpath(*(f"{name}={value}" for name, value in partition.items()), f"part-{number:05}.parquet")
-    new.parent.mkdir(parents=True, exist_ok=True)
-    repeated = dictionaries.worth_it(rows)
-    parquet.write_table(
-        rows, new, row_group_size=ROW_GROUP, use_dictionary=repeated, compression="zstd", store_schema=False
-    )
+    form: dict[str, Any] = {"use_dictionary": dictionaries.worth_it(rows), "compression": "zstd", "store_schema": False}
+    with arrow.writer(new, rows.schema, **form) as file:
+        file.write_table(rows, row_group_size=ROW_GROUP)
     durable.sync(new)
     return new
 
 
-def read(path: Path, old: Sequence[File], columns: Sequence[str] | None = None) -> pa.Table:
+def read(path: Location, old: Sequence[File], columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of files of one partition, with the columns that the table has now, or some of them."""
     there = pa.schema(opening.table(path).schema().to_arrow())
     schema = pa.schema(
@@ -123,8 +117,8 @@ def read(path: Path, old: Sequence[File], columns: Sequence[str] | None = None) 
     return pa.concat_tables([_fitted(_parquet(path / file.path, columns), schema) for file in old])
 
 
-def _parquet(path: Path, columns: Sequence[str] | None) -> pa.Table:
-    with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+def _parquet(path: Location, columns: Sequence[str] | None) -> pa.Table:
+    with arrow.opened(path, coerce_int96_timestamp_unit="us") as file:
         return file.read(columns)
 
 
@@ -138,11 +132,10 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, number: int) -> bool:
+def replace(path: Location, old: Sequence[File], new: Sequence[Location], app_id: str, number: int) -> bool:
     """Commit files in the place of others, of whatever partitions; False where one of the old ones is not there any more, and nothing has changed."""
     for file in old:
-        with suppress(FileNotFoundError):  # another was first, and it is swept
-            os.utime(path / file.path)  # it is an old file from now on
+        stores.of(path).renew(path / file.path)  # it is an old file from now on
     # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
     # that was looked at, and no other.
     for attempt in own_tables.tries(path):
@@ -174,18 +167,18 @@ def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, n
     return True
 
 
-def shorten_log(path: Path, upto: int, hours: float) -> int:
+def shorten_log(path: Location, upto: int, hours: float) -> int:
     """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint at or before `upto`, as far as it
     is older than some hours. Gives the number of files. Every version from `upto` on can be read as before."""
-    log = path / log_entries.LOG
-    named = [(int(file.name[:20]), file) for file in log.iterdir() if file.name[:20].isdigit()]
-    checkpoints = [version for version, file in named if ".checkpoint" in file.name and version <= upto]
+    store, log = stores.of(path), path / log_entries.LOG
+    named = [(int(name[:20]), name) for name in store.names(log) if name[:20].isdigit()]
+    checkpoints = [version for version, name in named if ".checkpoint" in name and version <= upto]
     if not checkpoints:
         return 0
     removed = 0
-    for _, file in sorted((version, file) for version, file in named if version < max(checkpoints)):
-        with suppress(FileNotFoundError):
-            if time.time() - file.stat().st_mtime >= hours * 3600:
-                file.unlink()
-                removed += 1
+    for _, name in sorted((version, name) for version, name in named if version < max(checkpoints)):
+        there = store.look(log / name)
+        if there and time.time() - there.modified >= hours * 3600:
+            store.delete(log / name)
+            removed += 1
     return removed

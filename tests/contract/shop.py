@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from onlyonce import settings
 from onlyonce.catalog import catalog_lookup
@@ -25,9 +25,12 @@ from onlyonce.database.connect import forget_connections, run
 from onlyonce.declare import loading as declarations
 from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.model.frontier import Frontier
+from onlyonce.model.location import Location
 from onlyonce.model.units import Content, UnitId
 from onlyonce.receive import receive_unit
 from onlyonce.sources.parse.record_id import of_values
+from onlyonce.storage import delta, stores
+from onlyonce.storage.stores import options
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES
 
@@ -68,24 +71,24 @@ class Shop:
     def open(self, query: str) -> None:
         """The first life of a query begins."""
         self.drivers[query], self.next[query] = self.log.start("shop", query), 0
-        self.checkpoint(query).mkdir(parents=True)
         live = run(self.log.database, lambda conn: lineages.live(conn, "shop", query))
         assert live is not None
-        (self.checkpoint(query) / "metadata").write_text(json.dumps({"id": str(live.checkpoint_id)}))
+        at = self.checkpoint(query) / "metadata"
+        stores.of(at).put(at, json.dumps({"id": str(live.checkpoint_id)}).encode())
 
     def declared(self, query: str) -> declared.Declared:
         """As a driver keeps it."""
         mark, parts = declarations.fingerprint(self.pipeline, query), declarations.parts(self.pipeline, query)
         return declared.Declared("shop", query, mark, parts)
 
-    def checkpoint(self, query: str) -> Path:
-        """The folder of a query's first life."""
-        return settings.data_dir("shop") / "checkpoints" / query / "1"
+    def checkpoint(self, query: str) -> Any:
+        """The folder of a query's first life: a path, or a URL where the data is in a store."""
+        return settings.data_location("shop") / "checkpoints" / query / "1"
 
     @property
-    def events(self) -> Path:
-        """The table."""
-        return settings.data_dir("shop") / "events"
+    def events(self) -> Any:
+        """The table, likewise."""
+        return settings.data_location("shop") / "events"
 
     # --- receive ------------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class Shop:
     ) -> str:
         """The next batch of an output: it reads all of `events`, writes the windows that begin at `closes`, and meets records of those that begin at `opens`."""
         number, driver = self._number(query)
-        offset = {"reservoirVersion": DeltaTable(str(self.events)).version() + 1, "index": -1}
+        offset = {"reservoirVersion": delta.latest(self.events) + 1, "index": -1}
         before, self.read[query] = self.read.get(query), offset
         batch = self._begin(driver, number, query, source_from=before, source_to=offset, facts={"stateless": False})
         name = f"{driver.lineage}/{number}"
@@ -173,7 +176,7 @@ class Shop:
             return name
         if query == "per_shop":
             rows = pa.table({"window_start": pa.array(list(closes), INSTANT)})
-            commit(settings.tables_dir() / "shop" / query, rows, f"{driver.lineage}/{query}", number)
+            commit(settings.table_location(f"shop/{query}"), rows, f"{driver.lineage}/{query}", number)
         panes = [
             {"output": query, "window_start": start, "window_end": start + MINUTE, "rows": 1, "final": True,
              "instance": "shop", "generation": 0}
@@ -233,19 +236,20 @@ class Shop:
             lambda conn: batches.begin(conn, driver, "shop", plan, None if query == "receive" else Frontier()),
         )
 
-    def _write(self, folder: Path, number: int, offset: str = "{}") -> None:
-        folder.mkdir(exist_ok=True)
+    def _write(self, folder: Location, number: int, offset: str = "{}") -> None:
         lines = ["v1", "{}", offset] if folder.name == "offsets" else ["v1", "{}"]
-        (folder / str(number)).write_text("\n".join(lines))
+        stores.of(folder).put(folder / str(number), "\n".join(lines).encode())
 
 
-def commit(path: Path, rows: pa.Table, app_id: str, version: int) -> int:
+def commit(path: Location, rows: pa.Table, app_id: str, version: int) -> int:
     """A Delta commit with its transaction; gives the table's version."""
-    path.mkdir(parents=True, exist_ok=True)
+    if isinstance(path, Path):
+        path.mkdir(parents=True, exist_ok=True)
     write_deltalake(
-        str(path), rows, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)])
+        str(path), rows, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+        storage_options=options.of_delta(path),
     )  # fmt: skip
-    return DeltaTable(str(path)).version()
+    return delta.latest(path)
 
 
 def _columns(sales: list[tuple[int, int, Any]], partition: int) -> receive_unit.Columns:

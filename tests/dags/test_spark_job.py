@@ -94,6 +94,41 @@ def test_the_password_goes_by_the_environment_alone(
     assert "ONLYONCE_DATABASE_URL" not in os.environ
 
 
+KEYS = {"login": "AKIAOURS", "password": "store-s3cret"}
+EXTRA = {"region_name": "eu-central-1", "endpoint_url": "http://store:9000", "aws_session_token": "store-t0ken"}
+
+
+def store_is(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """The connection of the object store."""
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_STORE", json.dumps({"conn_type": "aws", **KEYS} | more))
+
+
+def test_the_keys_of_the_store_go_by_the_environment_alone(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store_is(monkeypatch, extra=json.dumps(EXTRA))
+    given = submit()
+    log = "".join(capfd.readouterr())
+    wanted = {
+        "AWS_ACCESS_KEY_ID": "AKIAOURS", "AWS_SECRET_ACCESS_KEY": "store-s3cret", "AWS_SESSION_TOKEN": "store-t0ken",
+        "AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": "http://store:9000",
+    }  # fmt: skip
+    assert {name: given.env[name] for name in wanted} == wanted
+    for text in (log, *given.argv):
+        assert "store-s3cret" not in text
+        assert "store-t0ken" not in text
+    assert "AWS_SECRET_ACCESS_KEY" not in os.environ
+
+
+@pytest.mark.parametrize("wrong", [{"conn_type": "wasb"}, {"extra": json.dumps({"role_arn": "arn:aws:iam::1:role/r"})}])
+def test_a_connection_that_not_all_clients_of_the_store_would_follow_starts_nothing(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]
+) -> None:
+    store_is(monkeypatch, **wrong)
+    with pytest.raises(AirflowFailException, match="onlyonce_store"):
+        submit()
+
+
 def test_without_the_connection_the_driver_inherits_the_url(
     submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

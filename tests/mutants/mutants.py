@@ -446,8 +446,33 @@ _ALL = (
     ),
     Mutant(
         "old-by-its-age", "a file that was compacted is swept by its age, and not by the time since", "onlyonce/storage/rewriting.py",
-        (("        os.utime(path / file.path)", "        pass"),),
+        (("        stores.of(path).renew(path / file.path)", "        pass"),),
         ("tests/contract/operate/test_compaction.py::test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are",),
+    ),
+    Mutant(
+        "objects-keep-their-age", "an object that was compacted keeps its time, by which it is swept", "onlyonce/storage/stores/objects.py",
+        (("            self.put(at, self.read(at))\n", "            self.read(at)\n"),),
+        ("tests/storage/test_commands.py::test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on",),
+    ),
+    Mutant(
+        "archived-over-others", "an input file goes to the archive in a store over the object that is there", "onlyonce/operate/archive.py",
+        (("    done = stores.of(move.target).put_new(", "    done = True\n    stores.of(move.target).put("),),
+        ("tests/storage/test_archive.py::test_another_object_of_that_name_stays_and_so_does_the_file",),
+    ),
+    Mutant(
+        "keys-in-sparks-settings", "Spark is told the keys of the store", "onlyonce/storage/stores/options.py",
+        (("        \"spark.hadoop.fs.s3a.endpoint.region\"", "        \"spark.hadoop.fs.s3a.secret.key\": variable(\"AWS_SECRET_ACCESS_KEY\") or \"\",\n        \"spark.hadoop.fs.s3a.endpoint.region\""),),
+        ("tests/storage/test_secrets.py::test_spark_is_told_no_key",),
+    ),
+    Mutant(
+        "crashtest-in-the-platform", "a crash test has its data at the prefix of the platform itself", "onlyonce/testing/crashtest/play.py",
+        (('    at = root / f"crashtest-{uuid4().hex[:8]}"\n', "    at = root\n"),),
+        ("tests/storage/test_crashtest_on_s3.py::test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was",), spark=True,
+    ),
+    Mutant(
+        "store-by-half-a-connection", "what a connection of the store asks and no variable says is passed over", "onlyonce/airflow/log/task_environment.py",
+        (("    if unknown := sorted({*store.extra_dejson} - {*OF_STORE}):", "    if unknown := []:"),),
+        ("tests/dags/test_spark_job.py::test_a_connection_that_not_all_clients_of_the_store_would_follow_starts_nothing",),
     ),
     Mutant(
         "removes-what-is-asked-for", "old records go though a query, a backfill or the dedup horizon may ask for them", "onlyonce/model/operate/retaining.py",

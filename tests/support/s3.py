@@ -77,8 +77,8 @@ def versitygw(folder: Path) -> Iterator[S3]:
     """A real server, whose objects are files below a folder. Skips without Go."""
     program = go_programs.built(SOURCE, WHY, PACKAGE)
     port, buckets, meta = free_port(), folder / "buckets", folder / "meta"
-    buckets.mkdir(parents=True)
-    meta.mkdir()
+    for made in (buckets, meta):
+        made.mkdir(parents=True, exist_ok=True)
     command = [str(program), "--quiet", "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(meta), str(buckets)]
     given = {**environment.inherited(), "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
     with _served(command, port, given), _front(port) as url:

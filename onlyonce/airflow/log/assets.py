@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from onlyonce.airflow.log.task_environment import database_variables
+from onlyonce.airflow.log.task_environment import secret_variables
 from onlyonce.settings import within
 
 GROUP = "onlyonce"
@@ -38,7 +38,7 @@ def tell(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:
         return  # not in a task that Airflow runs
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
     log = importlib.import_module("onlyonce.operate.assets")
-    with within({**database_variables(), **declared}):
+    with within({**secret_variables(), **declared}):
         committed = log.committed(pipeline, context["run_id"])
     for extra in committed:
         events[alias(pipeline)].add(asset(pipeline, extra["output"]), extra=extra)

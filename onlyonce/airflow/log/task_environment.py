@@ -1,4 +1,5 @@
-"""The variables that a job gets from its task's environment: the database's URL, which must be on no command line and in no log.
+"""The variables that a job gets from its task's environment: the database's URL and the keys of an object store, which must be on no command
+line and in no log.
 
 Who calls it: the operators in `onlyonce.airflow.operators.spark_job` and `onlyonce.airflow.operators.jobs`, and modules that ask the log.
 """
@@ -14,9 +15,14 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from onlyonce import settings
+from onlyonce.model.errors import Refused
 
 CONNECTION = "onlyonce_db"
 OLD_CONNECTION = "onlyonce"
+STORE = "onlyonce_store"
+"""A connection of the type aws. Without it the variables of the worker hold, or the role of its machine."""
+OF_STORE = {"aws_session_token": "AWS_SESSION_TOKEN", "region_name": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL"}
+"""What its extra may have, and the variable that says it."""
 log = logging.getLogger(__name__)
 
 
@@ -32,6 +38,43 @@ class Database(Protocol):
     @property
     def extra_dejson(self) -> dict[str, object]:
         """The query of the URL, sslmode and the like."""
+
+
+def secret_variables() -> dict[str, str]:
+    """What a job must know and nobody else: the URL of the database, and the keys of the object store where there is a connection for it."""
+    return {**database_variables(), **store_variables()}
+
+
+def store_variables() -> dict[str, str]:
+    """The standard variables of S3 from the Airflow connection `onlyonce_store`; empty without it. From now on its keys are masked in the task's log."""
+    try:
+        found = Connection.get(STORE)
+    except AirflowNotFoundException:
+        return {}
+    variables = keys_of(found)
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        if name in variables:
+            mask_secret(variables[name])
+    return variables
+
+
+def keys_of(store: Database) -> dict[str, str]:
+    """A connection of the type aws as the variables that clients of S3 read. They hold a secret: never log them. Pure."""
+    if getattr(store, "conn_type", "aws") != "aws":
+        raise Refused(
+            f"the connection {STORE} is of the type {getattr(store, 'conn_type', None)}, and only aws can be turned into the variables of a store",
+            data="nothing was started",
+            hint="set the variables of that store for the workers instead (docs/how-to/object-store.md)",
+        )
+    if unknown := sorted({*store.extra_dejson} - {*OF_STORE}):
+        raise Refused(
+            f"the connection {STORE} has {', '.join(unknown)} in its extra, which not all clients of the store would follow",
+            data="nothing was started",
+            hint=f"only {', '.join(OF_STORE)} are turned into variables; take on a role on the machine, or by variables of the workers",
+        )
+    keys = {"AWS_ACCESS_KEY_ID": store.login, "AWS_SECRET_ACCESS_KEY": store.password}
+    more = {variable: store.extra_dejson.get(name) for name, variable in OF_STORE.items()}
+    return {name: str(value) for name, value in {**keys, **more}.items() if value}
 
 
 def database_variables() -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-REDACTED = "(?i)secret|password|token|access[.]?key|database_url"
+REDACTED = "(?i)secret|password|token|access[._]?key|database_url"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from onlyonce.airflow.declared import Declared
-from onlyonce.airflow.log.task_environment import database_variables
+from onlyonce.airflow.log.task_environment import secret_variables
 from onlyonce.airflow.log.task_report import tell
 from onlyonce.airflow.operators.outcome import refusals_are_final
 from onlyonce.settings import within
@@ -39,7 +39,7 @@ class JobOperator(BaseOperator):
         """Run the job and log its report. Raises what the job raises, AirflowFailException for what is refused."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
         job = importlib.import_module(f"onlyonce.{self.module}")
-        with within({**database_variables(), **self.declarations.variables()}), refusals_are_final(self.log):
+        with refusals_are_final(self.log), within({**secret_variables(), **self.declarations.variables()}):
             report = getattr(job, self.entry)(self.arguments(context))
         tell(report, self.log)
 

@@ -24,7 +24,7 @@ from airflow.sdk.exceptions import AirflowException
 from onlyonce import settings
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.log import assets, driver_runs, lineage
-from onlyonce.airflow.log.task_environment import database_variables
+from onlyonce.airflow.log.task_environment import secret_variables
 from onlyonce.airflow.operators.cluster_driver import follow
 from onlyonce.airflow.operators.cluster_secrets import secret_properties
 from onlyonce.airflow.operators.commits_link import CommitsLink
@@ -111,7 +111,7 @@ class SparkJobOperator(BaseOperator):
     def _beside(self, context: Any, master: str) -> None:
         hook = self._hook(context, master)
         try:
-            with within(self._variables(master)):
+            with refusals_are_final(self.log), within(self._variables(master)):
                 hook.submit(self.application)
         except AirflowException as error:
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.
@@ -120,7 +120,9 @@ class SparkJobOperator(BaseOperator):
     def _in_cluster(self, context: Any, master: str) -> None:
         env_vars = {"ONLYONCE_MASTER": master, **self.declarations.variables(), **self.env_vars}
         before, told = driver_runs.attempt(self.pipeline, context), None
-        with secret_properties(master, database_variables(), self._theirs()) as path:
+        with refusals_are_final(self.log):
+            secrets = secret_variables()
+        with secret_properties(master, secrets, self._theirs()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
             try:
                 hook.submit(self.application)
@@ -173,7 +175,7 @@ class SparkJobOperator(BaseOperator):
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
         return {
             **loopback,
-            **database_variables(),
+            **secret_variables(),
             **self.declarations.variables(),
             **self.declarations.import_path(),
             "ONLYONCE_MASTER": master,

@@ -10,7 +10,7 @@ from onlyonce.airflow.page.search import beyond_reach
 from onlyonce.declare import loading as declarations
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.records import left_out
-from onlyonce.storage import opening
+from onlyonce.storage import log_entries, opening
 
 SHOWN = 20
 MOST_RECORDS = 2_000_000
@@ -28,8 +28,8 @@ class Late:
 
 def of_output(name: str, instance: str, output: str) -> Late:
     """What `events` knows of it; by the declaration of pipeline `name` as it is now. Called by the page. Raises nothing of its own."""
-    path = settings.data_dir(instance) / "events"
-    if not (path / "_delta_log").is_dir():
+    path = settings.data_location(instance) / "events"
+    if not log_entries.any_in(path):
         return Late(remark="the table events can't be seen from here")
     if too_many := beyond_reach(instance, opening.table(path), MOST_RECORDS):
         return Late(remark=too_many)

@@ -19,7 +19,7 @@ from onlyonce import settings
 from onlyonce.airflow.page.read import Ask, Row
 from onlyonce.model.errors import Refused
 from onlyonce.sources.parse import record_id
-from onlyonce.storage import event_rows, opening
+from onlyonce.storage import event_rows, log_entries, opening
 
 MOST_RECORDS = 20_000_000
 """Of one table, how many the page looks through: some seconds on a disk of today."""
@@ -93,8 +93,8 @@ def _records(ask: Ask, wanted: dict[str, Any]) -> Found:
 
 def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> list[Row] | None:
     """The first records with these values; None where the table is not there or has no such columns."""
-    path = settings.data_dir(instance) / "events"
-    if not (path / "_delta_log").is_dir():
+    path = settings.data_location(instance) / "events"
+    if not log_entries.any_in(path):
         return None
     table = opening.table(path)
     rows = event_rows.dataset(path, table)

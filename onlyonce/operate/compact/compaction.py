@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -25,11 +24,12 @@ from onlyonce.commitlog import compaction
 from onlyonce.database.connect import Database, run
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import first_reading, read_upto
+from onlyonce.model.location import Location
 from onlyonce.model.operate import compacting
 from onlyonce.model.operate.compacting import Reader
 from onlyonce.operate.compact import control_rows, under_way
 from onlyonce.run import lineage
-from onlyonce.storage import delta, log_entries, opening, rewriting
+from onlyonce.storage import delta, log_entries, opening, rewriting, stores
 from onlyonce.storage.rewriting import File
 
 EVENTS = ("oo_event_time", "oo_system_time")
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 class Table:
     """A table, up to which version its commits may be compacted, and the query that holds the next ones."""
 
-    path: Path
+    path: Location
     order: tuple[str, ...]
     upto: int
     held_by: str | None = None
@@ -60,7 +60,7 @@ def compact(database: Database, instance: str, *, dry_run: bool) -> list[Row]:
 
 
 def _tables(database: Database, instance: str) -> Iterator[Table]:
-    home = settings.data_dir(instance)
+    home = settings.data_location(instance)
     upto, held_by = run(database, lambda conn: _events_upto(conn, instance))
     # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
     first = under_way.first_batches(database, instance)
@@ -70,8 +70,9 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     for name in REGISTRIES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
     # Those of several sources are read by the numbers of batches, and not commit by commit.
-    for path in sorted(home.glob("sources/*/*")):
-        if path.name in REGISTRIES and delta.exists(path):
+    store, sources = stores.of(home), home / "sources"
+    for path in (sources / source / name for source in sorted(store.names(sources)) for name in REGISTRIES):
+        if delta.exists(path):
             yield Table(path, REGISTRY, delta.latest(path) - 1)
 
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import to_micros, to_time
+from onlyonce.model.location import Location
 from onlyonce.model.operate import retaining
 from onlyonce.model.operate.retaining import Decision, Hold
 from onlyonce.operate.compact import compaction
@@ -58,7 +58,7 @@ class Found:
 
 def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Row | None:
     """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be. None where all is kept for ever."""
-    path = settings.data_dir(pipeline.name) / "events"
+    path = settings.data_location(pipeline.name) / "events"
     removal = run(database, lambda conn: removals.begun(conn, pipeline.name))
     if (pipeline.keep_events is None and removal is None) or not delta.exists(path):
         return None
@@ -83,7 +83,7 @@ def decide(connection: Connection, pipeline: Pipeline) -> Decision:
     return retaining.decide(pipeline.keep_events, now, tide, newest, holds, removals.kept_from(connection, instance))
 
 
-def look(database: Database, instance: str, path: Path, removal: Removal) -> Found:
+def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
     """The files with rows that a removal takes, by what the table has now."""
     last = run(database, lambda conn: noted.last_in(conn, instance, removal.upto))
     gone = _gone(removal.before, last)
@@ -91,7 +91,7 @@ def look(database: Database, instance: str, path: Path, removal: Removal) -> Fou
     return Found([cut for cut in cuts if cut], gone)
 
 
-def _with_old_rows(path: Path, before: datetime | None) -> Iterator[File]:
+def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
     """The files that may have rows from before a moment, by what the table's log says of their times."""
     table = opening.table(path)
     for by_time in zip(*(rewriting.files(table, [name]) for name in TIMES), strict=True):
@@ -100,7 +100,7 @@ def _with_old_rows(path: Path, before: datetime | None) -> Iterator[File]:
             yield by_time[0]
 
 
-def _remove(database: Database, pipeline: Pipeline, path: Path) -> tuple[Removal, Found]:
+def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Removal, Found]:
     instance = pipeline.name
     app_id = f"{instance}/receive/0/retention"
     keep = pipeline.keep_events

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import getpass
 import secrets
-import shutil
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from onlyonce.declare import ddl
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, split_ddl
 from onlyonce.failpoints import passing
+from onlyonce.model.location import Location
 from onlyonce.model.operate import erasing
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.outputs.backfill import Span
@@ -40,7 +39,7 @@ from onlyonce.model.report import Report
 from onlyonce.operate import staged_rows
 from onlyonce.operate.erase import in_use, input_files, records, windows
 from onlyonce.operate.erase.in_use import Found
-from onlyonce.storage import delta
+from onlyonce.storage import delta, stores
 
 OTHERS = "backups, logs of other programs, the write-ahead log of PostgreSQL, and copies that you have made"
 
@@ -83,7 +82,8 @@ def _erase(
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
     records.remove(database, instance, path, pipeline, condition, erasure)
-    shutil.rmtree(settings.data_dir(instance) / "blocks", ignore_errors=True)
+    blocks = settings.blocks_dir(instance)
+    stores.of(blocks).clear(blocks)
     passing("forget-after-records")
     for lines in found.files:
         input_files.blank(lines)
@@ -145,8 +145,8 @@ def _any(found: Found) -> bool:
     return bool(found.records.fates or found.files or found.outbox)
 
 
-def _events(pipeline: Pipeline) -> Path:
-    return settings.data_dir(pipeline.name) / "events"
+def _events(pipeline: Pipeline) -> Location:
+    return settings.data_location(pipeline.name) / "events"
 
 
 def _outlook(pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure) -> Report:

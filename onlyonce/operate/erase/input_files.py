@@ -19,6 +19,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
+from onlyonce.model.location import Url
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.sources.files import packing
 from onlyonce.storage import durable
@@ -77,11 +78,13 @@ def left(pipeline: Pipeline) -> list[str]:
     packed = sum(_packed(path) for path in _files(pipeline))
     links = sum(path.is_symlink() for path in inbox.iterdir()) if inbox.is_dir() else 0
     told = {"packed input file(s)": packed, "link(s)": links}
+    archive = settings.archive()
+    stored = [f"objects below {archive / pipeline.name}: delete those with such records"] if isinstance(archive, Url) else []
     return [
         f"{count} {what} in {inbox} or the archive: delete those with such records"
         for what, count in told.items()
         if count
-    ] + others
+    ] + stored + others
 
 
 def sharing(pipeline: Pipeline) -> list[str]:
@@ -110,7 +113,7 @@ def inbox_of(pipeline: Pipeline) -> Path:
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
-    for folder in (inbox_of(pipeline), archive / pipeline.name if archive else None):
+    for folder in (inbox_of(pipeline), archive / pipeline.name if isinstance(archive, Path) else None):
         if folder is not None and folder.is_dir():
             yield from sorted(
                 path

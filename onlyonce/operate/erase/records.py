@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +21,9 @@ from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
+from onlyonce.model.location import Location, below
 from onlyonce.model.operate.erasing import Condition
-from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting
+from onlyonce.storage import attempt_files, delta, event_rows, log_entries, opening, removing, rewriting, stores
 from onlyonce.storage.removing import Cut, Gone
 
 FOUND = ["oo_kind", "oo_high", "oo_low", "oo_event_time", "oo_lineage", "oo_batch"]
@@ -39,7 +39,7 @@ class Records:
     batches: set[tuple[str, int]] = field(default_factory=set)
 
 
-def found(path: Path, pipeline: Pipeline, condition: Condition) -> Records:
+def found(path: Location, pipeline: Pipeline, condition: Condition) -> Records:
     """The records that are meant, wherever they are in the table."""
     gone, records = meant(pipeline, condition), Records()
     if not delta.exists(path):
@@ -56,7 +56,7 @@ def found(path: Path, pipeline: Pipeline, condition: Condition) -> Records:
 
 
 def remove(
-    database: Database, instance: str, path: Path, pipeline: Pipeline, condition: Condition, erasure: Erasure
+    database: Database, instance: str, path: Location, pipeline: Pipeline, condition: Condition, erasure: Erasure
 ) -> None:
     """Remove those of the batches that no stream reads again, in one commit, counted by batch and fate before it. Their files leave the disk at once."""
     app_id = f"{instance}/receive/0/retention"
@@ -79,13 +79,14 @@ def remove(
     _sweep(path)
 
 
-def _sweep(path: Path) -> None:
+def _sweep(path: Location) -> None:
     """Take away data files that the table does not have and that lie in no attempt's folder: of an older version."""
     named = set(opening.table(path).get_add_actions(flatten=True).column("path").to_pylist())
-    for file in path.rglob("*.parquet"):
-        place = file.relative_to(path)
+    store = stores.of(path)
+    for file in [entry.at for entry in store.entries(path) if entry.at.name.endswith(".parquet")]:
+        place = below(file, path)
         if place.parts[0] != log_entries.LOG and not attempts.read(place.parts[0]) and str(place) not in named:
-            file.unlink()
+            store.delete(file)
 
 
 def meant(pipeline: Pipeline, condition: Condition) -> Gone:
@@ -107,13 +108,13 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
     return mask
 
 
-def _cuts(path: Path, condition: Condition, gone: Gone) -> list[Cut]:
+def _cuts(path: Location, condition: Condition, gone: Gone) -> list[Cut]:
     table, asked = opening.table(path), _asked(path, condition)
     files = [file for file in rewriting.files(table, ["oo_event_time"]) if file.partition.get("oo_kind") != "control"]
     cuts = (removing.cut(path, file, asked, gone) for file in files)
     return [cut for cut in cuts if cut]
 
 
-def _asked(path: Path, condition: Condition) -> list[str]:
+def _asked(path: Location, condition: Condition) -> list[str]:
     there = {one.name for one in opening.table(path).schema().fields}
     return ["oo_raw", *(name for name in condition.values if name in there)]

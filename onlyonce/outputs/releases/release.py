@@ -28,12 +28,13 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
 from onlyonce.sources.files import packing
-from onlyonce.storage import event_rows, opening
+from onlyonce.storage import event_rows, log_entries, opening
 
 log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ def waiting(
 ) -> tuple[list[RowSet], int]:
     """The sets that may be released, and the version of `events` that they were read from. No Spark."""
     path = _events(instance)
-    if not (path / "_delta_log").is_dir():
+    if not log_entries.any_in(path):
         raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
     facts = run(database, lambda conn: releases.committed(conn, instance))
     files = {file for of_batch in facts.values() for file in of_batch}
@@ -160,8 +161,8 @@ def _in_place(pipeline: Pipeline, partial: Path, path: Path, put: Put) -> Put:
 
 
 def _registered(instance: str) -> set[str]:
-    registry = settings.data_dir(instance) / "files"
-    if not (registry / "_delta_log").is_dir():
+    registry = settings.data_location(instance) / "files"
+    if not log_entries.any_in(registry):
         return set()
     return set(opening.table(registry).to_pyarrow_table(columns=["path"])["path"].to_pylist())
 
@@ -187,8 +188,8 @@ def _why_not(file: str, *, whole: bool) -> str:
     return "is packed, and was damaged as a whole" if packing.of(file) else "is not there any more"
 
 
-def _events(instance: str) -> Path:
-    return settings.data_dir(instance) / "events"
+def _events(instance: str) -> Location:
+    return settings.data_location(instance) / "events"
 
 
 def _facts(pipeline: Pipeline, found: Any) -> dict[str, Any]:

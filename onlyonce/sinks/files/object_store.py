@@ -19,17 +19,20 @@ from typing import Any
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import InvariantBroken
+from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.model.location import Url, is_s3, location
 from onlyonce.model.sinks import shards
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
+from onlyonce.storage.stores import arrow
+from onlyonce.storage.stores.sink import Sink
 
 PARTS, MANIFESTS = "parts", "_manifests"
 
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """The files of one output under a URL. Options of the store go in the URL's query, secrets in the environment."""
+    """The files of one output under a URL. Secrets are in the environment, and so are region and endpoint, unless the URL's query says them."""
 
     url: str
 
@@ -37,16 +40,15 @@ class ObjectStore:
     def create(self, temporary: str) -> Iterator[Counted]:
         """A new object; there, as a whole, when the block has ended, and not there after an error. Its name is random, so nobody
         else has it."""
-        system, root = _open(self.url)
-        system.create_dir(f"{root}/{PARTS}", recursive=True)
-        stream = system.open_output_stream(f"{root}/{PARTS}/{temporary}")
+        stream = _stream(self.url, temporary)
         try:
             yield Counted(stream)
             stream.close()
         except BaseException:
             # Python closes what it forgets, and then the half would show. Where the store is away, the sweep takes it.
-            with suppress(OSError):
-                stream.close()
+            if not isinstance(stream, Sink):
+                with suppress(OSError):
+                    stream.close()
             with suppress(OSError):
                 self.remove(temporary)
             raise
@@ -151,7 +153,26 @@ def _is_there(system: Any, path: str) -> bool:
     return bool(system.get_file_info(path).type == fs.FileType.File)
 
 
+def _stream(url: str, temporary: str) -> Any:
+    if (at := _plain(url)) is not None:
+        return Sink(at / PARTS / temporary)
+    system, root = _open(url)
+    system.create_dir(f"{root}/{PARTS}", recursive=True)
+    return system.open_output_stream(f"{root}/{PARTS}/{temporary}")
+
+
+def _plain(url: str) -> Url | None:
+    """A URL without options is spoken to as all other data in a store is: by the standard variables."""
+    try:
+        at = location(url)
+    except Refused:
+        return None
+    return at if isinstance(at, Url) and is_s3(at) else None
+
+
 def _open(url: str) -> tuple[Any, str]:
+    if (at := _plain(url)) is not None:
+        return arrow.system_of(at)
     try:
         system, root = fs.FileSystem.from_uri(url)
     except ArrowInvalid:  # not one of pyarrow's own

@@ -76,6 +76,12 @@ class Store(Protocol):
     def delete(self, at: Location) -> None:
         """Take it away. No error where nothing is."""
 
+    def clear(self, below: Location) -> None:
+        """Take away what is there, and all that is below, at any depth, and the folders. No error where nothing is. A kill leaves a part of it, in no order."""
+
+    def renew(self, at: Location) -> None:
+        """Its time of modification is now, and its content what it was. No error where nothing is. To an object all of it is written again."""
+
 
 def of(at: Location) -> Store:
     """The store of a location."""

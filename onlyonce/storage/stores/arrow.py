@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from onlyonce.model.location import Location
+from onlyonce.model.location import Location, Url
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.sink import Sink
@@ -27,7 +27,7 @@ def folder(at: Location) -> fs.FileSystem:
     """A file system whose root is the location."""
     if isinstance(at, Path):
         return fs.SubTreeFileSystem(str(at.absolute()), fs.LocalFileSystem())
-    system, root = _object(at)
+    system, root = system_of(at)
     return fs.SubTreeFileSystem(root, system)
 
 
@@ -52,7 +52,7 @@ def opened(at: Location, **form: Any) -> parquet.ParquetFile:
     """A Parquet file to be read, as a context."""
     if isinstance(at, Path):
         return parquet.ParquetFile(at, **form)
-    system, name = _object(at)
+    system, name = system_of(at)
     return parquet.ParquetFile(name, filesystem=system, **form)
 
 
@@ -77,8 +77,8 @@ def rows(at: Location, columns: Sequence[str] | None = None) -> pa.Table:
         return file.read(columns)
 
 
-def _object(at: Location) -> tuple[fs.FileSystem, str]:
-    assert not isinstance(at, Path)
+def system_of(at: Url) -> tuple[fs.FileSystem, str]:
+    """The file system of a store, and the name of a location there."""
     if at.scheme != "s3":
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(str(at))
         return found

@@ -6,6 +6,7 @@ Who calls it: `stores.of`. Errors: those of the interface; OSError of the disk. 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -85,10 +86,27 @@ class LocalFiles:
         """See the interface."""
         _path(at).unlink(missing_ok=True)
 
+    def clear(self, below: Location) -> None:
+        """See the interface."""
+        if _path(below).is_dir():
+            shutil.rmtree(_path(below), onerror=_unless_gone)
+        else:
+            self.delete(below)
+
+    def renew(self, at: Location) -> None:
+        """See the interface."""
+        with suppress(FileNotFoundError):
+            os.utime(_path(at))
+
 
 def changed(at: Location) -> Changed:
     """What a reader is told whose file is another one by now."""
     return Changed(f"{at} has changed since it was listed", data="nothing of it was taken", hint="run the same command again")
+
+
+def _unless_gone(_: Any, __: str, told: tuple[Any, BaseException, Any]) -> None:
+    if not isinstance(told[1], FileNotFoundError):
+        raise told[1]
 
 
 def _partial(path: Path, content: bytes) -> Path:

@@ -118,6 +118,20 @@ class Objects:
         except FileNotFoundError:
             pass
 
+    def clear(self, below: Location) -> None:
+        """See the interface."""
+        url = _url(below)
+        if url.key:
+            self.delete(url)
+        with told(url):
+            for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
+                obstore.delete(self.bucket(url), [one["path"] for one in page])
+
+    def renew(self, at: Location) -> None:
+        """See the interface."""
+        with suppress(FileNotFoundError):  # no store that was tried copies an object onto itself without more
+            self.put(at, self.read(at))
+
     def _put_if_absent(self, url: Url, content: bytes) -> bool:
         with told(url):
             try:

@@ -16,9 +16,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -27,7 +29,9 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Pipeline, unknown
 from onlyonce.environment import variable
 from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
+from onlyonce.model.location import Url
 from onlyonce.model.report import Report
+from onlyonce.storage import stores
 from onlyonce.testing import crashing
 from onlyonce.testing.crashing import Chain, Difference, Queue, Strike
 from onlyonce.testing.crashtest import compare, redirected, results, scratch
@@ -66,15 +70,33 @@ def play(asked: Asked, tell: Tell) -> Report:
         for path in given:
             shutil.copy2(path, inbox)
         declared = redirected.file_for(asked.pipeline, files, inbox, server.folder / "declared")
-        return _Test(asked, pipeline, server, declared, left_out, tell).play()
+        with _prefix(keep=asked.keep) as stored:
+            return _Test(asked, pipeline, server, declared, left_out, tell, stored).play()
+
+
+@contextmanager
+def _prefix(*, keep: bool) -> Iterator[Url | None]:
+    """Where data in a store is, a prefix below that of this platform, which it shares nothing with; gone in the end. None for a disk."""
+    root = settings.data_root()
+    if not isinstance(root, Url):
+        yield None
+        return
+    at = root / f"crashtest-{uuid4().hex[:8]}"
+    try:
+        yield at
+    finally:
+        if not keep:
+            stores.of(at).clear(at)
 
 
 class _Test:
     """One crash test, with its server and the results of its reference."""
 
     def __init__(
-        self, asked: Asked, pipeline: Pipeline, server: scratch.Server, declared: Path, left_out: list[tuple[str, str]], tell: Tell
+        self, asked: Asked, pipeline: Pipeline, server: scratch.Server, declared: Path, left_out: list[tuple[str, str]], tell: Tell,
+        stored: Url | None,
     ) -> None:  # fmt: skip
+        self._stored = stored
         self._asked, self._pipeline, self._server, self._declared = asked, pipeline, server, declared
         self._left_out, self._tell = left_out, tell
         self._command = [asked.pipeline, "--close", *(["--max-files", str(asked.max_files)] if asked.max_files else [])]
@@ -191,7 +213,7 @@ class _Test:
         database = self._server.new_database()
         url = self._server.url("writer", database)
         environment = {
-            "ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": url, "ONLYONCE_READER_URL": self._server.url("reader", database),
+            "ONLYONCE_HOME": str(home), "ONLYONCE_DATA": str(self._stored / home.name) if self._stored else "", "ONLYONCE_DATABASE_URL": url, "ONLYONCE_READER_URL": self._server.url("reader", database),
             "ONLYONCE_PIPELINES": str(self._declared), "ONLYONCE_FAILPOINTS": "", "ONLYONCE_SPARK_UI": "false",
             "ONLYONCE_IN_DRIVER_BYTES": "0",  # as a large batch goes: by Spark's tasks
             "JDK_JAVA_OPTIONS": variable("JDK_JAVA_OPTIONS") or SHORT_JVM,
@@ -204,6 +226,8 @@ class _Test:
         if not self._asked.keep:
             self._server.drop(platform.database)
             shutil.rmtree(platform.home, ignore_errors=True)
+            if isinstance(platform.data, Url):
+                stores.of(platform.data).clear(platform.data)
 
 
 def _columns(texts: list[str], pipeline: Pipeline) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ def conserved(results: dict[str, pa.Table]) -> bool:
 def _events(platform: ScratchPlatform, pipeline: Pipeline) -> pa.Table:
     # What stays of an invalid record is its raw content; control rows are the platform's own.
     columns = [*pipeline.columns(), *JUDGED]
-    table = opening.table(platform.home / "data" / pipeline.name / "events")
+    table = opening.table(platform.data / "data" / pipeline.name / "events")
     return pa.table(table.to_pyarrow_table(columns=columns, filters=[("oo_kind", "!=", "control")]))
 
 
@@ -61,7 +61,7 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
         )
     if isinstance(output.sink, Sent):
         return content.of_payloads(_of_log(url, output, "requests"))
-    return pa.table(opening.table(platform.home / "tables" / pipeline.name / output.name).to_pyarrow_table())
+    return pa.table(opening.table(platform.data / "tables" / pipeline.name / output.name).to_pyarrow_table())
 
 
 def _winners(url: str, output: Output) -> list[tuple[str, str, int]]:

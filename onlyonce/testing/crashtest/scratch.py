@@ -23,6 +23,7 @@ import psycopg2
 from onlyonce.environment import inherited
 from onlyonce.local import processes
 from onlyonce.local.database import postgres
+from onlyonce.model.location import Location, location
 from onlyonce.settings import ROOT, within
 
 JOB_TIMEOUT = 300
@@ -96,6 +97,11 @@ class ScratchPlatform:
     home: Path
     environment: dict[str, str]
     database: str = ""
+
+    @property
+    def data(self) -> Location:
+        """Where its tables and checkpoints are: its folder, or a prefix of a store."""
+        return location(self.environment.get("ONLYONCE_DATA") or str(self.home))
 
     def start(
         self, *arguments: str, job: str = "stream", master: str = "local[2]", **environment: str

@@ -84,7 +84,7 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     """What must be after an erasure, however it came about."""
     assert rows(shop) == Counter({row: n for row, n in before.items() if WHO not in row})
     assert (on_disk(shop), in_the_log(shop)) == ([], [])
-    for file in (settings.inbox("shop") / "1.jsonl", settings.archive() / "shop" / "1.jsonl"):  # type: ignore[operator]
+    for file in (settings.inbox("shop") / "1.jsonl", Path(str(settings.archive()), "shop", "1.jsonl")):
         assert file.read_text().splitlines() == [" " * len(LINES[0]), LINES[1], LINES[2], " " * len(BROKEN)]
         assert [*file.parent.iterdir()] == [file]
     assert list(audit_data._events(shop.log.database, "shop", shop.events)) == []

@@ -195,7 +195,9 @@ def test_only_delta_tables_of_windows_that_close_are_maintained(
         event_time="at",
         outputs=(output,),
     )
-    (settings.tables_dir() / "shop" / "mine" / "_delta_log").mkdir(parents=True)
+    first = settings.tables_dir() / "shop" / "mine" / "_delta_log" / f"{0:020}.json"
+    first.parent.mkdir(parents=True)
+    first.touch()
 
     assert (maintain.table_of(pipeline, output) is not None) == kept
 

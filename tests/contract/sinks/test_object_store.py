@@ -51,9 +51,9 @@ def _answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(params=["s3", "variables", "memory"])
 def shop(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shards:
-    """An output with a file sink in a store: S3 behind pyarrow.fs, memory behind fsspec."""
+    """An output with a file sink in a store: S3 behind pyarrow.fs, by options of the URL or by the standard variables; memory behind fsspec."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     bucket = f"b{uuid4().hex[:8]}"
@@ -65,6 +65,10 @@ def shop(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch: 
         place = f"s3://{bucket}/sales?{options}"
         system, root = fs.FileSystem.from_uri(place)
         system.create_dir(root.split("/")[0])
+        if request.param == "variables":
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+            monkeypatch.setenv("AWS_REGION", "us-east-1")
+            place = f"s3://{bucket}/sales"
     return Shards(log, log.start("shop", "sales"), place=place)
 
 

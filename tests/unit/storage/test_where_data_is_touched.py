@@ -21,16 +21,12 @@ KNOWN: dict[str, set[str]] = {
     "of no use after the process, or the job": {"catalog/shared_files", "check/kept", "receive/block_files"},
     "an inbox is a folder so far": {
         "operate/archive", "operate/erase/input_files", "sources/discovery", "sources/files/avro_files", "sources/files/growing", "sources/files/inbox",
-        "sources/files/listing", "sources/files/regular_file", "sources/land",
+        "sources/files/listing", "sources/files/regular_file", "sources/land", "operate/disk_state", "outputs/releases/release",
+        "outputs/releases/releasing",
     },
     "a table of Spark's making": {"storage/delta"},
-    "rows are taken out, or written anew, on a file system only so far": {
-        "operate/compact/compaction", "operate/compact/retention", "operate/drop", "operate/erase/forget", "operate/erase/records", "outputs/backfill",
-        "outputs/releases/release", "outputs/releases/releasing", "run/lineage", "run/withdraw", "sinks/maintain", "storage/attempt_files", "storage/rewriting",
-    },
-    "looks at a file system only so far": {
-        "operate/assets", "operate/audit_data", "operate/disk_state", "operate/repairs", "operate/sink_rows", "records/left_out",
-    },
+    "a folder goes at once by its name": {"operate/drop"},
+    "a journal in the home": {"operate/repairs"},
     "sharded files have a store of their own so far": {"sinks/files/local_store"},
 }
 
