@@ -33,3 +33,14 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lo
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return location(f"{server.bucket()}/some/prefix")
+
+
+@pytest.fixture(params=["versitygw", "moto"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.S3]:
+    """A server that a test may make ill."""
+    server: s3.S3 = request.getfixturevalue(request.param)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    server.well()
+    yield server
+    server.well()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from onlyonce.model.location import Location
+from onlyonce.model.location import Location, location
 from onlyonce.storage import delta, opening, own_tables
+from tests.support.s3 import S3
 
-WRITERS, COMMITS = 3, 12
+WRITERS, COMMITS, ILL = 3, 12, 5
 SCHEMA = StructType([StructField("n", LongType())]).json()
 
 
@@ -41,6 +43,18 @@ def test_of_drivers_at_once_with_one_transaction_one_commits_and_all_are_told_so
         for number in range(COMMITS):
             assert len({*pool.map(commit, [number] * WRITERS)}) == 1
     assert there(place) == Counter(range(COMMITS))
+
+
+@pytest.mark.parametrize(("kind", "method"), [("slow", ""), ("cut", "PUT")])
+def test_a_commit_to_a_store_that_is_ill_is_there_once(store: S3, kind: str, method: str) -> None:
+    """Also where it was carried out and its answer was cut off, so that its writer is told of a conflict with itself."""
+    place = location(f"{store.bucket()}/table")
+    opening.make(place, SCHEMA, [], delta.KEEP_ALL)
+    store.ill(kind, every=4, method=method)
+    for number in range(ILL):
+        own_tables.append_rows([[{"n": number}]], place, delta.Commit("app", number, f"app/{number}", 1, ""))
+    store.well()
+    assert there(place) == Counter(range(ILL))
 
 
 def there(place: Location) -> Counter[int]:

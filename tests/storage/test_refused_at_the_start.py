@@ -67,17 +67,18 @@ def test_a_prefix_with_data_of_others(platform: Platform, bucket: str, name: str
 
 
 @pytest.fixture
-def deaf(moto: S3) -> Iterator[str]:
+def deaf(moto: S3) -> Iterator[S3]:
     """A store without conditional PUT."""
-    with s3.without_condition(moto) as url:
-        yield url
+    moto.ill("deaf", every=1, method="PUT")
+    yield moto
+    moto.well()
 
 
 def test_a_store_without_conditional_put_is_found_out_by_trying(
-    platform: Platform, moto: S3, deaf: str, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, deaf: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = f"{moto.bucket()}/lake"
-    platform.give(monkeypatch, **moto.environment | {"AWS_ENDPOINT_URL": deaf}, ONLYONCE_DATA=root)
+    root = f"{deaf.bucket()}/lake"
+    platform.give(monkeypatch, **deaf.environment, ONLYONCE_DATA=root)
     assert "no conditional PUT" in str(told(platform))
     assert [*stores.of(location(root)).entries(location(root))] == []
 

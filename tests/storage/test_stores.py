@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onlyonce.model.errors import Refused
+from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.location import Location, location
 from onlyonce.storage import stores
 from tests.support.s3 import S3
@@ -81,3 +81,26 @@ def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(versitygw: S3,
     for look in (stores.of(at).read, lambda at: [*stores.of(at).entries(at)], lambda at: [*stores.of(at).names(at)]):
         with pytest.raises(Refused, match="is not there"):
             look(at)
+
+
+@pytest.mark.parametrize(("kind", "method"), [("slow", ""), ("error", ""), ("before", ""), ("cut", "PUT")])
+def test_what_was_put_is_there_though_the_store_was_ill(store: S3, kind: str, method: str) -> None:
+    """A PUT that was carried out and whose answer was cut off is sent again: it is still ours."""
+    place = location(f"{store.bucket()}/some/prefix")
+    names = [f"{number:02}" for number in range(6)]
+    store.ill(kind, every=2, method=method)
+    assert all(stores.of(place).put_new(place / name, name.encode()) for name in names)
+    assert [stores.of(place).read(place / name).decode() for name in names] == names
+    assert sorted(entry.at.name for entry in stores.of(place).entries(place)) == names
+    assert store.counts["PUT"] > len(names)
+
+
+def test_an_answer_that_ends_half_way_is_not_taken_for_the_content(store: S3) -> None:
+    at = location(f"{store.bucket()}/some/prefix") / "whole"
+    stores.of(at).put(at, b"first,second\n")
+    entry = stores.of(at).look(at)
+    assert entry is not None
+    store.ill("cut", every=1, method="GET")
+    for read in (lambda: stores.of(at).read(at), lambda: stores.of(at).read_range(at, 0, 13, entry.etag)):
+        with pytest.raises(Retryable, match="does not answer"):
+            read()

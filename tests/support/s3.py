@@ -1,4 +1,7 @@
-"""Servers of S3 on this machine, each in a process of its own: versitygw, built once by Go, and moto. Buckets are made here."""
+"""Servers of S3 on this machine, each in a process of its own: versitygw, built once by Go, and moto. Buckets are made here.
+
+In front of each stands `tests/s3_front`, a program of ours that makes a conditional PUT what it is at Amazon, counts requests and can be slow or ill.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -21,7 +21,7 @@ from onlyonce.local.processes import wait_until
 from tests.support import go_programs
 from tests.support.platform import ROOT, free_port
 
-SOURCE = ROOT / "tests" / "s3_server"
+SOURCE, FRONT = ROOT / "tests" / "s3_server", ROOT / "tests" / "s3_front"
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
 WHY = "the tests of object stores run against versitygw, a server of S3 that is Go"
 KEY, SECRET = "onlyonce-tests", "a-secret-that-is-nowhere-else"
@@ -51,6 +51,26 @@ class S3:
             httpx.put(f"{self.url}/{name}").raise_for_status()
         return f"s3://{name}"
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many requests there were since the last `well`, by method; a LIST is one of its own."""
+        return dict(self._told("counts").json())
+
+    def well(self) -> None:
+        """As a server that just started: no delay, no fault, nothing counted."""
+        self._told("reset")
+
+    def slow(self, milliseconds: int) -> None:
+        """Each request takes that much longer."""
+        self._told("delay", ms=str(milliseconds))
+
+    def ill(self, kind: str, every: int, method: str = "") -> None:
+        """Each so manieth request, of a method or of all, meets a fault; the kinds are told in `tests/s3_front`."""
+        self._told("fault", kind=kind, every=str(every), method=method)
+
+    def _told(self, what: str, **asked: str) -> httpx.Response:
+        return httpx.get(f"{self.url}/-/{what}", params=asked).raise_for_status()
+
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[S3]:
@@ -61,16 +81,25 @@ def versitygw(folder: Path) -> Iterator[S3]:
     meta.mkdir()
     command = [str(program), "--quiet", "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(meta), str(buckets)]
     given = {**environment.inherited(), "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-    with _served(command, port, given):
-        yield S3(f"http://127.0.0.1:{port}", buckets)
+    with _served(command, port, given), _front(port) as url:
+        yield S3(url, buckets)
 
 
 @contextmanager
 def moto() -> Iterator[S3]:
     """The server of the moto project. It lets anybody in."""
     port = free_port()
-    with _served([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port, environment.inherited()):
-        yield S3(f"http://127.0.0.1:{port}", None)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _served(command, port, environment.inherited()), _front(port) as url:
+        yield S3(url, None)
+
+
+@contextmanager
+def _front(behind: int) -> Iterator[str]:
+    """The address of what stands in front of a server. Skips without Go."""
+    program, port = go_programs.built(FRONT, WHY), free_port()
+    with _served([str(program), "--listen", f"127.0.0.1:{port}", "--to", f"http://127.0.0.1:{behind}"], port, environment.inherited()):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -87,42 +116,3 @@ def _served(command: list[str], port: int, given: dict[str, str]) -> Iterator[No
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class _Deaf(BaseHTTPRequestHandler):
-    """Hands each request on, without its condition."""
-
-    protocol_version = "HTTP/1.1"
-    behind = ""
-
-    def _pass_on(self) -> None:
-        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("if-none-match", "host")}
-        answer = httpx.request(self.command, self.behind + self.path, headers=headers, content=sent)
-        self.send_response(answer.status_code)
-        for name, value in answer.headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", answer.headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(answer.content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.content)
-
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
-@contextmanager
-def without_condition(server: S3) -> Iterator[str]:
-    """The address of a store that overwrites what it was told to leave: moto behind a proxy that drops If-None-Match."""
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), type("Deaf", (_Deaf,), {"behind": server.url}))
-    thread = Thread(target=proxy.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{proxy.server_port}"
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        thread.join()

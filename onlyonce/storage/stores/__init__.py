@@ -5,12 +5,13 @@
 | local    | a disk: a file gets its name by a rename, or by a link where it must be new         |
 | objects  | S3, GCS and ADLS by obstore                                                         |
 | arrow    | Arrow's own file system for a location, for rows                                    |
+| sink     | an object that Arrow writes                                                         |
 | options  | what delta-rs, obstore and Spark are told of a store; never a secret                |
 | claiming | a prefix is one platform's, and the store has a conditional PUT: seen at the first start |
 
 The object side is `obstore`, the crate under delta-rs: so files and commits are written by one client, with one set of variables, and it has
 what everything here rests on, a PUT that is carried out only if the key is not there. `pyarrow.fs`, which was there before, has no
-conditional PUT, no ETag, and no conditional range; it stays where Arrow itself reads or writes rows.
+conditional PUT, no ETag, and no conditional range; it stays where Arrow itself reads rows.
 
 Who calls it: whatever reads or writes data of the platform. Errors: FileNotFoundError where a read finds nothing; Changed; Refused for
 a store that does not let us in; Retryable for one that is away. Not promised: the order of two writers of `put`; use `put_new` where it matters.

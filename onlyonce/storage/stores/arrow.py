@@ -1,4 +1,6 @@
-"""A location as Arrow's own file system, where Arrow reads or writes rows: columns are read by range, and nothing passes through Python.
+"""A location as Arrow's own file system, where Arrow reads rows: columns are read by range, and nothing passes through Python.
+
+Files are written by obstore: a small one is one PUT there and three requests of Arrow's, which also gives up on a busy store after some seconds.
 
 Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditions of any kind.
 """
@@ -15,6 +17,9 @@ from pyarrow import fs, parquet
 
 from onlyonce.model.location import Location
 from onlyonce.storage.stores import options
+from onlyonce.storage.stores.sink import Sink
+
+RETRIES = 10
 
 
 def folder(at: Location) -> fs.FileSystem:
@@ -30,8 +35,10 @@ def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWrite
     if isinstance(at, Path):
         at.parent.mkdir(parents=True, exist_ok=True)
         return parquet.ParquetWriter(at, schema, **form)
-    system, name = _object(at)
-    return parquet.ParquetWriter(name, schema, filesystem=system, **form)
+    sink = pa.PythonFile(Sink(at), mode="w")
+    made = parquet.ParquetWriter(sink, schema, **form)
+    made.file_handle = sink  # so that it is closed with the writer, which closes only what it has opened
+    return made
 
 
 def write(at: Location, rows: pa.Table, **form: Any) -> None:
@@ -72,4 +79,5 @@ def _object(at: Location) -> tuple[fs.FileSystem, str]:
 def _s3(endpoint: str | None, region: str | None) -> fs.FileSystem:
     # The standard variables, or the role of the machine, say who we are.
     scheme, _, host = (endpoint or "https://").partition("://")
-    return fs.S3FileSystem(endpoint_override=host or None, scheme=scheme, region=region)
+    patience = fs.AwsStandardS3RetryStrategy(max_attempts=RETRIES)
+    return fs.S3FileSystem(endpoint_override=host or None, scheme=scheme, region=region, retry_strategy=patience)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Objects of one answer to a listing: what S3 gives at most."""
 PATIENCE = timedelta(seconds=60)
+GONE_AGAIN = 5
+"""How often a PUT is tried while its object is there for the PUT, and not for the GET after it."""
 DENIED = (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 NO_BUCKET = "NoSuchBucket"
 NOT_OURS = (NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
@@ -46,16 +48,16 @@ class Objects:
     def entries(self, below: Location) -> Iterator[Entry]:
         """See the interface."""
         url = _url(below)
-        with _told(url):
-            for page in obstore.list(self._bucket(url), url.key or None, chunk_size=PAGE):
+        with told(url):
+            for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
                 for one in page:
                     yield _entry(Url(url.root, one["path"]), one)
 
     def names(self, at: Location) -> Iterator[str]:
         """See the interface."""
         url = _url(at)
-        with _told(url):
-            found = obstore.list_with_delimiter(self._bucket(url), url.key or None)
+        with told(url):
+            found = obstore.list_with_delimiter(self.bucket(url), url.key or None)
         yield from (Url(url.root, one["path"]).name for one in found["objects"])
         yield from (Url(url.root, prefix).name for prefix in found["common_prefixes"])
 
@@ -63,52 +65,63 @@ class Objects:
         """See the interface."""
         url = _url(at)
         try:
-            with _told(url):
-                return _entry(url, obstore.head(self._bucket(url), url.key))
+            with told(url):
+                return _entry(url, obstore.head(self.bucket(url), url.key))
         except FileNotFoundError:
             return None
 
     def read(self, at: Location) -> bytes:
         """See the interface."""
         url = _url(at)
-        with _told(url):
-            return bytes(obstore.get(self._bucket(url), url.key).bytes())
+        with told(url):
+            return bytes(obstore.get(self.bucket(url), url.key).bytes())
 
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
         """See the interface."""
         url = _url(at)
-        with _told(url):
-            found = obstore.get(self._bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
+        with told(url):
+            found = obstore.get(self.bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
             return bytes(found.bytes())
 
     def put(self, at: Location, content: bytes) -> None:
         """See the interface."""
         url = _url(at)
-        with _told(url):
-            obstore.put(self._bucket(url), url.key, content)
+        with told(url):
+            obstore.put(self.bucket(url), url.key, content)
 
     def put_new(self, at: Location, content: bytes) -> bool:
         """See the interface."""
-        url = _url(at)
-        with _told(url):
-            try:
-                # In one request: the parts of a longer upload would be put together without the condition.
-                obstore.put(self._bucket(url), url.key, content, mode="create", use_multipart=False)
-            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        for _ in range(GONE_AGAIN):
+            if self._put_if_absent(_url(at), content):
+                return True
+            with suppress(FileNotFoundError):  # somebody removed it since, or still writes it
                 return self.read(at) == content
-        return True
+        raise Retryable(
+            f"{at} is there when it is to be put, and is not when it is read",
+            data="nothing was written",
+            hint="run the same command again; if it stays so, find out who writes and removes that object",
+        )
 
     def delete(self, at: Location) -> None:
         """See the interface."""
         url = _url(at)
         try:
-            with _told(url):
-                obstore.delete(self._bucket(url), url.key)
+            with told(url):
+                obstore.delete(self.bucket(url), url.key)
         except FileNotFoundError:
             pass
 
+    def _put_if_absent(self, url: Url, content: bytes) -> bool:
+        with told(url):
+            try:
+                # In one request: the parts of a longer upload would be put together without the condition.
+                obstore.put(self.bucket(url), url.key, content, mode="create", use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return False
+        return True
 
-    def _bucket(self, at: Url) -> Any:
+    def bucket(self, at: Url) -> Any:
+        """The client of a bucket."""
         return _made(at.root, options.plain_http(at), options.endpoint(), options.region(), self.retries)
 
 
@@ -131,7 +144,7 @@ def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None,
 
 
 @contextmanager
-def _told(at: Url) -> Iterator[None]:
+def told(at: Url) -> Iterator[None]:
     """The errors of obstore as those of the interface. Their texts have URLs and answers of the store, and no key."""
     try:
         yield

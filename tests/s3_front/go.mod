@@ -1,0 +1,3 @@
+module onlyonce/tests/s3_front
+
+go 1.24
