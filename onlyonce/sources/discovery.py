@@ -127,7 +127,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
     """What is new, cut into batches: of objects some thousand at a time, of all else at once. None of them is empty."""
-    if isinstance(inbox.folder, Url):
+    if inputs.in_store(inbox.pipeline):
         for some in _new_objects(inbox, there):
             yield list(batched_files(some, inbox.max_files_a_batch))
     elif found := groups(inbox, there):
@@ -138,7 +138,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     """What is new in a folder, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
-        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, on_disk(inbox.folder), there.of_table), []), most))
+        return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
     if isinstance(source, Growing):
@@ -166,7 +166,7 @@ def before(inbox: Inbox) -> list[InputFile]:
     if isinstance(source, Custom):
         ends = custom.ends(source).items()
         return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
-    found: Iterable[InputFile] = chain.from_iterable(_new_objects(inbox, nothing)) if isinstance(inbox.folder, Url) else _new_files(inbox, nothing)
+    found: Iterable[InputFile] = chain.from_iterable(_new_objects(inbox, nothing)) if inputs.in_store(inbox.pipeline) else _new_files(inbox, nothing)
     return [DECIDED, *(f for f in found if before_start(source.start, f.modified_ns))]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +143,6 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
     if delta.exists(inbox.table):
         there = discovery.registered(inbox.table, inbox.pipeline)
     if isinstance(inbox.pipeline.source, DeltaSource):
-        assert isinstance(inbox.folder, Path)
         pages = table_log.pages(inbox.pipeline, inbox.folder, there.of_table)
         return [group for page in pages for group in table_entries.batched(page, inbox.max_files_a_batch)]
     there = discovery.decided(inbox) if discovery.undecided(inbox, there) else there
