@@ -21,6 +21,7 @@ from onlyonce.environment import inherited
 from onlyonce.local import health, processes
 from tests.support.platform import ROOT, Platform, free_port
 
+PATIENCE = 1200
 HOME = "/tmp/machine"
 OWN = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 BOOT = """
@@ -114,11 +115,13 @@ class Machines:
 
     def ends_well(self, driver: subprocess.Popen[str], name: str = "driver") -> None:
         """The run ends by itself, without an error."""
-        assert driver.wait(300) == 0, self.told(name)[-4000:]
+        assert driver.wait(PATIENCE) == 0, self.told(name)[-4000:]
 
     def lose(self, process: subprocess.Popen[str]) -> None:
         """Kill all that runs on a machine, at once."""
-        processes.stop([*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)], patience=0)
+        for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait(60)
 
     def wake(self, process: subprocess.Popen[str]) -> None:

@@ -16,14 +16,14 @@ from onlyonce.local import processes
 from onlyonce.local.feed import deliver
 from onlyonce.model.location import Location, location
 from onlyonce.storage import opening, stores
-from tests.cluster.machines import Machines, machines, needed
+from tests.cluster.machines import PATIENCE, Machines, machines, needed
 from tests.support import reference, s3, shop_oracle
 from tests.support.platform import Platform, multiset
 from tests.support.s3 import S3
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3000)]
 
-FILES = shop_oracle.sales(240, 3)
+FILES = shop_oracle.sales(120, 2)
 NO_RECORD = "no record"
 
 
@@ -126,7 +126,7 @@ def armed(platform: Platform, point: str, nth: int, action: str) -> tuple[Path, 
 
 def until_struck(platform: Platform, point: str, driver_ended: Callable[[], object]) -> None:
     """Wait for the first pass of a fail-point."""
-    processes.wait_until(lambda: platform.struck(point) > 0 or driver_ended() is not None, 300, point)
+    processes.wait_until(lambda: platform.struck(point) > 0 or driver_ended() is not None, PATIENCE, point)
     assert platform.struck(point) > 0
 
 
@@ -185,7 +185,7 @@ def test_a_driver_is_lost_and_one_that_was_taken_for_lost_wakes(
             cluster.worker(name, SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="3g")
         shown, environment = armed(platform, "receive-after-delta", 1, "kill")
         killed = cluster.driver(platform, "shop", "--close", name="killed", shown=shown, environment=environment)
-        assert killed.wait(300) != 0
+        assert killed.wait(PATIENCE) != 0
         assert platform.struck("receive-after-delta") == 1, cluster.told("killed")[-3000:]
 
         shown, environment = armed(platform, "table-before-commit", 1, "stop")
@@ -195,6 +195,6 @@ def test_a_driver_is_lost_and_one_that_was_taken_for_lost_wakes(
         check(platform, FILES)
 
         cluster.wake(zombie)
-        assert zombie.wait(300) != 0
+        assert zombie.wait(PATIENCE) != 0
         assert "Superseded" in cluster.told("zombie") or "newer driver" in cluster.told("zombie"), cluster.told("zombie")[-3000:]
     check(platform, FILES)

@@ -55,7 +55,7 @@ def _below(path: str, at: Location) -> str:
 def test_a_table_that_is_not_in_the_store_is_refused(place: Location) -> None:
     """By its URL; and one of a kind that there is not, when it is declared."""
     assert isinstance(place, Url)
-    with pytest.raises(Refused, match="the table of shop, s3://.* is not there"):
+    with pytest.raises(Refused, match=r"the table of shop, s3://.* is not there"):
         take(replace(SHOP, source=DeltaSource(path=str(place / "none")), record_id=()))
     with pytest.raises(Refused, match="DeltaSource: path is"):
         DeltaSource(path="hdfs://n:9000/x")
