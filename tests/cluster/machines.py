@@ -102,6 +102,7 @@ class Machines:
     ) -> subprocess.Popen[str]:
         """A run on a machine that has an empty disk."""
         given = {**platform.environment, "ONLYONCE_HOME": f"{HOME}/home", "ONLYONCE_DRIVER_MEMORY": "1g", "SPARK_EXECUTOR_MEMORY": "512m"}
+        given["ONLYONCE_SHUFFLE_PARTITIONS"] = "2"  # of a state, as docker-compose.yml says it too; Spark would make 200
         told = f"code=$?; cat {HOME}/home/logs/errors/*; exit $code"
         prepared = f'mkdir {HOME}/conf; printf %s "$SPARK_SETTINGS" > {HOME}/conf/spark-defaults.conf; "$@" || {{ {told}; }}'
         settings = "".join(f"{key} {value}\n" for key, value in (BOTH | dict(conf or {})).items())

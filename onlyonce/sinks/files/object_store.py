@@ -15,17 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyarrow import ArrowInvalid, fs
 
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.location import SCHEMES, is_url, location
 from onlyonce.model.sinks import shards
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
-from onlyonce.storage.stores import arrow
 
 PARTS, MANIFESTS = "parts", "_manifests"
 
@@ -155,8 +152,6 @@ def _is_there(system: Any, path: str) -> bool:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    if is_url(url) and "?" not in url and urlsplit(url).scheme in SCHEMES:
-        return arrow.system(location(url))  # type: ignore[arg-type]  # led there by the variables that lead to the platform's data
     try:
         system, root = fs.FileSystem.from_uri(url)
     except ArrowInvalid:  # not one of pyarrow's own

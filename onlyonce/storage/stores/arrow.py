@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from onlyonce.model.location import Location, Url
+from onlyonce.model.location import Location
 from onlyonce.storage.stores import options
 from onlyonce.storage.stores.sink import Sink
 
@@ -26,8 +26,8 @@ def folder(at: Location) -> fs.FileSystem:
     """A file system whose root is the location."""
     if isinstance(at, Path):
         return fs.SubTreeFileSystem(str(at.absolute()), fs.LocalFileSystem())
-    files, root = system(at)
-    return fs.SubTreeFileSystem(root, files)
+    system, root = _object(at)
+    return fs.SubTreeFileSystem(root, system)
 
 
 def writer(at: Location, schema: pa.Schema, **form: Any) -> parquet.ParquetWriter:
@@ -51,8 +51,8 @@ def opened(at: Location, **form: Any) -> parquet.ParquetFile:
     """A Parquet file to be read, as a context."""
     if isinstance(at, Path):
         return parquet.ParquetFile(at, **form)
-    files, name = system(at)
-    return parquet.ParquetFile(name, filesystem=files, **form)
+    system, name = _object(at)
+    return parquet.ParquetFile(name, filesystem=system, **form)
 
 
 def footer(at: Location) -> parquet.FileMetaData:
@@ -67,8 +67,8 @@ def rows(at: Location, columns: Sequence[str] | None = None) -> pa.Table:
         return file.read(columns)
 
 
-def system(at: Url) -> tuple[fs.FileSystem, str]:
-    """A file system of Arrow's, and the name that the location has there."""
+def _object(at: Location) -> tuple[fs.FileSystem, str]:
+    assert not isinstance(at, Path)
     if at.scheme != "s3":
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(str(at))
         return found
