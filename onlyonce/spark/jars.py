@@ -17,8 +17,16 @@ from onlyonce.model.errors import Refused
 SCALA = "2.13"
 SDK = "2.35.4"
 """The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
-BUNDLE = "software.amazon.awssdk:bundle"
-"""All of the SDK in 690 MB, which hadoop-aws would bring."""
+CLOUD = "4.1.2"
+"""The newest spark-hadoop-cloud that there is, as in docker/s3.xml; of it one class is used, the writer of checkpoints."""
+WITHOUT = (
+    "software.amazon.awssdk:bundle", "org.apache.hadoop:hadoop-cloud-storage", "org.apache.hadoop:hadoop-azure",
+    "org.apache.hadoop:hadoop-huaweicloud", "org.apache.hadoop:hadoop-client-runtime", "com.google.cloud.bigdataoss:gcs-connector",
+    "com.squareup.okhttp3:okhttp", "com.squareup.okio:okio", "org.eclipse.jetty:jetty-util", "org.eclipse.jetty:jetty-util-ajax",
+    "joda-time:joda-time", "com.fasterxml.jackson.core:jackson-databind", "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.dataformat:jackson-dataformat-cbor", "org.apache.httpcomponents:httpclient", "org.apache.httpcomponents:httpcore",
+)  # fmt: skip
+"""What they would bring: all of the SDK in 690 MB, every other cloud, and what pyspark has."""
 
 
 def of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
@@ -33,7 +41,7 @@ def of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
             hint="`make env` brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by their coordinates",
         )
     if s3:
-        return {"spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]), "spark.jars.excludes": BUNDLE}
+        return {"spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]), "spark.jars.excludes": ",".join(WITHOUT)}
     return {"spark.jars.packages": ",".join(coordinates())}
 
 
@@ -77,4 +85,4 @@ def coordinates_of_s3() -> list[str]:
         )
     hadoop = found[0].stem.rpartition("-")[2]
     parts = [f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "s3-transfer-manager", "sts")]
-    return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
+    return [f"org.apache.hadoop:hadoop-aws:{hadoop}", f"org.apache.spark:spark-hadoop-cloud_{SCALA}:{CLOUD}", *parts]

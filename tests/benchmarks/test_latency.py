@@ -35,7 +35,7 @@ def test_latency(new_platform: Callable[..., Platform], spark: SparkSession, clo
     for number in range(ROUNDS):
         for name, way in compared.items():
             for batch in range(BATCHES):
-                _put(way.inbox, number * BATCHES + batch)
+                put_ten(way.inbox, number * BATCHES + batch)
             way.drain()
             clock.settle()
             seconds[name] += clock.seconds.pop(way.query)[1:] if number else clock.seconds.pop(way.query)[:0]
@@ -47,7 +47,8 @@ def test_latency(new_platform: Callable[..., Platform], spark: SparkSession, clo
     )
 
 
-def _put(inbox: Path, number: int) -> None:
+def put_ten(inbox: Path, number: int) -> None:
+    """A batch of ten records, in as many files as a batch takes."""
     inbox.mkdir(parents=True, exist_ok=True)
     records = [
         {

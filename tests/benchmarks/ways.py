@@ -68,13 +68,17 @@ class Bare:
         """The Delta table."""
         return str(self.home / self.query / "table")
 
+    @property
+    def checkpoint(self) -> str:
+        """Where the query keeps how far it is."""
+        return str(self.home / self.query / "checkpoint")
+
     def drain(self) -> None:
         """See Way."""
         with configured(self.spark, self.conf or {}):
             stream = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_A_BATCH)
             rows = self.prepare(stream.json(str(self.inbox)))
-            checkpoint = str(self.home / self.query / "checkpoint")
-            writer = rows.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
+            writer = rows.writeStream.queryName(self.query).option("checkpointLocation", self.checkpoint)
             writer.trigger(availableNow=True).foreachBatch(self.write).start().awaitTermination()
 
     def result(self) -> DataFrame:

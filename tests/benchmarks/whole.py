@@ -54,7 +54,8 @@ class Bare:
 
     def __init__(self, spark: SparkSession, home: Path) -> None:
         self.spark, self.home = spark, home
-        self.received = ways.append(spark, home, "bare_whole")
+        self.received: ways.Bare = ways.append(spark, home, "bare_whole")
+        self.below = str(home / "bare")
         self.url = settings.database_url().replace("+psycopg2", "")
 
     def drain(self) -> None:
@@ -66,12 +67,12 @@ class Bare:
     def _output(self, name: str, transform: Any, write: ways.Write) -> None:
         events = self.spark.readStream.format("delta").load(self.received.target).withWatermark("at", "1 hour")
         result = transform(events.withColumn("oo_window", F.window("at", "1 hour")))
-        writer = result.writeStream.outputMode("append").option("checkpointLocation", str(self.home / "bare" / name))
+        writer = result.writeStream.outputMode("append").option("checkpointLocation", f"{self.below}/{name}")
         writer.trigger(availableNow=True).foreachBatch(write).start().awaitTermination()
 
     def _to_delta(self, rows: DataFrame, batch_id: int) -> None:
         flat = rows.select("oo_window.start", "oo_window.end", "kind", "rows", "amount")
-        flat.write.format("delta").mode("append").save(str(self.home / "bare" / "table"))
+        flat.write.format("delta").mode("append").save(f"{self.below}/table")
 
     def _to_postgres(self, rows: DataFrame, batch_id: int) -> None:
         flat = rows.select("oo_window.start", "oo_window.end", "group", "rows", "amount")

@@ -33,6 +33,9 @@ def of_spark(at: Location) -> dict[str, str]:
         "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.s3a.endpoint.region": region() or "us-east-1",
+        # One PUT for a file of a checkpoint. Spark's default writes another and renames it, which is twenty requests there, and no more atomic.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
+        "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
     }
     if named := endpoint():
         found |= {
