@@ -1,4 +1,4 @@
-"""Checks of folders that people name. A folder is never a URL. The path of an inbox is absolute, so it is the same for whoever runs
+"""Checks of folders that people name. A folder is never a URL, but that of `Files`. The path of an inbox is absolute, so it is the same for whoever runs
 the pipeline. Pure."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def check_folder(whose: str, named: str | None) -> None:
             f"{whose} is {named!r}, a URL: it would become a local folder of that name",
             data="nothing was read or written",
             hint="name a folder that is mounted wherever the pipeline runs, without file://. Of all places only "
-            "FileSink(path='s3://bucket/folder') may be in an object store",
+            "Files(inbox='s3://bucket/prefix'), FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
         )
 
 

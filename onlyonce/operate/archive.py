@@ -67,14 +67,14 @@ def archive(
 
 
 def _due(connection: Connection, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
-    if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource):
-        return []  # files of several sources stay where they are, and those of a table are the table's
+    if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource) or inputs.in_store(pipeline):
+        return []  # files of several sources stay where they are, as objects do, and those of a table are the table's
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in inputs.folders(other) for other in declared.values()):
         return []
     there = {str(path): path for path in inbox.iterdir()} if inbox.is_dir() else {}
     with_inbox = {name: other for name, other in declared.items() if not other.sources and not isinstance(other.source, Kafka | DeltaSource)}
-    sharing = sorted(name for name, other in with_inbox.items() if settings.inbox(name, other.source.inbox) == inbox)
+    sharing = sorted(name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox)
     if any(isinstance(declared[name].source, Growing) for name in sharing):
         return []  # whoever appends to a file would go on in the archive
     runs = collector.runs(connection, sharing)

@@ -5,6 +5,7 @@ Who calls it: `receive`, which names the files to Delta. Errors: those of the so
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from onlyonce.catalog import chunks as catalog
@@ -54,7 +55,7 @@ def _made(
     if small is not None:
         return small
     gives = schemas.of(receive_task.GIVES)
-    with block_files.folder(context.blocks, query.driver.epoch) as place:
+    with block_files.folder(context.blocks, query.driver.epoch) if context.blocks else nullcontext() as place:
         read = exchange.read(context.spark, lines, pipeline, plan.system_time, reader, place)
         passing("receive-lines-read")
         if partitions is None:

@@ -2,7 +2,7 @@
 
 A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in files, and the driver is
 told where (`block_files`). The lines that are left are rows: Spark's parser reads them (`parse`), and one exchange brings them to their
-partition. Mostly no line is left, and then nothing is exchanged.
+partition. Mostly no line is left, and then nothing is exchanged. Where executors share no disk, blocks are rows among those (`block_rows`).
 
 Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of the task that the
 records are given to.
@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive import block_files
+from onlyonce.receive import block_files, block_rows
 from onlyonce.receive.block_files import Block
 from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
 from onlyonce.session import schemas, worker
@@ -61,11 +61,14 @@ class Read:
 
 
 def read(
-    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None, folder: Path
+    spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, reader: Reader | None, folder: Path | None
 ) -> Read:
-    """Read the lines of a batch. Without a reader all of them are rows. `folder` is for blocks, and for lines that are left."""
+    """Read the lines of a batch. Without a reader all of them are rows. `folder` is for blocks, and for lines that are left; None: no disk is shared."""
     if reader is None:
         return Read(rows=records(spark, lines, pipeline, system_time))
+    if folder is None:
+        found = parse.records(block_rows.read(spark, lines, reader), pipeline, system_time)
+        return Read(rows=found.select("*", _code()))
     store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
     frames, chosen = [], lines.chosen  # a task is sent what its function holds, and of `lines` the rows are the driver's
     if lines.ranges:
@@ -113,7 +116,8 @@ def exchanged(records: DataFrame, partitions: int) -> DataFrame:
     """The records by their ids, with a seed in each partition."""
     seeds = records.sparkSession.range(0, partitions, 1, 1).select(*_seed())
     rows = records.unionByName(seeds, allowMissingColumns=True)
-    return rows.repartitionById(partitions, F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int"))
+    by_id = F.pmod(F.col("oo_high"), F.lit(partitions)).cast("int")
+    return rows.repartitionById(partitions, block_rows.target(by_id) if block_rows.among(rows) else by_id)
 
 
 def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[Sequence[Block]] = ()) -> DataFrame:
@@ -121,9 +125,11 @@ def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[S
     names = records.columns
     # Spark takes a dot in a name for a field of a struct here.
     numbered = records.toDF(*(f"c{at}" for at in range(len(names))))
+    with_blocks = block_rows.among(records)
 
     def of_task(batches: Batches) -> Batches:
-        return task(_with_blocks((batch.rename_columns(names) for batch in batches), shares))
+        named = (batch.rename_columns(names) for batch in batches)
+        return task(_in_rows(named) if with_blocks else _with_blocks(named, shares))
 
     return worker.mapped(numbered, of_task, gives)
 
@@ -198,6 +204,14 @@ def _with_blocks(batches: Batches, shares: Sequence[Sequence[Block]]) -> Parts:
     for number in seeds:
         for block in shares[number]:
             yield partial(_opened, block.fetched, schema)
+
+
+def _in_rows(batches: Batches) -> Parts:
+    for batch in batches:
+        rows, blocks = block_rows.apart(batch)
+        if rows.num_rows:
+            yield rows
+        yield from (_opened(block.as_buffer, rows.schema) for block in blocks)
 
 
 def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:

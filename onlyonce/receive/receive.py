@@ -38,7 +38,8 @@ def drain(context: RunContext) -> None:
 def begin(context: RunContext) -> None:
     """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
     query = context.open_query("receive")
-    block_files.clear(context.blocks, query.driver.epoch)
+    if context.blocks:
+        block_files.clear(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
         _close(context, query, "silent", Frontier())  # what it says is in the log already

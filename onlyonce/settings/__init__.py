@@ -52,9 +52,14 @@ def _default_home(root: Path) -> Path:
     return own.resolve()
 
 
+def inbox_location(pipeline: str, declared: str | None = None) -> Location:
+    """The folder or prefix that the file source of a pipeline lists: the one its declaration names, or a folder in the home."""
+    return location(declared) if declared else home() / "inbox" / pipeline
+
+
 def inbox(pipeline: str, declared: str | None = None) -> Path:
-    """The folder that the file source of a pipeline lists: the one its declaration names, or one in the home."""
-    return Path(declared).expanduser() if declared else home() / "inbox" / pipeline
+    """`inbox_location`, for what can work on a file system only so far. Raises Refused where it is in an object store."""
+    return on_disk(inbox_location(pipeline, declared))
 
 
 def data_root() -> Location:

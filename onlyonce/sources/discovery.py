@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,26 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
+from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.starts import EARLIEST, before_start
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.location import Location, Url, on_disk
 from onlyonce.sources import custom, registry
-from onlyonce.sources.files import growing, moved_inboxes, typed_files
+from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.tables import table_entries, table_log
 from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening
+from onlyonce.storage.stores import arrow
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
 """In the place of a number of the registry: nothing was registered yet. Entries under it lie before the source's start."""
+AT_A_LOOK = 10_000
+"""About how many objects are counted before they are registered."""
 DECIDED = InputFile("", 0, 0, 0, None)
 """Stands in the registry for a start that is decided, also where nothing lies before it."""
 
@@ -42,7 +47,7 @@ class Inbox:
     """Where an instance's input comes in, and the table `files` that remembers it. `moved`: which of its folders are elsewhere now."""
 
     instance: str
-    folder: Path
+    folder: Location
     table: Location
     max_files_a_batch: int
     pipeline: Pipeline
@@ -52,7 +57,7 @@ class Inbox:
 @dataclass(frozen=True)
 class Registered:
     """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so far,
-    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing."""
+    the last system time, and whether it is empty. Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
@@ -60,9 +65,12 @@ class Registered:
     last_seen: datetime | None = None
     empty: bool = True
     of_table: Read = field(default_factory=Read)
+    objects: object_listing.Known = field(default_factory=object_listing.Known)
 
     def roots(self) -> list[str]:
         """The folders that files were registered in, the last one last."""
+        if self.objects.roots:
+            return list(self.objects.roots)
         return list(dict.fromkeys(path.rpartition("/")[0] for path in reversed(self.marks) if path))[::-1]
 
 
@@ -71,6 +79,8 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
     if isinstance(pipeline.source, DeltaSource):
         read = table_entries.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
+    if inputs.in_store(pipeline):
+        return _objects(table)
     ranges = in_ranges(pipeline)
     names = [
         "batch_no",
@@ -91,8 +101,8 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
 
 
 def in_ranges(pipeline: Pipeline) -> bool:
-    """Whether the source is read in ranges, and not in whole files."""
-    return isinstance(pipeline.source, Growing | Custom | DeltaSource)
+    """Whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
+    return isinstance(pipeline.source, Growing | Custom | DeltaSource) or inputs.in_store(pipeline)
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
@@ -103,7 +113,7 @@ def undecided(inbox: Inbox, there: Registered) -> bool:
 def look_for_folder(inbox: Inbox, there: Registered) -> None:
     """Make an inbox in the home where nothing was ever read from one; raises Refused where any other is not there."""
     source = inbox.pipeline.source
-    if isinstance(source, Custom | DeltaSource) or inbox.folder.is_dir():
+    if isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir():
         return
     if there.empty and (source.inbox is None or isinstance(source, PubSub)) and not inbox.folder.exists():
         inbox.folder.mkdir(parents=True, exist_ok=True)
@@ -115,8 +125,17 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
     )
 
 
+def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
+    """What is new, cut into batches: of objects some thousand at a time, of all else at once. None of them is empty."""
+    if inputs.in_store(inbox.pipeline):
+        for some in _new_objects(inbox, there):
+            yield list(batched_files(some, inbox.max_files_a_batch))
+    elif found := groups(inbox, there):
+        yield found
+
+
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
-    """What is new, cut into batches; of a table that of the next versions which have anything."""
+    """What is new in a folder, cut into batches; of a table that of the next versions which have anything."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
         return list(table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most))
@@ -127,7 +146,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
             inbox,
             there,
             growing.new_ranges(
-                inbox.folder, there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links
+                on_disk(inbox.folder), there.known, source.max_bytes_a_batch, with_packed=source.packed, links=source.links
             ),
         )
         return list(growing.batched(found, source.max_bytes_a_batch, most))
@@ -142,17 +161,21 @@ def before(inbox: Inbox) -> list[InputFile]:
     assert not isinstance(source, DeltaSource), "its start is a number of a version"
     nothing = Registered({}, {})
     if isinstance(source, Growing):
-        found = growing.at_start(inbox.folder, source.start, with_packed=source.packed, links=source.links)
-        return [DECIDED, *_as_named(inbox, nothing, found)]
+        ranges = growing.at_start(on_disk(inbox.folder), source.start, with_packed=source.packed, links=source.links)
+        return [DECIDED, *_as_named(inbox, nothing, ranges)]
     if isinstance(source, Custom):
         ends = custom.ends(source).items()
         return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
-    return [DECIDED, *(f for f in _new_files(inbox, nothing) if before_start(source.start, f.modified_ns))]
+    found: Iterable[InputFile] = chain.from_iterable(_new_objects(inbox, nothing)) if inputs.in_store(inbox.pipeline) else _new_files(inbox, nothing)
+    return [DECIDED, *(f for f in found if before_start(source.start, f.modified_ns))]
 
 
 def decided(inbox: Inbox) -> Registered:
     """What the registry would say if the start were decided now."""
     left_out = before(inbox)
+    if inputs.in_store(inbox.pipeline):
+        rows = pa.RecordBatch.from_pylist([{"batch_no": NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out])
+        return Registered({}, {}, objects=object_listing.known([rows]))
     marks = {file.path: (file.size, file.modified_ns) for file in left_out}
     return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out})
 
@@ -168,7 +191,22 @@ def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     header = ",".join(pipeline.columns()) if pipeline.source.header else None
     count: Counter | None = typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
     known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
-    return _as_named(inbox, there, new_files(inbox.folder, known, header, count, links=pipeline.source.links))
+    return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links))
+
+
+def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
+    assert isinstance(inbox.folder, Url)
+    header = ",".join(inbox.pipeline.columns()) if inbox.pipeline.source.header else None
+    named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots(), inbox.moved)
+    most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
+    return object_listing.new_objects(inbox.folder, named, there.objects, header, most)
+
+
+def _objects(table: Location) -> Registered:
+    entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow.folder(table))
+    last, seen = (pc.max(entries.to_table(columns=[name])[name]).as_py() for name in ("batch_no", "seen_at"))
+    found = object_listing.known(entries.to_batches(columns=["batch_no", "path", "mark"]))
+    return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found)
 
 
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:

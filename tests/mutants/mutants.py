@@ -778,7 +778,7 @@ _ALL = (
     ),
     Mutant(
         "missing-is-empty", "an inbox that is not there is taken for an empty one", "onlyonce/sources/discovery.py",
-        (("    if isinstance(source, Custom | DeltaSource) or inbox.folder.is_dir():\n", "    if True:\n"),),
+        (("    if isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir():\n", "    if True:\n"),),
         ("tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",),
     ),
     Mutant(
@@ -1199,6 +1199,31 @@ _ALL = (
         "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
         (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
+    ),
+    Mutant(
+        "blocks-anywhere", "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records", "onlyonce/receive/block_rows.py",
+        (("    return F.coalesce(F.col(TARGET), by_id)", "    return by_id"),),
+        ("tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",), spark=True,
+    ),
+    Mutant(
+        "left-lines-behind-blocks", "without a shared disk the lines that are left in a batch with blocks are lost", "onlyonce/receive/exchange.py",
+        (("        if rows.num_rows:\n            yield rows\n", "        if rows.num_rows and not blocks:\n            yield rows\n"),),
+        ("tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",), spark=True,
+    ),
+    Mutant(
+        "object-by-its-key", "an object is known by its key alone, whatever its ETag is", "onlyonce/sources/files/object_listing.py",
+        (("        same = is_known & (marks == _hashes([one.etag for one in entries]))", "        same = is_known"),),
+        ("tests/storage/test_object_inbox.py::test_an_object_is_known_by_its_key_and_its_etag[versitygw]",),
+    ),
+    Mutant(
+        "whatever-is-there-now", "ranges of an object are read without the condition that it is what was listed", "onlyonce/storage/stores/objects.py",
+        ((', "if_match": etag}', "}"),),
+        ("tests/storage/test_object_inbox.py::test_what_changed_since_it_was_listed_is_told_and_never_read[versitygw]",),
+    ),
+    Mutant(
+        "piece-of-another-place", "a reader of an object takes the piece that it has for whatever it is asked for", "onlyonce/sources/files/object_file.py",
+        (("        if not 0 <= skipped <= len(self._piece) - wanted:", "        if not self._piece:"),),
+        ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
     ),
     Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 import psycopg2
 import pytest
-from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.database.connect import forget_connections
 from onlyonce.model.report import Report
+from onlyonce.storage import opening, stores
 from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ONE_BY_ONE, ScratchPlatform, Server, free_port
 
 __all__ = ["JOB_TIMEOUT", "Platform", "Server", "free_port", "multiset"]
@@ -92,12 +92,12 @@ class Platform(ScratchPlatform):
 
     def events(self, pipeline: str = "shop") -> pd.DataFrame:
         """The table `events`."""
-        return DeltaTable(str(settings.data_dir(pipeline) / "events")).to_pandas()
+        return opening.table(settings.data_location(pipeline) / "events").to_pandas()
 
     def table(self, name: str) -> pd.DataFrame:
         """A Delta table that an output writes; empty when there is none."""
-        path = settings.tables_dir() / name
-        return DeltaTable(str(path)).to_pandas() if path.exists() else pd.DataFrame()
+        at = settings.tables_location() / name
+        return opening.table(at).to_pandas() if stores.anything(at / "_delta_log") else pd.DataFrame()
 
 
 def multiset(frame: pd.DataFrame, *columns: str) -> Counter[Any]:

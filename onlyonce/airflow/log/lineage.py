@@ -23,6 +23,7 @@ from onlyonce.declare.pipeline import (
 )
 from onlyonce.declare.sources import inputs
 from onlyonce.declare.sources.sources import WithInbox
+from onlyonce.model.location import Url
 
 Place = tuple[str, str]
 """Namespace and name of a data set, as OpenLineage's naming has them."""
@@ -54,7 +55,8 @@ def _source(pipeline: Pipeline) -> list[Place]:
     if isinstance(source, DeltaSource):
         return [_delta(source.path) if source.path else ("spark", source.where)]
     if isinstance(source, WithInbox):
-        return [("file", str(inputs.folder(pipeline)))]
+        inbox = inputs.folder(pipeline)
+        return [(inbox.root, inbox.key) if isinstance(inbox, Url) else ("file", str(inbox))]
     return []
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onlyonce import settings
@@ -20,6 +19,7 @@ from onlyonce.declare.sources.sources import Files, Kafka, PubSub, Source
 from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model.batch import AT_LEAST_ONCE
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, is_url
 
 if TYPE_CHECKING:
     from onlyonce.declare.pipeline import Pipeline
@@ -94,15 +94,21 @@ def views(pipeline: Pipeline) -> dict[str, Pipeline]:
     return found
 
 
-def folder(pipeline: Pipeline) -> Path | None:
+def in_store(pipeline: Pipeline) -> bool:
+    """Whether its inbox is a prefix of an object store."""
+    source = pipeline.source
+    return isinstance(source, Files) and source.inbox is not None and is_url(source.inbox)
+
+
+def folder(pipeline: Pipeline) -> Location | None:
     """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come in."""
     source = pipeline.source
     if isinstance(source, Kafka):
         return None
-    return settings.inbox(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
+    return settings.inbox_location(f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox)
 
 
-def folders(pipeline: Pipeline) -> list[Path]:
+def folders(pipeline: Pipeline) -> list[Location]:
     """The inboxes of a pipeline, whatever it reads."""
     each = [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
     return [found for view in each if (found := folder(view)) is not None]

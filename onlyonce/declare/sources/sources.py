@@ -15,6 +15,7 @@ from onlyonce.declare.sources.tables import DeltaSource
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_inbox
+from onlyonce.model.location import is_url, location
 
 FORMATS = ("json", "csv", "parquet", "avro")
 SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")
@@ -30,7 +31,8 @@ class Files:
 
     Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a prefix of an
+                        object store, s3://bucket/prefix: the objects directly below it, of JSON or CSV (docs/how-to/object-store.md)
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
                         with a comma or quote in double quotes, a quote doubled; nothing between commas is null.
@@ -174,7 +176,18 @@ Source = WithInbox | Kafka
 
 
 def _check_files(source: WithInbox) -> None:
-    check_inbox(type(source).__name__, source.inbox)
+    if isinstance(source, Files) and source.inbox is not None and is_url(source.inbox):
+        _check_prefix(source, source.inbox)
+    else:
+        check_inbox(type(source).__name__, source.inbox)
     record_size.check_record_size(type(source).__name__, source.max_record_bytes)
     if source.max_files_a_batch < 1:
         raise Refused(f"{type(source).__name__}: max_files_a_batch must be at least 1", hint="1000 is the default")
+
+
+def _check_prefix(source: Files, inbox: str) -> None:
+    location(inbox, "Files: inbox")
+    if source.format not in ("json", "csv"):
+        raise Refused(f"Files: format={source.format!r} of {inbox}", hint="from an object store JSON and CSV are read so far; a Delta table there by its own source")
+    if source.links:
+        raise Refused(f"Files: links=True of {inbox}", hint="an object store has no links: leave it out")

@@ -11,7 +11,7 @@ from onlyonce.declare.declaration import declaration
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
-from onlyonce.model.folders import check_folder
+from onlyonce.model.location import is_url, location
 from onlyonce.model.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
 
 NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
@@ -25,7 +25,8 @@ class DeltaSource:
     A version that only puts rows into other files (OPTIMIZE) has nothing new and is passed over. One that deletes or rewrites rows is refused by
     its number, unless `ignore_deletes` or `changes` says what to do with it. A table that was made again under its path is refused.
 
-    path                the table's folder; a path that is not absolute is below <home>/tables, as that of the sink Delta
+    path                the table's folder, or a prefix of an object store (s3://bucket/table); a path that is not absolute is below
+                        <home>/tables, as that of the sink Delta
     table               in its place the name of the table in a catalog that Spark has: 'sales.orders', 'lake.sales.orders'. Each run asks Spark where it is;
                         a table that is elsewhere than it was is refused
     changes             read the change data feed: `_change_type`, `_commit_version` and `_commit_timestamp` may be declared as columns, and a row
@@ -49,7 +50,8 @@ class DeltaSource:
             raise Refused("DeltaSource: one of path and table says which table is read", hint="path='shop/per_shop', or table='sales.orders' by a catalog of Spark's")
         if self.table is not None and not NAME.fullmatch(self.table):
             raise Refused(f"DeltaSource: table {self.table!r} is no name of a table in a catalog", hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder")
-        check_folder("DeltaSource: path", self.path)
+        if self.path is not None and is_url(self.path):
+            location(self.path, "DeltaSource: path")
         if self.path is not None and (not self.path or ".." in self.path.split("/")):
             raise Refused(f"DeltaSource: path {self.path!r} is no table's folder", hint="its whole path, or its path below <home>/tables: 'flights/per_carrier'")
         if self.start != EARLIEST and (type(self.start) is not int or self.start < 0):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +48,7 @@ class Range:
 
     A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` lines at its begin are no records (a header). With an
     `inode` the file may be renamed while it is read: another one under its name is not taken for it. A line of more than
-    `most` bytes is told, and not read.
+    `most` bytes is told, and not read. With an `etag` it is an object of so many `bytes`, packed or not.
     """
 
     path: str
@@ -60,6 +60,8 @@ class Range:
     skipped: int = 0
     inode: int | None = None
     most: int = record_size.DEFAULT
+    etag: str = ""
+    bytes: int = 0
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
@@ -72,9 +74,9 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
     return worker.each(spark, tasks, of_task, schema)
 
 
-def packed(path: str, key: int, ending: str, skipped: int = 0, most: int = record_size.DEFAULT) -> Range:
-    """All of a packed file. Its places are those of its content."""
-    return Range(path, key, 0, MOST, MOST, packed=ending, skipped=skipped, most=most)
+def packed(path: str, key: int, ending: str, skipped: int = 0, most: int = record_size.DEFAULT, **of_object: Any) -> Range:
+    """All of a packed file. Its places are those of its content. `of_object`: its `etag` and `bytes`."""
+    return Range(path, key, 0, MOST, MOST, packed=ending, skipped=skipped, most=most, **of_object)
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
@@ -149,7 +151,10 @@ def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
 def _opened(part: Range) -> Iterator[IO[bytes]]:
     with ExitStack() as held:
         try:
-            file = held.enter_context(opened(part.path, part.packed))
+            file = held.enter_context(opened(part.path, part.packed, part.bytes, part.etag))
+            if part.etag:
+                yield file
+                return
         except (FileNotFoundError, NoFile) as error:
             raise vanished(part.path) from error
         now = os.fstat(file.fileno())

@@ -11,18 +11,21 @@ import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from onlyonce.sources.files import packing, regular_file
+from onlyonce.sources.files.object_file import ObjectFile
 
 PIECE = 1 << 22
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
 """In the place of size and time of change of what is no file: those of a pipe change."""
 Counter = Callable[[str], int]
+Content = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 class Damaged(ValueError):
@@ -34,7 +37,7 @@ class InputFile:
     """A file as it was when it was first seen. `refusal` says why its content can't be read, if so.
 
     Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
-    file stands for its last bytes before `ends`.
+    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag.
     """
 
     path: str
@@ -119,8 +122,8 @@ def _looked_at(entry: os.DirEntry[str], known: dict[str, tuple[int, int]], *, li
     size, modified_ns = (now.st_size, now.st_mtime_ns) if kind is None else NO_MARK
     if known.get(name) == (size, modified_ns):
         return None
-    refusal = f"it is no file, but {kind}" if kind else _refusal(entry.path, name, replaced=name in known)
-    return _Found(path, name, size, modified_ns, refusal)
+    refused = f"it is no file, but {kind}" if kind else refusal(entry.path, name, replaced=name in known)
+    return _Found(path, name, size, modified_ns, refused)
 
 
 def printable(path: str) -> str:
@@ -135,9 +138,9 @@ def _accepted(one: _Found, header: str | None, count: Counter | None) -> InputFi
 
 
 def accept(
-    path: str, name: str, size: int, modified_ns: int, header: str | None = None, count: Counter | None = None
+    path: str, name: str, size: int, modified_ns: int, header: str | None = None, count: Counter | None = None, etag: str = ""
 ) -> InputFile:
-    """A file with its number of records, or why it can't be read."""
+    """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL. Raises Changed and FileNotFoundError of an object."""
     packed_as = packing.of(name)
     try:
         if count is not None:
@@ -145,13 +148,16 @@ def accept(
             return InputFile(name, size, modified_ns, count(path), None)
         if packed_as and not size:
             raise EOFError("it is empty")
-        lines, refusal = _count_lines(path, packed_as), None
+        content = partial(opened, path, packed_as, size, etag)
+        lines, refusal = _count_lines(content), None
         if header is not None:
-            lines, refusal = lines - 1, _other_header(path, packed_as, header)
+            lines, refusal = lines - 1, _other_header(content, header)
         return InputFile(name, size, modified_ns, 0 if refusal else lines, refusal)
     except Damaged as error:
         return InputFile(name, size, modified_ns, 0, str(error))
     except Exception as error:
+        if etag and isinstance(error, FileNotFoundError):
+            raise
         if packed_as and packing.is_damage(error):
             reason = f"the {packed_as} file is cut short or damaged ({error}); put it in again under a new name"
         elif isinstance(error, OSError):
@@ -161,7 +167,8 @@ def accept(
         return InputFile(name, size, modified_ns, 0, reason)
 
 
-def _refusal(path: str, name: str, *, replaced: bool) -> str | None:
+def refusal(path: str, name: str, *, replaced: bool) -> str | None:
+    """Why a file can't be read, if its name says so, or that the name is known."""
     if replaced:
         return "the file was replaced under its old name; give new data a new name"
     if name != path:
@@ -171,9 +178,9 @@ def _refusal(path: str, name: str, *, replaced: bool) -> str | None:
     return None
 
 
-def _count_lines(path: str, packed_as: str | None) -> int:
+def _count_lines(content: Content) -> int:
     ends, last = 0, b"\n"
-    with opened(path, packed_as) as file:
+    with content() as file:
         while piece := file.read(PIECE):
             ends += piece.count(b"\n")
             last = piece[-1:]
@@ -181,9 +188,10 @@ def _count_lines(path: str, packed_as: str | None) -> int:
 
 
 @contextmanager
-def opened(path: str, packed_as: str | None) -> Iterator[IO[bytes]]:
-    """The content of a regular file. Its name tells nothing here: where links are allowed it is another one."""
-    with open(regular_file.opened(path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+def opened(path: str, packed_as: str | None, size: int = 0, etag: str = "") -> Iterator[IO[bytes]]:
+    """The content of a regular file, or of an object with that size and ETag. Its name tells nothing here: where links are allowed it is another one."""
+    plain: Any = ObjectFile(path, size, etag) if etag else open(regular_file.opened(path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
+    with plain as file:
         if packed_as:
             with packing.content(file, packed_as) as unpacked:
                 yield unpacked
@@ -191,8 +199,8 @@ def opened(path: str, packed_as: str | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _other_header(path: str, packed_as: str | None, header: str) -> str | None:
-    with opened(path, packed_as) as file:
+def _other_header(content: Content, header: str) -> str | None:
+    with content() as file:
         first = file.readline(MOST_HEADER).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
     names = next(csv.reader([first]), [])
     if ",".join(name.strip() for name in names) == header:

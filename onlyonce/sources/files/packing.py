@@ -17,6 +17,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from onlyonce.sources.files.object_file import ObjectFile
+
 LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")
 """Names that Spark's reader would unpack, and we don't."""
 
@@ -31,7 +33,8 @@ class Zstandard(io.RawIOBase):
     def _begin(self) -> None:
         self._packed.seek(0)
         # Arrow closes what it reads, with a stream that is given up.
-        of_its_own = os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
+        of_its_own: Any = self._packed
+        of_its_own = of_its_own.again() if isinstance(of_its_own, ObjectFile) else os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
         self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
 
     def readable(self) -> bool:

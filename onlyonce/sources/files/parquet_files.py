@@ -10,13 +10,17 @@ size holds for a file whose own figures are too low.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
+from onlyonce.model.location import is_url, location
 from onlyonce.sources.files.listing import Damaged
 from onlyonce.sources.files.row_sizes import AT_ONCE
+from onlyonce.storage.stores import arrow
 
 LARGE = 1 << 28
 """In bytes, what the values of a column in one group of rows may unpack to, however small they are packed."""
@@ -26,13 +30,14 @@ TIMES = 1000
 
 def columns(path: str) -> list[str]:
     """The names of all columns."""
-    names: list[str] = parquet.read_schema(path).names
+    with _opened(path) as file:
+        names: list[str] = file.schema_arrow.names
     return names
 
 
 def check(path: str) -> None:
     """See that no part of a file says that it unpacks to a thousand times its size. Raises Damaged."""
-    metadata = parquet.read_metadata(path)
+    metadata = footer(path)
     for number in range(metadata.num_row_groups):
         for at in range(metadata.num_columns):
             part = metadata.row_group(number).column(at)
@@ -41,9 +46,15 @@ def check(path: str) -> None:
                 raise Damaged(f"the {packed} bytes of its column {part.path_in_schema} unpack to {size}")
 
 
+def footer(path: str) -> parquet.FileMetaData:
+    """What a file says of itself."""
+    with _opened(path) as file:
+        return file.metadata
+
+
 def rows(path: str, groups: Sequence[int] | None, wanted: list[str], most_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of some groups (None: of all) in batches; long texts that rows share may be dictionaries in them."""
-    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+    with _opened(path) as file:
         texts = [field.name for field in file.schema_arrow if field.name in wanted and _is_text(field.type)]
         for number in range(file.num_row_groups) if groups is None else groups:
             group = file.metadata.row_group(number)
@@ -51,11 +62,15 @@ def rows(path: str, groups: Sequence[int] | None, wanted: list[str], most_rows: 
             if at_once * group.total_byte_size <= AT_ONCE or not texts:
                 yield from file.iter_batches(at_once, [number], wanted)
                 continue
-            with parquet.ParquetFile(
-                path, metadata=file.metadata, read_dictionary=texts, page_checksum_verification=True
-            ) as shared:
+            with _opened(path, metadata=file.metadata, read_dictionary=texts) as shared:
                 long = at_once * _longest(shared, number, texts) > AT_ONCE
                 yield from (shared if long else file).iter_batches(at_once, [number], wanted)
+
+
+def _opened(path: str, **form: Any) -> parquet.ParquetFile:
+    # A path as it is, whatever it looks like; of a URL the object.
+    at = location(path) if is_url(path) else Path(path)
+    return arrow.opened(at, page_checksum_verification=True, **form)
 
 
 def _at_once(group: parquet.RowGroupMetaData, most_rows: int) -> int:

@@ -28,7 +28,15 @@ from onlyonce.session import schemas
 from onlyonce.sources import custom, discovery, registry
 from onlyonce.sources.discovery import NO_BATCH as NO_BATCH
 from onlyonce.sources.discovery import Inbox as Inbox
-from onlyonce.sources.files import growing, line_reader, moved_inboxes, packing, regular_file, typed_files
+from onlyonce.sources.files import (
+    growing,
+    line_reader,
+    moved_inboxes,
+    object_listing,
+    packing,
+    regular_file,
+    typed_files,
+)
 from onlyonce.sources.files.file_identity import inode
 from onlyonce.sources.files.listing import InputFile as InputFile
 from onlyonce.sources.files.listing import changed, records
@@ -40,7 +48,7 @@ from onlyonce.storage import delta
 
 FILES = "batch_no long, path string, size long, modified_ns long, lines long, refusal string"
 RANGES = f"{FILES}, identity string, begins long, ends long, mark string"
-"""Of a source that is read in ranges."""
+"""Of a source that is read in ranges, or of objects, whose ETag is the mark."""
 LISTINGS = 5
 NO_PLACE = -1
 """In the place of a position: the file as a whole."""
@@ -111,12 +119,13 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
     now = max(now, there.last_seen) if there.last_seen else now
     discovery.look_for_folder(inbox, there)
     start = discovery.undecided(inbox, there)
-    found, first = ([discovery.before(inbox)], NO_BATCH) if start else (discovery.groups(inbox, there), there.batches)
-    if not found:
-        return 0
-    rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
-    appended = registry.append(inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id)
-    return len(rows) if appended and not start else None
+    first, added = NO_BATCH if start else there.batches, 0
+    for found in [[discovery.before(inbox)]] if start else discovery.looks(inbox, there):
+        rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
+        if not registry.append(inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id):
+            return None
+        first, added, number = first + len(found), added + len(rows), number + 1
+    return None if start else added
 
 
 def _schema(pipeline: Pipeline) -> str:
@@ -136,7 +145,8 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
     if isinstance(inbox.pipeline.source, DeltaSource):
         pages = table_log.pages(inbox.pipeline, inbox.folder, there.of_table)
         return [group for page in pages for group in table_entries.batched(page, inbox.max_files_a_batch)]
-    return discovery.groups(inbox, discovery.decided(inbox) if discovery.undecided(inbox, there) else there)
+    there = discovery.decided(inbox) if discovery.undecided(inbox, there) else there
+    return [group for look in discovery.looks(inbox, there) for group in look]
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
@@ -185,6 +195,9 @@ def _where(file: InputFile, moved: Moved) -> InputFile:
 def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
     """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
     so that a replay decides the same."""
+    if inputs.in_store(pipeline):
+        good = [f for f in files if not f.refusal]
+        return object_listing.changed(good) | {f.path: f.refusal for f in files if f.refusal}
     found = {f.path: f.refusal or _changed(pipeline, f) for f in files}
     return {path: reason for path, reason in found.items() if reason}
 
@@ -227,6 +240,11 @@ def key(file: InputFile) -> int:
 def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     source = pipeline.source
     known, skipped, most = key(file), int(source.header), source.max_record_bytes
+    if inputs.in_store(pipeline):
+        there: dict[str, Any] = {"etag": file.mark, "bytes": file.size}
+        if ending := packing.of(file.path):
+            return line_reader.packed(file.place, known, ending, skipped, most, **there)
+        return line_reader.Range(file.place, known, 0, file.size, file.size, skipped=skipped, most=most, **there)
     path = regular_file.place(file.place, links=source.links)
     if file.identity:
         path = growing.located(file, links=source.links)[0]

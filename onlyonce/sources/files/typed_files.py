@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.model.location import is_url
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
 from onlyonce.sources.files.listing import Damaged, InputFile
@@ -100,7 +100,8 @@ def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
     rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
 
     def of_part(part: Part) -> Iterator[pa.RecordBatch]:
-        regular_file.check(part.path)
+        if not is_url(part.path):
+            regular_file.check(part.path)
         position = part.position
         of_file = coercion.Place(f"row %s of {part.path}", part.key, pipeline.source.max_record_bytes)
         for batch, there in rows(part, wanted.names, needed):
@@ -137,7 +138,7 @@ def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterato
     if not is_parquet or file.size <= PART:
         yield Part(path, key, None, 0, file.size, shared)
         return
-    metadata = parquet.read_metadata(path)
+    metadata = parquet_files.footer(path)
     groups: list[int] = []
     first = position = weight = 0
     for number in range(metadata.num_row_groups):

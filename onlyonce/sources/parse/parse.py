@@ -32,6 +32,8 @@ BOUND = "oo_bound"
 """The column with the last event time that is valid."""
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
+CARRIED = ("oo_block", "oo_target")
+"""The columns of a row that is no line, but a block of records on its way (`receive.block_rows`): they go through as they are."""
 COLUMNS = ("parquet", "avro", "columns")
 """The formats whose records come in columns and not in lines."""
 JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
@@ -58,6 +60,7 @@ class _Asked:
     max_ahead: timedelta
     beside: tuple[str, ...]
     salt: str = ""
+    carried: tuple[str, ...] = ()
 
     @property
     def columns(self) -> StructType:
@@ -83,7 +86,7 @@ class _Asked:
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(oo_line, oo_refused), by position also (oo_file, oo_position), and BOUND, if it is there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
+    """(oo_line, oo_refused), by position also (oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown.
 
     A row with an oo_reason is invalid: it keeps its raw line and no declared column. By position it has its place as id
     all the same.
@@ -107,6 +110,7 @@ def _asked(pipeline: Pipeline) -> _Asked:
 
 
 def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+    asked = replace(asked, carried=tuple(name for name in CARRIED if name in lines.columns))
     bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
     if asked.in_columns:
         flat = parse_columns.columns(lines.select("*", bound), asked.columns).select("*", *_nothing_left())
@@ -134,6 +138,7 @@ def _record(asked: _Asked) -> list[Column]:
             "oo_raw"
         ),
         F.when(valid, unknown).alias("oo_unknown"),
+        *map(F.col, asked.carried),
     ]
 
 
@@ -152,12 +157,13 @@ def _of_lines(lines: DataFrame, asked: _Asked, bound: Column) -> DataFrame:
 
 
 def _names(asked: _Asked) -> list[str]:
-    return ["oo_line", "oo_refused", *(() if asked.record_id else PLACE)]
+    return ["oo_line", "oo_refused", *(() if asked.record_id else PLACE), *asked.carried]
 
 
 @cache
 def _unmarked(asked: _Asked) -> list[Column]:
-    return [_without_mark().alias("oo_line"), F.col("oo_refused"), *asked.place(), *asked.texts_beside().values()]
+    beside = [*asked.texts_beside().values(), *map(F.col, asked.carried)]
+    return [_without_mark().alias("oo_line"), F.col("oo_refused"), *asked.place(), *beside]
 
 
 @cache

@@ -12,15 +12,16 @@ from pyspark.sql import SparkSession
 
 from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.sources.tables import DeltaSource
+from onlyonce.model import location as locations
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sources.tables import table_log
 
 LOCAL = "file:"
 
 
-def location(spark: SparkSession, source: DeltaSource) -> Path:
-    """The folder of the table. Raises Refused."""
+def location(spark: SparkSession, source: DeltaSource) -> Location:
+    """The folder, or prefix, of the table. Raises Refused."""
     name = ".".join(map(quoted, str(source.table).split(".")))
     try:
         found = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
@@ -37,5 +38,5 @@ def location(spark: SparkSession, source: DeltaSource) -> Path:
             hint="read it with a source of your own (docs/how-to/own-source.md)",
         )
     if not found.location.startswith(LOCAL):
-        raise table_log.in_object_store(source, found.location)
+        return locations.location(found.location, f"{declared_at(source)}DeltaSource: the table {source.table!r}")
     return Path("/" + found.location.removeprefix(LOCAL).lstrip("/"))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.location import Location, is_url, location
 from onlyonce.sources import registry
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.storage import log_entries, opening, stores
@@ -76,7 +76,7 @@ def check_there(pipeline: Pipeline, file: InputFile) -> None:
     """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
     if not file.size:
         return  # it stands for versions without rows
-    at = Path(file.path)
+    at = location(file.path) if is_url(file.path) else Path(file.path)
     there = stores.of(at).look(at)
     if there is None:
         raise vanished(pipeline, file.path, file.identity.partition("/")[0])

@@ -2,7 +2,7 @@
 
 A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the entries of that append, and no others.
 
-Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows. Not promised: a table in an object store.
+Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -22,8 +21,10 @@ from onlyonce.declare.declaration import declared_at
 from onlyonce.declare.pipeline import Pipeline
 from onlyonce.declare.sources.starts import EARLIEST
 from onlyonce.declare.sources.tables import DeltaSource
+from onlyonce.model import location as locations
 from onlyonce.model import table_versions
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, is_url
 from onlyonce.model.table_versions import DataFile
 from onlyonce.sources.files import typed_files
 from onlyonce.sources.files.listing import Damaged, InputFile
@@ -38,24 +39,12 @@ IDLE_MS = 86_400_000
 AT_ONCE = 4
 
 
-def location(source: DeltaSource) -> Path:
-    """Where the table of a declared path is. Raises Refused for one in an object store."""
-    at = settings.table_location(source.where)
-    if not isinstance(at, Path):
-        raise in_object_store(source, str(at))
-    return at
+def location(source: DeltaSource) -> Location:
+    """Where the table of a declared path is."""
+    return locations.location(source.where) if is_url(source.where) else settings.table_location(source.where)
 
 
-def in_object_store(source: DeltaSource, at: str) -> Refused:
-    """The refusal of a table that is on no file system."""
-    return Refused(
-        f"{declared_at(source)}DeltaSource: {at} is in an object store, and a table is read from a file system so far",
-        data="nothing was read or written",
-        hint="name the table by a path that is mounted",
-    )
-
-
-def pages(pipeline: Pipeline, at: Path, there: Read) -> Iterator[list[InputFile]]:
+def pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[InputFile]]:
     """The data files of the versions that are not read yet, page by page; no page is empty. `at`: where the table is now."""
     table = _Table.opened(pipeline, at, there)
     begin = table.begin
@@ -71,14 +60,14 @@ class _Table:
     """The table as it is now: versions from `begin` up to `end` are to be looked at."""
 
     pipeline: Pipeline
-    at: Path
+    at: Location
     table_id: str
     types: Mapping[str, str]
     begin: int
     end: int
 
     @classmethod
-    def opened(cls, pipeline: Pipeline, at: Path, there: Read) -> _Table:
+    def opened(cls, pipeline: Pipeline, at: Location, there: Read) -> _Table:
         source = pipeline.source
         assert isinstance(source, DeltaSource)
         try:
@@ -186,7 +175,7 @@ def _types(table: DeltaTable) -> dict[str, str]:
     return {field["name"]: field["type"] for field in fields if field["name"] in table.metadata().partition_columns}
 
 
-def _check_same(pipeline: Pipeline, at: Path, there: Read, table_id: str, end: int) -> None:
+def _check_same(pipeline: Pipeline, at: Location, there: Read, table_id: str, end: int) -> None:
     source = pipeline.source
     if isinstance(source, DeltaSource) and source.table and there.at not in (None, str(at)):
         raise Refused(

@@ -36,7 +36,7 @@ def replaced_late() -> Pipeline:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "a URL": (lambda: over(path="file:///data/t"), "a URL", "a folder that is mounted"),
+    "a URL of no store": (lambda: over(path="file:///data/t"), "not s3://bucket/prefix", "the standard variables of the store"),
     "no table": (lambda: DeltaSource(), "one of path and table", "table='sales.orders'"),
     "both": (lambda: over(table="sales.orders"), "one of path and table", "path='shop/per_shop'"),
     "a name that is a folder": (lambda: DeltaSource(table="/lake/sales.orders"), "no name of a table", "path=… is for a folder"),

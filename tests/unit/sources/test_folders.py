@@ -22,13 +22,24 @@ TAKES: dict[str, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("where", TAKES)
+@pytest.mark.parametrize("where", [name for name in TAKES if name != "Files"])
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_no_folder_of_a_declaration(where: str, url: str) -> None:
     """It is refused when the declaration is made, and not written to as a folder of that name."""
     with pytest.raises(Refused, match="a URL: it would become a local folder"):
         TAKES[where](url)
     TAKES[where]("/data/in")
+
+
+@pytest.mark.parametrize("url", ["s3a:/lake/all", "file:///data/in", "s3://key:secret@bucket/in", "s3://bucket/a/../b"])
+def test_an_inbox_is_a_prefix_of_an_object_store_or_no_url(url: str) -> None:
+    """One that is no prefix is refused, and so is what can't be read from there."""
+    with pytest.raises(Refused, match="Files: inbox is"):
+        Files(inbox=url)
+    Files(inbox="s3://bucket/in")
+    for wrong in ({"format": "parquet"}, {"links": True}):
+        with pytest.raises(Refused, match="of s3://bucket/in"):
+            Files(inbox="s3://bucket/in", **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["s3:/bucket/folder", "file:///data/out"])

@@ -281,9 +281,9 @@ def test_files_that_vanish_while_we_look_stop_nothing(inbox: Path, monkeypatch: 
         (inbox / name).write_text("{}\n")
     count = listing._count_lines
 
-    def count_late(path: str, packed_as: str | None) -> int:
+    def count_late(content: listing.Content) -> int:
         (inbox / "b").unlink(missing_ok=True)
-        return count(path, packed_as)
+        return count(content)
 
     monkeypatch.setattr(listing, "_count_lines", count_late)
 

@@ -1,0 +1,144 @@
+"""Lists the objects below a prefix, counts their records, and looks at each again when its batch begins. The side of an object store of `listing`.
+
+An object is known by its key and its ETag. A million objects are listed in pages, of which one is in memory: what the registry knows is sixteen bytes for
+each, and what is new is registered some thousand at a time. Whoever can't be counted because it was replaced since the page was listed is left to the
+next look. As in a folder, what lies deeper than the prefix, and what begins with . or _, is left alone.
+
+Who calls it: `discovery`, `source_files`. Errors: those of the store. Not promised: that a prefix without an object is told from one that was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+import xxhash
+from numpy.typing import NDArray
+
+from onlyonce.model.location import Url, location
+from onlyonce.sources.files import listing
+from onlyonce.sources.files.listing import InputFile
+from onlyonce.storage import stores
+from onlyonce.storage.stores import Changed, Entry
+
+PAGE = 1000
+"""As many as one answer of S3 has."""
+AT_ONCE = 16
+TOLD = 100_000
+log = structlog.get_logger()
+
+Item = TypeVar("Item")
+
+Hashes = NDArray[np.uint64]
+NONE: Hashes = np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The objects of the registry: hashes of their names, in order, and of the ETag that each was last seen with; and the prefixes they were below.
+
+    Two names with one hash would be one in four hundred thousand registries of a hundred million objects; then the second is refused, and told.
+    """
+
+    names: Hashes = field(default_factory=lambda: NONE)
+    marks: Hashes = field(default_factory=lambda: NONE)
+    roots: tuple[str, ...] = ()
+
+    def look(self, names: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
+        """Which of some names are known, and with what they were last seen."""
+        if not len(self.names):
+            return np.zeros(len(names), bool), np.zeros(len(names), np.uint64)
+        at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
+        return self.names[at] == names, self.marks[at]
+
+
+def known(registered: Iterable[pa.RecordBatch]) -> Known:
+    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered."""
+    parts: list[tuple[Any, Hashes, Hashes]] = []
+    roots: dict[str, int] = {}
+    for batch in registered:
+        numbers = batch.column("batch_no").to_numpy()
+        folders = pc.replace_substring_regex(batch.column("path"), r"/[^/]*\z", "")
+        for root, number in zip(folders.to_pylist(), numbers.tolist(), strict=True):
+            roots[root] = max(number, roots.get(root, number))
+        parts.append((numbers, _hashes(batch.column("path").to_pylist()), _hashes(batch.column("mark").to_pylist())))
+    if not parts:
+        return Known()
+    numbers, names, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((numbers, names))
+    names, marks = names[order], marks[order]
+    last = np.append(names[1:] != names[:-1], True)
+    return Known(names[last], marks[last], tuple(sorted((root for root in roots if root), key=lambda root: roots[root])))
+
+
+def new_objects(prefix: Url, named: str, there: Known, header: str | None, most: int) -> Iterator[list[InputFile]]:
+    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        for some in _parts(_fresh(prefix, named, there), most):
+            accepted = pool.map(partial(_accepted, named, header), sorted(some, key=lambda one: str(one[0].at)))
+            if found := [one for one in accepted if one is not None]:
+                yield found
+
+
+def changed(files: Iterable[InputFile]) -> dict[str, str]:
+    """Why objects are no longer what was listed, by path. Called when their batch begins: a request for each."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        asked = list(files)
+        return {file.path: why for file, why in zip(asked, pool.map(_changed, asked), strict=True) if why}
+
+
+def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    while part := list(islice(found, most)):
+        yield part
+
+
+def _fresh(prefix: Url, named: str, there: Known) -> Iterator[tuple[Entry, bool]]:
+    """What is new, with whether its name is known."""
+    listed, begin = 0, len(prefix.key) + 1 if prefix.key else 0
+    for page in _parts(stores.of(prefix).entries(prefix), PAGE):
+        listed += len(page)
+        if listed % TOLD == 0:
+            log.info("listing", prefix=str(prefix), objects=listed)
+        entries = [one for one in page if _is_input(one.at.key[begin:])]  # type: ignore[union-attr]
+        names = _hashes([f"{named}/{one.at.name}" for one in entries])
+        is_known, marks = there.look(names)
+        same = is_known & (marks == _hashes([one.etag for one in entries]))
+        yield from ((one, bool(replaced)) for one, replaced, old in zip(entries, is_known, same, strict=True) if not old)
+
+
+def _is_input(name: str) -> bool:
+    return bool(name) and "/" not in name and not name.startswith((".", "_"))
+
+
+def _accepted(named: str, header: str | None, found: tuple[Entry, bool]) -> InputFile | None:
+    entry, replaced = found
+    name, path = f"{named}/{entry.at.name}", str(entry.at)
+    at = (entry.bytes, round(entry.modified * 1_000_000_000))
+    refusal = listing.refusal(path, path, replaced=replaced)
+    try:
+        one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, header, etag=entry.etag)
+    except (Changed, FileNotFoundError):
+        return None
+    return InputFile(one.path, one.size, one.modified_ns, one.lines, one.refusal, mark=entry.etag)
+
+
+def _changed(file: InputFile) -> str | None:
+    at = location(file.place)
+    now = stores.of(at).look(at)
+    if now is None:
+        return "the object vanished before it was read"
+    if now.etag != file.mark:
+        return f"the object changed after it was listed: its ETag was {file.mark}, it is {now.etag}"
+    return None
+
+
+def _hashes(texts: list[str]) -> Hashes:
+    return np.fromiter((xxhash.xxh64_intdigest(text.encode()) for text in texts), np.uint64, len(texts))

@@ -1,0 +1,170 @@
+"""An inbox in an object store: the same lines at the same places as in a folder, an object that is replaced is told, and a million are listed in little memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import tracemalloc
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onlyonce.model.location import Location, Url
+from onlyonce.sources.files import line_reader, listing, object_file, object_listing
+from onlyonce.sources.files.line_reader import Range
+from onlyonce.sources.files.listing import InputFile
+from onlyonce.sources.files.object_listing import Known
+from onlyonce.storage import stores
+from onlyonce.storage.stores import Changed, Entry
+
+CONTENT = b"".join(b'{"id": %d, "what": "%s"}\n' % (number, b"x" * (number % 90)) for number in range(3000)) + b"the last one"
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes, ".gz": lambda plain: gzip.compress(plain[:9000]) + gzip.compress(plain[9000:]), ".bz2": bz2.compress,
+    ".zst": lambda plain: pa.compress(plain, "zstd", asbytes=True),
+}  # fmt: skip
+FOUND = tuple[list[tuple[int, str]], ...]
+
+
+def put(at: Location, content: bytes) -> Entry:
+    """An object, or a file."""
+    stores.of(at).put(at, content)
+    entry = stores.of(at).look(at)
+    assert entry
+    return entry
+
+
+def new(prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100) -> list[list[InputFile]]:
+    """What is new below a prefix."""
+    assert isinstance(prefix, Url)
+    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most))
+
+
+def known(files: list[InputFile], batch_no: int = 0) -> Known:
+    """What the registry knows once these are in it."""
+    return object_listing.known([pa.RecordBatch.from_pylist([{"batch_no": batch_no, "path": one.path, "mark": one.mark} for one in files])])
+
+
+def lines(ranges: list[Range]) -> list[tuple[int, str]]:
+    """The lines with their places."""
+    batches = [batch for part in ranges for batch in line_reader.lines(part)]
+    return [one for batch in batches for one in zip(batch["oo_position"].to_pylist(), batch["oo_line"].to_pylist(), strict=True)]
+
+
+@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("ending", PACKED)
+def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted alike, and read alike, in however many ranges and requests."""
+    content, name = PACKED[ending](CONTENT), f"a b{ending}"
+    (tmp_path / name).write_bytes(content)
+    put(place / name, content)
+    monkeypatch.setattr(object_file, "PIECE", 5000)
+    monkeypatch.setattr(line_reader, "PIECE", 7000)
+
+    [[found]] = new(place)
+    [of_file] = listing.new_files(tmp_path, {})
+
+    assert (found.lines, found.size, found.path) == (of_file.lines, of_file.size, f"{place}/{name}")
+    there: dict[str, Any] = {"etag": found.mark, "bytes": found.size}
+    if ending:
+        mine, theirs = [line_reader.packed(found.path, 1, ending, **there)], [line_reader.packed(of_file.path, 1, ending)]
+    else:
+        cuts = list(pairwise([0, 1, 4000, 4001, 30_000, len(content)]))
+        mine = [Range(found.path, 1, begin, end, len(content), **there) for begin, end in cuts]
+        theirs = [Range(of_file.path, 1, begin, end, len(content)) for begin, end in cuts]
+    assert lines(mine) == lines(theirs)
+    assert len(lines(mine)) == found.lines == 3001
+
+
+@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
+    """What is there is not new; other content under its name is refused, once; the same content is the same object. Deeper, or hidden, is none of it."""
+    put(place / "one", b"{}\n{}\n")
+    for name in (".hidden", "_temporary", "deeper/two"):
+        put(place / name, b"{}\n")
+    [[one]] = new(place)
+    assert (one.lines, one.refusal) == (2, None)
+    put(place / "one", b"{}\n{}\n")
+    assert new(place, known([one])) == []
+
+    put(place / "one", b"{}\n")
+    put(place / "two", b"{}\n")
+    [[replaced, two]] = new(place, known([one]))
+    assert "replaced under its old name" in str(replaced.refusal)
+    assert (two.path, two.lines, two.refusal) == (f"{place}/two", 1, None)
+    entries = object_listing.known(
+        pa.RecordBatch.from_pylist([{"batch_no": number, "path": file.path, "mark": file.mark}]) for number, file in ((1, replaced), (0, one), (1, two))
+    )
+    assert new(place, entries) == []
+    assert entries.roots == (str(place),)
+
+
+@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+def test_what_changed_since_it_was_listed_is_told_and_never_read(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its batch begins, and by a reader between two requests; gone is told as gone."""
+    monkeypatch.setattr(object_file, "PIECE", 5000)
+    monkeypatch.setattr(line_reader, "PIECE", 5000)
+    for name in ("changed", "gone", "same"):
+        put(place / name, CONTENT)
+    [files] = new(place)
+    assert object_listing.changed(files) == {}
+    readers = {file.path.rpartition("/")[2]: line_reader.lines(Range(file.path, 1, 0, file.size, file.size, etag=file.mark, bytes=file.size)) for file in files}
+    for reader in readers.values():
+        next(reader)
+
+    put(place / "changed", CONTENT.upper())
+    stores.of(place).delete(place / "gone")
+
+    told = object_listing.changed(files)
+    assert {path.rpartition("/")[2] for path in told} == {"changed", "gone"}
+    assert "its ETag was" in told[f"{place}/changed"]
+    with pytest.raises(Changed):
+        list(readers["changed"])
+    with pytest.raises(Exception, match="vanished while its batch was read"):
+        list(readers["gone"])
+    list(readers["same"])
+
+
+@pytest.mark.parametrize("place", ["versitygw"], indirect=True)
+def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
+    """With a header, and one that has another; a name that says it is packed otherwise."""
+    for number in range(7):
+        put(place / f"{number}", b"a,b\n1,2\n" if number != 3 else b"b,a\n1,2\n")
+    put(place / "8.lz4", b"a,b\n")
+    parts = new(place, header="a,b", most=3)
+    assert sorted(len(part) for part in parts) == [2, 3, 3]
+    files = [file for part in parts for file in part]
+    assert {file.path.rpartition("/")[2]: file.lines for file in files if not file.refusal} == dict.fromkeys("012456", 1)
+    assert all([*part] == sorted(part, key=lambda file: file.path) for part in parts)
+
+
+class _Many:
+    """A store with very many objects."""
+
+    def __init__(self, prefix: Url, objects: int) -> None:
+        self.prefix, self.objects = prefix, objects
+
+    def entries(self, _: Location) -> Iterator[Entry]:
+        """One after the other."""
+        for number in range(self.objects):
+            yield Entry(self.prefix / f"part-{number:09}.json", 10, f"{number:032x}", 1.0)
+
+
+def test_very_many_objects_are_listed_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is new but one: beside the registry's hashes a page is in memory."""
+    prefix, objects = Url("s3://bucket", "in"), 100_000
+    monkeypatch.setattr(stores, "of", lambda _: _Many(prefix, objects))
+    monkeypatch.setattr(listing, "accept", lambda path, name, size, at, header, etag: InputFile(name, size, at, 1, None))
+    entries = ({"batch_no": 0, "path": str(one.at), "mark": one.etag} for one in _Many(prefix, objects - 1).entries(prefix))
+    there = object_listing.known(pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000))
+    assert there.names.nbytes + there.marks.nbytes == 16 * (objects - 1)
+    tracemalloc.start()
+    try:
+        [[last]] = new(prefix, there)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert last.path.endswith(f"{objects - 1:09}.json")
