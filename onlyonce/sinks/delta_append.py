@@ -25,4 +25,4 @@ def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: b
     def write(folder: Location) -> Sequence[Location]:
         return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
-    return own_tables.append(write, path, commit, replayed=replayed)
+    return own_tables.append(write, path, commit, replayed=replayed, opened=table)

@@ -37,11 +37,13 @@ BETWEEN = 20
 """How often a commit is tried while others come between. The files are there already, so a try takes a moment."""
 
 
-def append(write: Callable[[Location], Sequence[Location]], path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
+def append(
+    write: Callable[[Location], Sequence[Location]], path: Location, commit: delta.Commit, *, replayed: bool = False, opened: DeltaTable | None = None
+) -> int:
     """Append the files that `write` puts into the folder which it is given, below folders of the partition's values, once;
     gives the table's version that holds them. `write` is not called where an earlier attempt has committed. For `replayed`
-    see `delta.once`."""
-    table = opening.table(path)
+    see `delta.once`. `opened`: the table, where the caller has just opened it."""
+    table = opened or opening.table(path)
 
     def once() -> int | None:
         return _commit(table, path, commit, sorted(write(path / folder(commit)), key=str))
