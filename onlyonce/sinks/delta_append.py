@@ -14,16 +14,17 @@ from pyspark.sql import DataFrame
 
 from onlyonce.model.location import Location
 from onlyonce.sinks import delta_features, delta_rows
-from onlyonce.storage import delta, opening, own_tables
+from onlyonce.storage import delta, own_tables
 from onlyonce.storage.appended import Appended
 
 
 def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
     """Append rows once; gives the table's version that holds them."""
-    table = opening.table(path)
+    to = Appended(path)
+    table = to.table
     delta_features.refuse(table, path, changes=False)
 
     def write(folder: Location) -> Sequence[Location]:
         return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
-    return own_tables.append(write, Appended(path), commit, replayed=replayed)
+    return own_tables.append(write, to, commit, replayed=replayed)

@@ -11,8 +11,6 @@ from onlyonce.model.location import Location
 from onlyonce.model.sinks.deleted import NOTE, deleted
 from onlyonce.storage import log_entries, opening
 
-At = TypeVar("At", bound=Location)
-
 KEEPS = "onlyonce.keeps"
 """Its property, which has NOTE."""
 PROPERTIES = {KEEPS: NOTE}

@@ -24,7 +24,7 @@ def make(at: Location, schema: str, partition_by: Sequence[str], properties: Map
     try:
         DeltaTable.create(
             str(at), Schema.from_json(schema), mode="ignore", partition_by=list(partition_by), configuration=dict(properties),
-            storage_options=options.of_delta(at),
+            storage_options=options.of_delta(at), raise_if_key_not_exists=False,
         )  # fmt: skip
     except DeltaError:
         table(at)  # raises where there is none

@@ -73,14 +73,15 @@ def _told(actions: pa.Table, name: str, *, name_by: Sequence[str], bounds: Bound
     within, inside = _compared(actions.num_rows, least, largest, bounds)
     within, inside, nulls = (one.cast(pa.bool_()) for one in (within, inside, nulls))
     may = pc.or_kleene(within, nulls) if bounds.null else within
-    only = pc.and_kleene(inside, pc.invert(nulls)) if not bounds.null else pa.array([False] * actions.num_rows)
+    only = pc.and_kleene(inside, pc.invert(nulls)) if not bounds.null else pa.array([False] * actions.num_rows, pa.bool_())
     return pc.fill_null(may, True), pc.fill_null(only, False)
 
 
 def _compared(number: int, least: Any, largest: Any, bounds: Bounds) -> tuple[Any, Any]:
     unknown = pa.nulls(number, pa.bool_())
     if bounds.least is None:
-        return pa.array([False] * number), pa.array([False] * number)
+        none = pa.array([False] * number, pa.bool_())
+        return none, none
     if least is None or largest is None or not _is_compared(least.type):
         return unknown, unknown
     if pa.types.is_timestamp(largest.type):

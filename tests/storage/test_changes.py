@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce.model.location import Location
-from onlyonce.storage import changing, delta, opening, own_tables, table_files
+from onlyonce.storage import beside, changing, delta, opening, own_tables, table_files
 from onlyonce.storage.changing import Change
 from onlyonce.storage.stores import arrow
 from onlyonce.storage.table_files import Bounds, Held
@@ -28,7 +28,7 @@ FILES = count()
 
 @dataclass(frozen=True)
 class Add:
-    """Adds one to the number of a key: what it writes depends on what is there. `at`: called at each step that another may come between."""
+    """Adds one to the number of a key, or makes it: what it writes depends on what is there. `at`: called at each step that another may come between."""
 
     path: Location
     key: str
@@ -41,7 +41,10 @@ class Add:
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
         """See `changing.Plan`."""
-        rows = pa.concat_tables([arrow.rows(self.path / held.path) for held in files])
+        none = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
+        rows = pa.concat_tables([none, *(arrow.rows(self.path / held.path) for held in files)], promote_options="permissive")
+        if self.key not in rows["key"].to_pylist():
+            rows = pa.concat_tables([rows, pa.table({"key": [self.key], "n": [0]})], promote_options="permissive")
         here = pc.equal(rows["key"], self.key)
         new = rows.set_column(1, "n", pc.add(rows["n"], here.cast(pa.int64())))
         file = folder / f"part-{next(FILES)}.parquet"
@@ -118,7 +121,7 @@ def between(step: str, come: Callable[[], None]) -> Iterator[Callable[[str], Non
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("what", ["the twin", "the same file", "another file and the twin"])
+@pytest.mark.parametrize("what", ["the twin", "the same file", "another file and the twin", "the same new key"])
 def test_what_comes_while_a_writer_stands_still(place: Location, step: str, what: str) -> None:
     """Between any two of its requests, and it goes on: the twin's change is its own, others' stand beside it."""
     made(place)
@@ -135,10 +138,16 @@ def test_what_comes_while_a_writer_stands_still(place: Location, step: str, what
         if "the twin" in what:
             changing.change(place, commit("w", 0), Add(place, "shared"))
 
+        if what == "the same new key":
+            changing.change(place, commit("other", 0), Add(place, "new"))
+
+    key = "new" if "new" in what else "shared"
+    if key == "new":
+        wanted = wanted - Counter([("shared", 1)]) + Counter([("shared", 0), ("new", 2)])
     with between(step, lambda: _alone(come)) as at:
-        version = changing.change(place, commit("w", 0), Add(place, "shared", at))
+        version = changing.change(place, commit("w", 0), Add(place, key, at))
     assert there(place) == wanted
-    assert changing.change(place, commit("w", 0), Add(place, "shared")) == version
+    assert changing.change(place, commit("w", 0), Add(place, key)) == version
     assert there(place) == wanted
 
 
@@ -172,3 +181,10 @@ def test_a_change_of_nothing_has_its_transaction(place: Location) -> None:
     version = changing.change(place, commit("w", 0), Nothing(place, "shared"))
     assert opening.table(place).transaction_version("w") == 0
     assert changing.change(place, commit("w", 0), Add(place, "shared")) == version
+
+
+def test_a_table_of_deleted_keys_is_known_as_the_platforms_wherever_it_lies(place: Location) -> None:
+    """Its property is none of Delta's own."""
+    at = beside.beside(place)
+    opening.make(at, SCHEMA, [], beside.PROPERTIES)
+    assert beside.is_ours(at)

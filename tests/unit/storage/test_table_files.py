@@ -81,7 +81,8 @@ def test_no_value_at_all_is_asked_for(tmp_path: Path) -> None:
 
 def test_an_empty_table_and_one_without_statistics(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "empty", pa.table({"k": pa.array([], pa.string())}))
-    assert table_files.holding(DeltaTable(str(tmp_path / "empty")), {"k": Bounds("a", "b")}) == []
+    for bounds in (Bounds("a", "b"), Bounds("a", "b", null=True), Bounds(None, None, null=True)):
+        assert table_files.holding(DeltaTable(str(tmp_path / "empty")), {"k": bounds}) == []
     rows = pa.table({"k": ["a"]})
     write_deltalake(tmp_path / "none", rows, configuration={"delta.dataSkippingNumIndexedCols": "0"})
     [held] = table_files.holding(DeltaTable(str(tmp_path / "none")), {"k": Bounds("x", "y")})

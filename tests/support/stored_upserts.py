@@ -1,0 +1,23 @@
+"""The test pipeline with data in an object store: the newest of each key with deletes, and windows into which late records are folded."""
+
+from __future__ import annotations
+
+from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from tests.support.shop import LATENESS, MINUTE
+
+SHOP = Pipeline(
+    name="shop",
+    source=Files(max_files_a_batch=1),
+    schema="id string, shop string, at timestamp, cents long, weight double",
+    record_id=("id",),
+    event_time="at",
+    outputs=(
+        Output(name="newest", transform="tests.support.shop_transforms:newest", sink=Delta(write="upsert", keys="shop", newest_by=("at", "id"), deletes="gone")),
+        Output(
+            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, late="recompute",
+            sink=Delta(write="upsert", keys=("window_start", "shop")),
+        ),
+    ),
+)  # fmt: skip
+
+PIPELINES = [SHOP]
