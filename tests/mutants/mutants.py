@@ -1319,8 +1319,8 @@ _ALL = (
         (
             ("            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),
             (
-                "            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)\n",
-                "            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)\n"
+                "            changing.change(self.path, commit, plan, replayed=batch.replayed)\n",
+                "            changing.change(self.path, commit, plan, replayed=batch.replayed)\n"
                 "            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n",
             ),
         ),
