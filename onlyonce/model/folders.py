@@ -17,7 +17,7 @@ def check_folder(whose: str, named: str | None) -> None:
             f"{whose} is {named!r}, a URL: it would become a local folder of that name",
             data="nothing was read or written",
             hint="name a folder that is mounted wherever the pipeline runs, without file://. Of all places only "
-            "Files(inbox='s3://bucket/prefix'), FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
+            "Files(inbox='s3://bucket/prefix'), Delta(path='s3://bucket/table'), FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
         )
 
 

@@ -82,8 +82,18 @@ def tables_location() -> Location:
 
 
 def table_location(declared: str) -> Location:
-    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path."""
-    return Path(declared) if declared.startswith("/") else tables_location() / declared
+    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path, and a URL of the kind of store that all data is in.
+    Raises Refused for another: Spark's session has the jars of that kind alone."""
+    if not is_url(declared):
+        return Path(declared) if declared.startswith("/") else tables_location() / declared
+    at, root = location(declared, "Delta: path"), data_root()
+    if isinstance(at, Path) or isinstance(root, Path) or at.scheme != root.scheme:
+        raise Refused(
+            f"Delta: path is {declared!r}, and the platform's data is in {root}",
+            data="nothing was read or written",
+            hint="a table in a store needs a platform whose data is in such a store: ONLYONCE_DATA=s3://bucket/prefix; or name a folder",
+        )
+    return at
 
 
 def data_dir(instance: str) -> Path:

@@ -1,6 +1,9 @@
-"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records."""
+"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records, in a
+place of its own where STORED_SHOP_EACH names one."""
 
 from __future__ import annotations
+
+import os
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
@@ -13,7 +16,7 @@ SHOP = Pipeline(
     event_time="at",
     outputs=(
         Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
-        Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta()),
+        Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta(path=os.environ.get("STORED_SHOP_EACH"))),
     ),
 )  # fmt: skip
 

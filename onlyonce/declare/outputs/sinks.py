@@ -13,6 +13,7 @@ from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
+from onlyonce.model.location import is_url, location
 from onlyonce.model.sinks import shards as model
 
 
@@ -20,7 +21,7 @@ from onlyonce.model.sinks import shards as model
 class Delta:
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
-    path       the folder; by default <pipeline>/<output>
+    path       the folder, below <home>/tables or from / on; by default <pipeline>/<output>. Or 's3://bucket/table', where ONLYONCE_DATA is in S3 too
     write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
                them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
@@ -39,7 +40,8 @@ class Delta:
     def __post_init__(self) -> None:
         _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("Delta", self)
-        check_folder("Delta: path", self.path)
+        if self.path and is_url(self.path):
+            location(self.path, "Delta: path")
 
     def target(self, default: str) -> str:
         """Where the rows go, as text: the same text means the same place. `default` is <pipeline>/<output>."""
