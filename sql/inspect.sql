@@ -663,7 +663,10 @@ CREATE VIEW onlyonce.state AS
 SELECT p.pipeline, l.instance, l.query, s.lineage, s.batch_id AS batch,
        CASE s.kind WHEN 'stateStoreSave' THEN 'windows' WHEN 'sessionWindowStateStoreSaveExec' THEN 'sessions' WHEN 'symmetricHashJoin' THEN 'join'
                    WHEN 'transformWithStateInPandasExec' THEN 'processor' ELSE s.kind END AS kind,
-       s.rows, s.rows_in, s.rows_out, s.timers_set, s.timers_ended, s.disk_bytes, s.memory_bytes, s.seen_at
+       CASE WHEN NOT EXISTS (
+           SELECT 1 FROM onlyonce_private.declarations d
+           WHERE (d.instance, d.query) = (l.instance, l.query) AND d.parts->'outputs'->l.query->>'join' LIKE '%kind=%') THEN s.rows END AS rows,
+       s.rows_in, s.rows_out, s.timers_set, s.timers_ended, s.disk_bytes, s.memory_bytes, s.seen_at
 FROM onlyonce_private.states s JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.state <> 'closed';
 COMMENT ON VIEW onlyonce.state IS 'The state that outputs keep in Spark: open windows, rows of a join that wait for a partner, what a processor keeps. As Spark told it with the last batch.';
@@ -673,7 +676,7 @@ COMMENT ON COLUMN onlyonce.state.query IS 'the output';
 COMMENT ON COLUMN onlyonce.state.lineage IS 'instance/query/life';
 COMMENT ON COLUMN onlyonce.state.batch IS 'the batch that told it';
 COMMENT ON COLUMN onlyonce.state.kind IS 'windows, sessions, join, processor; else Spark''s name';
-COMMENT ON COLUMN onlyonce.state.rows IS 'join: the rows of both sides that may still find a partner; NULL: of other kinds Spark counts none, and of a join not any more once a driver was killed right behind a batch';
+COMMENT ON COLUMN onlyonce.state.rows IS 'inner join: the rows of both sides that may still find a partner; NULL: of outer joins and other kinds Spark does not count all that goes, and of a join not any more once a driver was killed right behind a batch';
 COMMENT ON COLUMN onlyonce.state.rows_in IS 'rows of state that the batch put in or changed';
 COMMENT ON COLUMN onlyonce.state.rows_out IS 'rows of state that it took out';
 COMMENT ON COLUMN onlyonce.state.timers_set IS 'processor: timers that it set in the batch';
