@@ -231,7 +231,7 @@ def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
     for row in rows.scanner(columns=[*columns, "oo_high", "oo_low"], filter=chosen).head(SAMPLED_ROWS).to_pylist():
         values = {name: _text(row[name]) for name in columns}
         try:
-            wrong += record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])
+            wrong += record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, values)
         except OnlyonceError:
             return 0
     return wrong

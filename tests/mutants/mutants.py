@@ -1201,6 +1201,14 @@ _ALL = (
         ("tests/contract/run/test_withdraw.py::test_the_deletes_of_a_withdrawn_batch_can_not_land_either",),
     ),
     Mutant(
+        "audit-of-one-source", "the audit knows the ids of one source only, and calls sound rows of several wrong", "onlyonce/operate/audit_data.py",
+        ((
+            'record_id.RecordId(row["oo_high"], row["oo_low"]) not in record_id.of_any_source(pipeline, values)',
+            'record_id.of_values(pipeline, values) != record_id.RecordId(row["oo_high"], row["oo_low"])',
+        ),),
+        ("tests/unit/operate/test_audit_ids.py::test_a_row_of_any_source_has_an_id_of_its_columns_and_another_id_is_found[by_source]",),
+    ),
+    Mutant(
         "hours-before-their-minutes", "in a long run an output of a chain does not wait for the one before it", "onlyonce/run/upstream.py",
         (("        while not run(", "        while False and not run("),),
         ("tests/spark/outputs/test_chains.py::test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_written_what_closes_with_it",),

@@ -80,7 +80,7 @@ def _of_each_source(pipeline: Pipeline, given: Sequence[str]) -> Asked:
         found = [asked(view, given) for view in views]
         return Asked(list(dict.fromkeys(one for each in found for one in each.ids)), found[0].values if len(given) == 1 else {})
     values = _by_column(pipeline, given)
-    return Asked(list(dict.fromkeys(of_values(pipeline, values, _salt(view)) for view in views)), values)
+    return Asked(of_any_source(pipeline, values), values)
 
 
 def _salt(pipeline: Pipeline) -> str:
@@ -99,6 +99,12 @@ def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = Non
     texts = [before.encode()] if before else []
     texts += [_text(column, kinds[column], values[column]).encode() for column in pipeline.record_id]
     return RecordId(_chained(texts), _chained([LOW, *texts]))
+
+
+def of_any_source(pipeline: Pipeline, values: dict[str, str]) -> list[RecordId]:
+    """The ids that such a record may have: one, or one for each of several sources with an id space of its own. Raises Refused."""
+    views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
+    return list(dict.fromkeys(of_values(pipeline, values, _salt(view)) for view in views))
 
 
 def of_file(path: str) -> int:
