@@ -1,7 +1,8 @@
-"""A pipeline with panes by triggers, of fixed and of sliding windows."""
+"""A pipeline with panes by triggers, of fixed and of sliding windows. The environment says after how many seconds one is due."""
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 from onlyonce import AfterRecords, AfterTime, Delta, Files, Fixed, Output, Pipeline, Postgres, Sliding
@@ -22,7 +23,7 @@ SHOP = Pipeline(
             sink=Postgres(table="results.counted", write="upsert", keys=KEYS),
         ),
         Output(
-            name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterTime(MINUTE),
+            name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterTime(timedelta(seconds=int(os.environ.get("PANED_SECONDS", "60")))),
             sink=Delta(write="upsert", keys=KEYS),
         ),
     ),

@@ -10,6 +10,7 @@ import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Stateful
+from onlyonce.failpoints import passing
 from onlyonce.model.windows import Fixed
 
 ME = "tests.support.stateful_shop"
@@ -34,6 +35,7 @@ class Silences(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         """The records, and a timer for each of their times."""
+        passing("processor-rows")
         for frame in rows:
             assert frame["oo_event_time"].is_monotonic_increasing
             times = frame["oo_event_time"].astype("datetime64[ms]")
@@ -45,6 +47,7 @@ class Silences(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """A silence, unless a record has ended it."""
+        passing("processor-timer")
         at = expiredTimerInfo.getExpiryTimeInMs() - GAP_MS
         seen = {time: count for (time,), (count,) in self.seen.iterator()}
         records = (self.before.get()[0] if self.before.exists() else 0) + sum(count for time, count in seen.items() if time <= at)

@@ -10,10 +10,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import deque
-from types import TracebackType
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType, TracebackType
 
 import psutil
 
@@ -22,38 +27,54 @@ from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, NOT_OURS
 from tests.support.platform import ROOT, Platform
 
 MASTER = "local[2]"
+LOOK_SECONDS = 0.02
 
 
 class WarmDrivers:
-    """A row of drivers that wait. Used by one thread."""
+    """A row of drivers that wait. Used by one thread. `conf`: settings of their sessions."""
 
-    def __init__(self, waiting: int = 1) -> None:
+    def __init__(self, waiting: int = 1, conf: Mapping[str, str] = MappingProxyType({})) -> None:
         self._waiting: deque[subprocess.Popen[str]] = deque()
-        self._count = waiting
+        self._count, self._conf = waiting, dict(conf)
 
     def __enter__(self) -> WarmDrivers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Those that wait go."""
         for driver in self._waiting:
+            _kill_session(driver)
             _end(driver)
 
     def run(
-        self, platform: Platform, point: str, nth: int, *arguments: str, job: str = "stream", **more: str
+        self, platform: Platform, point: str, nth: int, *arguments: str, job: str = "stream", action: str = "kill", **more: str
     ) -> tuple[int, str]:
         """A run of this platform that is killed at a pass of a point, as `Platform.run_killed`; gives exit code and output."""
         folder = platform.home / "failpoints"
         folder.mkdir(exist_ok=True)
         (folder / point).unlink(missing_ok=True)
-        armed = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:kill", "ONLYONCE_FAILPOINT_DIR": str(folder)}
+        armed = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:{action}", "ONLYONCE_FAILPOINT_DIR": str(folder)}
+        driver, log = self._ordered(platform, job, *arguments, **armed, **more)
+        return _ended(driver, log)
+
+    def run_for(self, platform: Platform, passes: int, seconds: float, *arguments: str, job: str = "stream") -> tuple[int, str]:
+        """A run that is killed so long after it has passed so many points, whichever they are; gives exit code and output."""
+        record = platform.home / "passed"
+        record.write_text("")
+        driver, log = self._ordered(platform, job, *arguments, ONLYONCE_FAILPOINT_RECORD=str(record))
+        while driver.poll() is None and record.read_text().count("\n") < passes:
+            time.sleep(LOOK_SECONDS)
+        time.sleep(seconds)
+        _kill_session(driver)
+        return _ended(driver, log)
+
+    def _ordered(self, platform: Platform, job: str, *arguments: str, **environment: str) -> tuple[subprocess.Popen[str], Path]:
         self._fill()
         driver = self._waiting.popleft()
         self._fill()  # it starts up while this one runs
-        return self._order(driver, platform, job, *arguments, **armed, **more)
-
-    def _order(
-        self, driver: subprocess.Popen[str], platform: Platform, job: str, *arguments: str, **environment: str
-    ) -> tuple[int, str]:
         log = platform.home / "driver.log"
         log.unlink(missing_ok=True)
         order = {
@@ -64,20 +85,33 @@ class WarmDrivers:
         assert driver.stdout
         assert driver.stdout.readline() == "ready\n", "a driver did not come up"
         print(json.dumps(order), file=driver.stdin, flush=True)
-        _end(driver)
-        return driver.returncode, log.read_text(errors="replace")
+        return driver, log
 
     def _fill(self) -> None:
         while len(self._waiting) < self._count:
-            self._waiting.append(_start())
+            self._waiting.append(_start(self._conf))
 
 
-def _start() -> subprocess.Popen[str]:
+def _start(conf: dict[str, str]) -> subprocess.Popen[str]:
     ours = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.warm_drivers"], cwd=ROOT, text=True, start_new_session=True, env=ours,
+        [sys.executable, "-m", "tests.support.warm_drivers", json.dumps(conf)], cwd=ROOT, text=True, start_new_session=True, env=ours,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def _ended(driver: subprocess.Popen[str], log: Path) -> tuple[int, str]:
+    _end(driver)
+    return driver.returncode, log.read_text(errors="replace")
+
+
+def _kill_session(driver: subprocess.Popen[str]) -> None:
+    # The driver first: it is not to see how the JVM and the workers of its session go.
+    driver.kill()
+    for one in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(one) == driver.pid:
+                os.kill(one, signal.SIGKILL)
 
 
 def _end(driver: subprocess.Popen[str]) -> None:
@@ -98,7 +132,10 @@ def _serve() -> None:
     from onlyonce import failpoints
     from onlyonce.session import session
 
-    context = session.start("warm", MASTER).sparkContext
+    spark = session.start("warm", MASTER)
+    for name, value in json.loads(sys.argv[1]).items():
+        spark.conf.set(name, value)
+    context = spark.sparkContext
     for name in (
         "onlyonce.run.stream",
         "onlyonce.run.drain",

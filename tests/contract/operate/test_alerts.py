@@ -146,6 +146,7 @@ def test_a_kill_between_hook_and_note_tells_twice_and_loses_none(
     break_conservation(shop, 1)
 
     def killed(point: str) -> None:
+        assert point == "alerts-after-hook"
         raise KeyboardInterrupt(point)
 
     with monkeypatch.context() as patch:

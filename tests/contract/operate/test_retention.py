@@ -17,6 +17,7 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
 from onlyonce.model.batch import Outcome
 from onlyonce.operate import audit, collect
+from tests.contract.catalog.test_merging import killed_at
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receive import Receive
 from tests.contract.receiver import uniform
@@ -111,6 +112,29 @@ def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatc
     age(stream.log, 100)
 
     assert collect.main([]).facts["units removed"] == 10
+
+
+@pytest.mark.parametrize("point", ["collect-after-drop", "retention-after-fold", "retention-after-final", "retention-after-units"])
+def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tmp_path: Path, point: str) -> None:
+    """Sums and units are those of a collection that nobody has killed: none is added twice, none goes that is needed."""
+    for number in range(4):
+        stream.batch(100 + number, uniform(10, number))
+    stream.log.rows("UPDATE onlyonce_private.pipelines SET gc_floor = 103 RETURNING 1")
+    driver = stream.log.start("shop", "per_shop")
+    for number in range(3):
+        output_batch(stream.log, driver, number, ends=True)
+    age(stream.log, 100)
+    before = fates(stream.log)
+    assert killed_at(point, "from onlyonce.operate import collect; collect.main([])", tmp_path) == -9
+    assert fates(stream.log) == before
+    collect.main([])
+
+    assert fates(stream.log) == before
+    assert units(stream.log) == Counter({(stream.driver.lineage, 3): 2})
+    folded = stream.log.rows("SELECT lineage, upto, batches::int, kept::int, final_upto FROM onlyonce_private.sums")
+    assert Counter(folded) == Counter([(stream.driver.lineage, 3, 4, 40, -1), (driver.lineage, 2, 3, None, 2)])
+    assert {bucket for bucket, *_ in stream.chunks()} == {103}
+    assert audit.examine().warnings == []
 
 
 # --- staged rows -------------------------------------------------------------------------------------------------------

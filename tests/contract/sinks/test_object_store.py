@@ -16,6 +16,8 @@ from uuid import uuid4
 import pytest
 from pyarrow import fs
 
+from onlyonce import failpoints
+from onlyonce.failpoints import FailPoint
 from onlyonce.local.processes import wait_until
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.sinks.files import finalize, sweep
@@ -149,6 +151,22 @@ def test_a_half_written_manifest_is_written_again(shop: Shards) -> None:
         shop.log.rows("UPDATE onlyonce_private.files SET finalized_at = NULL")
         assert finalize.main([]).facts == {"files": 4}
         assert system.open_input_stream(f"{root}/_manifests/{name}").read() == whole
+
+
+def test_where_a_finalizer_ends_does_not_show(shop: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a pane, at each step; the same command ends it."""
+    monkeypatch.setenv("ONLYONCE_FAILPOINT_DIR", str(tmp_path))
+    written: list[Any] = []
+    for number, step in enumerate(("before-link", "after-rename", "before-manifest", "after-manifest", "before-mark", "after-mark")):
+        written += sales(5, minute=number)
+        shop.batch(number, sales(5, minute=number))
+        with monkeypatch.context() as armed:
+            armed.setattr(failpoints, "_POINTS", {f"finalize-{step}": (1, "raise")})
+            with pytest.raises(FailPoint):
+                finalize.main([])
+        finalize.main([])
+        assert read(shop) == wanted(*written), step
+    assert shop.log.multiset("SELECT state FROM onlyonce.output_files") == Counter({("final",): 24})
 
 
 def test_after_an_error_in_its_block_no_file_is_there(shop: Shards, tmp_path: Path) -> None:
