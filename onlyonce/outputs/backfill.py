@@ -19,8 +19,8 @@ from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
-from onlyonce.declare.outputs.output import what_to_do
 from onlyonce.declare.outputs.stateful import not_recomputed
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.errors import OnlyonceError, Refused
 from onlyonce.model.location import on_disk

@@ -30,7 +30,7 @@ from onlyonce.model.chained import Chained
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import results
+from onlyonce.outputs import results, stateless
 from onlyonce.outputs.events import backlog, reading
 from onlyonce.outputs.events.first_reading import Part
 from onlyonce.outputs.events.replayed import Versions
@@ -63,11 +63,11 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     start = int(query.start_from.get("version", 0))
     result = reading.stream(context, query, root, start)
     from_events = bool(root.trigger) or isinstance(root.window, Chained)
-    stateless = from_events or results.is_stateless(result)
-    if stateless and "rows_from" in query.start_from:
+    plain = from_events or stateless.is_stateless(result)
+    if plain and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
         result = reading.stream(context, query, root, start)
-    raw = raw_windows.are_of(context.pipeline, root, stateless=stateless)
+    raw = raw_windows.are_of(context.pipeline, root, stateless=plain)
     steps = results.steps_of(context, query, root, triggering.shape(context, root) if from_events else result)
     anew.clear(query, root, steps)
     mode = "update" if root.panes == "early" else "append"
@@ -79,7 +79,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         beside.before(query, versions)
         if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
             frame = reading.closing(context, query, root, versions, batch_id)
-        _batch(context, query, steps, frame, replace(plan, facts={"stateless": stateless}), versions)
+        _batch(context, query, steps, frame, replace(plan, facts={"stateless": plain}), versions)
         beside.after()
 
     def turn(query: Query, files: int, part: Part | None) -> None:

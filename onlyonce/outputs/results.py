@@ -26,6 +26,7 @@ from onlyonce.model.batch import to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
+from onlyonce.outputs import stateless
 from onlyonce.outputs.function import rejecting, several_results
 from onlyonce.outputs.function.calling import calling
 from onlyonce.outputs.stateful import applying
@@ -86,8 +87,8 @@ def _joined(output: Output, rows: DataFrame) -> DataFrame:
     for name in output.functions:
         function = declarations.function(output, name)
         sides.append(side := _called(output, name, function, rows))
-        stateless = not isinstance(side, DataFrame) or is_stateless(side)
-        joining.check_side(output, name, side, _place(function), stateless=stateless)
+        plain = not isinstance(side, DataFrame) or stateless.is_stateless(side)
+        joining.check_side(output, name, side, _place(function), stateless=plain)
     return joining.joined(output, *sides)
 
 
@@ -102,7 +103,7 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
     several_results.check(root, wanted, result, at)
     for frame in result.values():
         _check_result(root, frame, root.window is not None)
-    return several_results.united(root, result, at, is_stateless)
+    return several_results.united(root, result, at, stateless.is_stateless)
 
 
 def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
@@ -236,32 +237,3 @@ def _nullable(schema: StructType) -> StructType:
     for field in schema.fields:
         field.nullable = True
     return schema
-
-
-STATELESS = {
-    "Project", "Filter", "Union", "Expand", "Generate", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation",
-    "StreamingRelationV2", "StreamingExecutionRelation", "Join", "MapInPandas", "PythonMapInArrow", "MapInArrow",
-    "FlatMapGroupsInPandas", "FlatMapGroupsInArrow", "MapElements", "MapPartitions", "SerializeFromObject",
-    "DeserializeToObject", "TypedFilter", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint",
-    "UnresolvedHint", "Sample", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "LateralJoin", "CollectMetrics",
-}  # fmt: skip
-"""The logical operators of Spark that keep no state of a stream: a join of one stream, with tables."""
-
-
-def is_stateless(result: DataFrame) -> bool:
-    """Whether a stream writes each row in the batch that reads it. An operator that is not known counts as one with state;
-    what tables beside the stream are made by does not count."""
-    return _keeps_no_state(result._jdf.queryExecution().analyzed())  # type: ignore[operator]
-
-
-def _keeps_no_state(node: Any) -> bool:
-    if not node.isStreaming():
-        return True
-    below = [node.children().apply(n) for n in range(node.children().size())]
-    if node.nodeName() not in STATELESS or (len(below) > 1 and not _one_streams(node, below)):
-        return False
-    return all(_keeps_no_state(child) for child in below)
-
-
-def _one_streams(node: Any, below: list[Any]) -> bool:
-    return node.nodeName() in ("Union", "WithCTE") or sum(child.isStreaming() for child in below) == 1

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import triggers
 from onlyonce.model.batch import to_micros, to_time

@@ -12,7 +12,7 @@ from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import outputs, results
+from onlyonce.outputs import outputs, results, stateless
 from onlyonce.outputs.windows import raw_windows, windowing
 from onlyonce.receive import events
 
@@ -40,9 +40,9 @@ def as_they_come(
         _check(spark, result, "Update" if root.panes == "early" else "Append")
     except AnalysisException as error:
         raise _refusal(root, error) from error
-    stateless = results.is_stateless(result)
-    raw_windows.are_of(pipeline, root, stateless=stateless)
-    return raw_windows.as_they_come(root, stateless=stateless) or root.window is None
+    plain = stateless.is_stateless(result)
+    raw_windows.are_of(pipeline, root, stateless=plain)
+    return raw_windows.as_they_come(root, stateless=plain) or root.window is None
 
 
 def _stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:

@@ -680,7 +680,7 @@ _ALL = (
         ("tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",),
     ),
     Mutant(
-        "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/results.py",
+        "joins-keep-state", "a join of the stream with a table is taken for one that keeps state", "onlyonce/outputs/stateless.py",
         (('"StreamingExecutionRelation", "Join",', '"StreamingExecutionRelation",'),),
         ("tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",),
         spark=True,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from onlyonce import Files, Iceberg, Output, Pipeline
-from tests.support.shop import LATENESS, MINUTE
+from onlyonce import Iceberg, Output
+from tests.support.shop import LATENESS, MINUTE, SHOP
 
 CATALOG = "lake"
 
 PIPELINES = [
-    Pipeline(
-        name="shop",
-        source=Files(max_files_a_batch=1),
-        schema="id string, shop string, at timestamp, cents long, weight double",
-        record_id="id",
-        event_time="at",
+    replace(
+        SHOP,
         partitions=2,
         outputs=(
             Output(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from onlyonce import Files, MySQL, Output, Pipeline
-from tests.support.shop import LATENESS, MINUTE
+from dataclasses import replace
+
+from onlyonce import MySQL, Output
+from tests.support.shop import LATENESS, MINUTE, SHOP
 
 THERE = "TEST_MYSQL"
 
 PIPELINES = [
-    Pipeline(
-        name="shop",
-        source=Files(max_files_a_batch=1),
-        schema="id string, shop string, at timestamp, cents long, weight double",
-        record_id="id",
-        event_time="at",
+    replace(
+        SHOP,
         partitions=2,
         outputs=(
             Output(

@@ -15,9 +15,9 @@ from onlyonce.commitlog import compaction as noted
 from onlyonce.commitlog import erasures, removals
 from onlyonce.commitlog.erasures import Spans
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.declare.outputs.output import what_to_do
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output, Pipeline, target
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.chained import Chained

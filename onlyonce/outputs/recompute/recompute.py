@@ -22,7 +22,7 @@ from onlyonce.commitlog.outputs.backfills import AskedBy, Reach, Request
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan, to_micros

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from onlyonce.model.windows import Window
-from onlyonce.outputs.results import STATELESS
+from onlyonce.outputs.stateless import STATELESS
 from onlyonce.outputs.windows import windowing
 
 

@@ -98,7 +98,7 @@ class OutboxWriter:
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """What was sent can't be taken back; `declare.output.what_to_do` refuses it, skips it or writes new rows."""
+        """What was sent can't be taken back; `declare.outputs.taken_back.what_to_do` refuses it, skips it or writes new rows."""
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
     def end(self, connection: Connection, batch: Batch) -> None:

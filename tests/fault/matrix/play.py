@@ -38,7 +38,7 @@ from onlyonce.model.batch import Batch
 from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.location import Location, on_disk
 from onlyonce.model.units import Content, UnitId
-from onlyonce.outputs import outputs, results, staging
+from onlyonce.outputs import outputs, results, staging, stateless
 from onlyonce.outputs.windows import windowing
 from onlyonce.receive import events, exchange, receive, receive_unit
 from onlyonce.sinks import content_hash
@@ -123,7 +123,7 @@ def _played(play: Play) -> Any:
         (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
-        (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (results, "is_stateless", lambda result: True),
+        (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         (outputs, "drain_query", drain_query), (content_hash, "aggregates", lambda schema: []),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip

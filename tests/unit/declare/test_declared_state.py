@@ -25,7 +25,7 @@ from onlyonce import (
     Stateful,
 )
 from onlyonce.declare import loading
-from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes

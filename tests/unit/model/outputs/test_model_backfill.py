@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
-from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Delta, Output, Postgres
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.outputs import backfill

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.outputs.output import what_to_do
+from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
 from onlyonce.model.errors import Refused
 from onlyonce.model.sinks.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state

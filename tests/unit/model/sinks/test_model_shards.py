@@ -82,7 +82,7 @@ def test_what_can_not_work_is_refused_when_it_is_declared(options: dict[str, Any
 
 def test_a_file_output_may_have_early_panes_and_is_always_backfilled_by_new_ones() -> None:
     """Other sinks need an upsert for early panes; a file of a pane is never replaced."""
-    from onlyonce.declare.outputs.output import what_to_do
+    from onlyonce.declare.outputs.taken_back import what_to_do
 
     assert what_to_do(output(panes="early")) == "replace"
     with pytest.raises(Refused, match="resending"):
