@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Condition
 from typing import Any
 from uuid import uuid4
 
@@ -46,7 +46,6 @@ class RunContext:
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their end
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to look for new input
-    merging           held by a MERGE of rows that are read in the run's own session: its transaction is a setting of the session
     """
 
     spark: SparkSession
@@ -59,7 +58,6 @@ class RunContext:
     bounds: Bounds = field(default_factory=Bounds)
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     receiving: Condition = field(default_factory=Condition)
-    merging: Lock = field(default_factory=Lock)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
     _open: dict[str, Query] = field(default_factory=dict)

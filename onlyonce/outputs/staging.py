@@ -14,7 +14,6 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
-from onlyonce.model.location import Url
 from onlyonce.sinks import delta_append
 from onlyonce.sources.parse import columns
 from onlyonce.storage import delta
@@ -29,16 +28,10 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     app_id = f"{plan.lineage}/staged"
     commit = delta.Commit(app_id, plan.batch_id, f"{app_id}/{plan.batch_id}", query.driver.epoch, "staged")
     marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
-    if isinstance(path, Url):
-        delta.make(path, marked.schema, context.spark, [LINEAGE, BATCH], {})
-    if delta.exists(path):
-        columns.fit(context.spark, path, marked.schema, f"output {output.name}, staged")
+    delta.make(path, marked.schema, context.spark, [LINEAGE, BATCH], {})
+    columns.fit(path, marked.schema, f"output {output.name}, staged")
     passing("staging-before-write")
-    if isinstance(path, Url):
-        delta_append.append(marked, path, commit, [LINEAGE, BATCH])
-    else:
-        delta.append(marked, path, commit, [LINEAGE, BATCH])
+    delta_append.append(marked, path, commit)
     passing("staging-after-write")
-    # By the session of the rows: a MERGE of them sets its transaction there, and a query's is nobody else's.
     stored = frame.sparkSession.read.format("delta").load(str(path))
     return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)

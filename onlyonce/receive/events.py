@@ -46,7 +46,7 @@ def schema(pipeline: Pipeline) -> StructType:
 def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
     """Make the table if there is none, or add the columns that were declared since. Raises Refused for a changed type."""
     delta.make(path, schema(pipeline), spark, ["oo_kind"], PROPERTIES)
-    columns.fit(spark, path, schema(pipeline), f"pipeline {pipeline.name}")
+    columns.fit(path, schema(pipeline), f"pipeline {pipeline.name}")
 
 
 def add_control(path: Location, commit: delta.Commit, lineage: str, number: int, reached: Frontier, now: datetime) -> int:

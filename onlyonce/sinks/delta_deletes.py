@@ -1,8 +1,9 @@
 """Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a table beside, `<path>_deleted`.
 
-A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table beside, then the MERGE removes
+A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table beside, then the upsert removes
 and writes rows. A kill between the two is repeated by the replay. A position beside never goes back, and nothing takes one out. So what a batch
-does to a key depends on the newest delete alone, whatever came in between.
+does to a key depends on the newest delete alone, whatever came in between. A batch reads those files of the table beside that may hold a key of its own.
+There is one row for each key that was ever deleted, of its keys and its newest_by alone.
 
 Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody else's, and for a target that is such a table; else those of `delta.once`.
 """
@@ -10,7 +11,6 @@ Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,9 +22,9 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_merge
+from onlyonce.sinks import delta_rows, delta_upsert
 from onlyonce.sources.parse import columns
-from onlyonce.storage import delta
+from onlyonce.storage import changing, delta, opening, table_files
 from onlyonce.storage.beside import PROPERTIES, beside, is_ours
 
 
@@ -42,7 +42,7 @@ def refuse_as_target(path: Location, output: Output) -> None:
 class Deletes:
     """The deletes of one output with the option; `path`: its table."""
 
-    path: Path
+    path: Location
     sink: Delta
 
     @property
@@ -62,7 +62,7 @@ class Deletes:
             )
         kept = StructType([field for name in self._kept for field in schema.fields if field.name == name])
         delta.make(path, kept, session, [], PROPERTIES)
-        columns.fit(session, path, kept, f"output {output.name}, what it deletes")
+        columns.fit(path, kept, f"output {output.name}, what it deletes")
 
     def remember(self, rows: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
         """Commit the deletes of a batch, once; nothing where it has none."""
@@ -71,22 +71,22 @@ class Deletes:
             return
         path = beside(self.path)
         passing("delta-before-deletes")
-
-        def write() -> None:
-            merge = delta_merge.into(gone, path, self.sink.keys).whenMatchedUpdate(self.is_newer(), set=delta_merge.values(self._kept))
-            merge.whenNotMatchedInsert(values=delta_merge.values(self._kept)).execute()
-
-        delta.once(path, commit, delta_merge.under(gone.sparkSession, commit, write), replayed=replayed)
+        changing.change(path, commit, delta_upsert.Upsert(gone, path, self.sink.keys, self.is_newer()), replayed=replayed)
         passing("delta-after-deletes")
 
     def standing(self, rows: DataFrame) -> DataFrame:
         """The rows that are not older than a delete of their key."""
-        there = rows.sparkSession.read.format("delta").load(str(beside(self.path))).alias("t")
-        return rows.alias("s").join(there, delta_merge.matched(self.sink.keys) & ~self.is_newer(), "left_anti")
+        path = beside(self.path)
+        table = opening.table(path)
+        files = table_files.holding(table, delta_upsert.bounds(rows, self.sink.keys))
+        if not files:
+            return rows
+        there = delta_rows.read(rows.sparkSession, path, table, files).alias("t")
+        return rows.alias("s").join(there, delta_upsert.matched(self.sink.keys) & ~self.is_newer(), "left_anti")
 
     def is_newer(self) -> Column:
         """Whether an arriving row is as new as what is there of its key, or newer."""
-        return delta_merge.as_new(self.sink.newest_by)
+        return delta_upsert.as_new(self.sink.newest_by)
 
     @property
     def _kept(self) -> list[str]:
@@ -94,5 +94,5 @@ class Deletes:
 
 
 def of(path: Location, sink: Delta) -> Deletes | None:
-    """The deletes of an output, if it has any. In an object store there are no upserts."""
-    return Deletes(path, sink) if sink.deletes and isinstance(path, Path) else None
+    """The deletes of an output, if it has any."""
+    return Deletes(path, sink) if sink.deletes else None

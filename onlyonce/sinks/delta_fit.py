@@ -8,14 +8,18 @@ table. Not promised: that the write succeeds, for a disk may be full. `onlyonce 
 
 from __future__ import annotations
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from onlyonce.declare.outputs.newest import deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
+from onlyonce.sinks import delta_features, delta_rows
+from onlyonce.sinks.delta_rows import GENERATED
 from onlyonce.storage import opening
 
 CONSTRAINT = "delta.constraints."
@@ -26,9 +30,12 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
     if output.sink.write == "upsert":
         _check_keys(output, rows)
         _check_order(output, rows)
-    for name, condition in _conditions(path).items():
+    table = opening.table(path)
+    there = delta_rows.schema(table)
+    written = delta_rows.as_stored(stored, there)
+    for name, condition in _conditions(table, there, {*stored.columns}).items():
         # Delta lets in what is true; neither false nor null.
-        if wrong := stored.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
+        if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(
                 f"output {output.name}: the table {path} does not take {wrong[0].asDict()}: {name} ({condition})",
                 data="nothing of this batch was written to the table",
@@ -36,16 +43,21 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
             )
 
 
-def _conditions(path: Location) -> dict[str, str]:
+def _conditions(table: DeltaTable, there: StructType, given: set[str]) -> dict[str, str]:
     """What a row must be, by the table's constraints and its columns."""
-    table = opening.table(path)
     checks = {
         f"constraint {key.removeprefix(CONSTRAINT)}": text
         for key, text in table.metadata().configuration.items()
         if key.startswith(CONSTRAINT)
     }
-    columns = [field.name for field in table.schema().fields if not field.nullable]
-    return checks | {f"column {name} is NOT NULL": f"{quoted(name)} IS NOT NULL" for name in columns}
+    checks |= {f"column {field.name} is NOT NULL": f"{quoted(field.name)} IS NOT NULL" for field in there if not field.nullable}
+    checks |= {
+        f"column {field.name} is generated": f"{quoted(field.name)} <=> CAST({field.metadata[GENERATED]} AS {field.dataType.simpleString()})"
+        for field in there
+        if GENERATED in field.metadata and field.name in given
+    }
+    texts = delta_features.texts(there)
+    return checks | {f"column {name} is varchar({n})": f"length({quoted(name)}) <= {n} OR {quoted(name)} IS NULL" for name, n in texts.items()}
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
+from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
 from onlyonce.storage import opening
 
 FORGETS = "delta.setTransactionRetentionDuration"
 """After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next start."""
-
-
-def refuse_in_store(path: Location, output: Output) -> None:
-    """Raise Refused for an output whose table is in an object store and asks more than appends."""
-    wants = "late='recompute'" if output.late == "recompute" else f"Delta(write={output.sink.write!r})"
-    if isinstance(path, Url) and (output.late == "recompute" or output.sink.write != "append"):
-        raise Refused(
-            f"{declared_at(output)}output {output.name}: {wants} replaces rows of {path}, and in an object store rows can only be appended so far",
-            data="nothing was written",
-            hint="append, with late='keep'; or give the output another sink, such as Postgres. docs/how-to/object-store.md",
-        )
 
 
 def check_remembers(path: Location, output: str) -> None:

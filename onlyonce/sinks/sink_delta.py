@@ -7,8 +7,6 @@ By the commit's transaction id Delta skips a second commit (protocol step 4).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
 
 from deltalake import CommitProperties
 from pyspark.sql import Column, DataFrame
@@ -23,21 +21,26 @@ from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sinks import later_window_wins
 from onlyonce.declare.pipeline import Delta, Output, target
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan, to_time
+from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
-from onlyonce.model.windows import micros
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_append, delta_deletes, delta_fit, delta_merge, delta_table, witness
+from onlyonce.sinks import (
+    delta_append,
+    delta_deletes,
+    delta_features,
+    delta_fit,
+    delta_replace,
+    delta_table,
+    delta_upsert,
+    witness,
+)
 from onlyonce.sources.parse import columns
-from onlyonce.storage import delta, opening
+from onlyonce.storage import changing, delta, opening
 
 DATE = "window_date"
-"""The partition column of a windowed table. Each MERGE and replaceWhere names it, so that a backfill and
-the stream do not collide (experiments, A9)."""
-
-DAY = micros(timedelta(days=1))
+"""The partition column of a windowed table. Each upsert and each backfill goes by it, so that the two don't collide."""
 
 LATER_WINDOW = (
     "t.window_end IS NULL OR t.window_end < s.window_end OR "
@@ -57,7 +60,6 @@ class DeltaWriter:
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
-        delta_table.refuse_in_store(self.path, self._output)
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
@@ -70,9 +72,9 @@ class DeltaWriter:
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
         delta.make(self.path, full, session, [DATE] if DATE in full.names and settled else [], {})
-        columns.fit(session, self.path, full, f"output {self._output.name}")
+        delta_features.refuse(opening.table(self.path), self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
+        columns.fit(self.path, full, f"output {self._output.name}")
         delta_table.check_remembers(self.path, self._output.name)
-        delta_append.refuse_by_spark(self.path, full, [DATE] if DATE in full.names else [])
         if DATE in full.names and not settled:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
@@ -89,16 +91,11 @@ class DeltaWriter:
         commit = self._commit(batch, unit, content)
         passing("delta-before-write")
         if self._sink.write == "append":
-            by = [DATE] if DATE in dated.columns else []
-            delta_append.append(dated, self.path, commit, by, replayed=batch.replayed)
+            delta_append.append(dated, self.path, commit, replayed=batch.replayed)
         else:
-            # Each stream has a session of its own; what is read besides has the run's, and so have other outputs.
-            alone = self._context.merging if dated.sparkSession is self._context.spark else nullcontext()
-            with alone:
-                if self._deletes:
-                    self._deletes.remember(dated, commit, replayed=batch.replayed)
-                merge = delta_merge.under(dated.sparkSession, commit, lambda: self._merge(dated))
-                delta.once(self.path, commit, merge, replayed=batch.replayed)
+            if self._deletes:
+                self._deletes.remember(dated, commit, replayed=batch.replayed)
+            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)
         passing("delta-after-write")
         return 0
 
@@ -110,12 +107,13 @@ class DeltaWriter:
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        delta_features.refuse_change(opening.table(self.path), self.path)
         dated = rows.withColumn(DATE, F.to_date("window_start"))
         delta_fit.check(self._output, self.path, dated, dated)
         self._witness(unit, content)
         commit = self._commit(batch, unit, content)
         passing("delta-before-replace")
-        delta.once(self.path, commit, lambda: delta.replace(dated, self.path, commit, _where(span)))
+        changing.change(self.path, commit, delta_replace.Replace(dated, self.path, span, DATE))
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
@@ -139,21 +137,12 @@ class DeltaWriter:
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _merge(self, rows: DataFrame) -> None:
-        dates: list[Column] = []
-        if "window_start" in self._sink.keys:
-            # Rows of the same keys have the same date, so others are not looked into.
-            there = [row[0] for row in rows.select(DATE).distinct().collect()]
-            dates = [F.col(f"t.{DATE}").isin(there), F.col(f"t.{DATE}") == F.col(f"s.{DATE}")]
-        if not self._deletes:
-            values = delta_merge.values(rows.columns)
-            merge = delta_merge.into(rows, self.path, self._sink.keys, *dates).whenMatchedUpdate(self._newer(rows.columns), set=values)
-            merge.whenNotMatchedInsert(values=values).execute()
-            return
-        newer, gone = self._newer(rows.columns), F.col(f"s.{quoted(self._deletes.column)}")
-        values = delta_merge.values(self._stored(rows).columns)
-        merge = delta_merge.into(self._deletes.standing(rows), self.path, self._sink.keys).whenMatchedDelete(gone & newer)
-        merge.whenMatchedUpdate(~gone & newer, set=values).whenNotMatchedInsert(~gone, values=values).execute()
+    def _upsert(self, rows: DataFrame) -> delta_upsert.Upsert:
+        keys, newer = self._sink.keys, self._newer(rows.columns)
+        if self._deletes:
+            return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)
+        # Rows of the same keys have the same date then, so others are not looked into.
+        return delta_upsert.Upsert(rows, self.path, keys, newer, further=[DATE] if "window_start" in keys else [])
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         """The rows that are written as they are in the table: without those that say what is deleted."""
@@ -165,17 +154,7 @@ class DeltaWriter:
             return F.expr(LATER_WINDOW)
         if not self._sink.newest_by:
             return None
-        return delta_merge.as_new(self._sink.newest_by)
-
-
-def _where(span: Span) -> str:
-    """The rows whose windows start in a span, as Delta is told."""
-    first, last = (time.isoformat() for time in (span.times[0], to_time(span.stop - 1)) if time)
-    # By the dates Delta sees that the stream, which writes other ones, is not in the way.
-    dates = f"{DATE} >= DATE'{first[:10]}' AND {DATE} <= DATE'{last[:10]}'"
-    if span.start % DAY == span.stop % DAY == 0:
-        return dates  # Delta then takes files out whole, and looks into none.
-    return f"{dates} AND window_start >= TIMESTAMP'{first}' AND window_start <= TIMESTAMP'{last}'"
+        return delta_upsert.as_new(self._sink.newest_by)
 
 
 def _with_date(schema: StructType) -> StructType:

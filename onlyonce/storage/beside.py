@@ -5,7 +5,7 @@ Who calls it: the Delta sink, and the withdrawal and the drop, which must know t
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TypeVar, cast
 
 from onlyonce.model.location import Location
 from onlyonce.model.sinks.deleted import NOTE, deleted
@@ -16,9 +16,12 @@ KEEPS = "onlyonce.keeps"
 PROPERTIES = {KEEPS: NOTE}
 
 
-def beside(path: Path) -> Path:
+At = TypeVar("At", bound=Location)
+
+
+def beside(path: At) -> At:
     """Where the deleted keys of a table are."""
-    return path.with_name(deleted(path.name))
+    return cast("At", path.with_name(deleted(path.name)))
 
 
 def is_ours(path: Location) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 
 import tenacity
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from onlyonce.model.errors import InvariantBroken, Refused, Retryable
+from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.location import Location, Url
 from onlyonce.storage import log_entries, opening
 from onlyonce.storage.log_entries import LOG
@@ -38,21 +37,10 @@ KEEP_ALL = {
 SKIPPING = "delta.dataSkippingStatsColumns"
 """The property of a table that names the columns by which files are skipped."""
 
-CONFLICT = (
-    "DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete", "DELTA_METADATA_CHANGED", "MetadataChangedException",
-    "DELTA_PROTOCOL_CHANGED", "ProtocolChangedException",
-)  # fmt: skip
-CONFLICTS = 20
-"""How often a write is tried while other commits come between."""
-WAIT_FOR_OTHERS = tenacity.wait_random_exponential(multiplier=0.2, max=5)
-
 STAGED = "_staged_commits"
 """A folder that Delta 4.4 makes in the log's, before the first commit."""
 MADE_UNTIL, MADE_WAIT = tenacity.stop_after_delay(30), tenacity.wait_random(0.1, 1)
 """Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
-
-LOST_ANSWER = ("ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION", "CommitStateUnknown")
-
 
 @dataclass(frozen=True)
 class Commit:
@@ -134,64 +122,6 @@ def _only_begun(path: Path) -> bool:
     )
 
 
-def append(frame: DataFrame, path: Location, commit: Commit, partition_by: list[str], *, replayed: bool = False) -> int:
-    """Append rows once; gives the table's version that holds them. For `replayed` and errors see `once`."""
-
-    refuse_by_spark(path)
-
-    def write() -> None:
-        writer = frame.write.format("delta").mode("append").option("userMetadata", commit.note())
-        writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
-        (writer.partitionBy(*partition_by) if partition_by else writer).save(str(path))
-
-    return once(path, commit, write, replayed=replayed)
-
-
-def replace(frame: DataFrame, path: Location, commit: Commit, where: str) -> None:
-    """Put rows in the place of those that the predicate names, in one commit. To be called by `once`."""
-    refuse_by_spark(path)
-    writer = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
-    writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)
-    writer.option("userMetadata", commit.note()).save(str(path))
-
-
-def refuse_by_spark(path: Location) -> None:
-    """Raise Refused for a commit of Spark's own writer to a table in an object store."""
-    if isinstance(path, Url):
-        raise Refused(
-            f"{path}: this commit is Spark's, and Spark's writer has no conditional PUT: beside another writer it loses commits (experiments, 26)",
-            data="nothing was written",
-            hint="in an object store only what delta-rs can commit is possible so far: appends to a table whose features ask nothing of a writer. "
-            "docs/how-to/object-store.md",
-        )
-
-
-def _until_alone(path: Location, write: Callable[[], int | None]) -> int | None:
-    # Delta judges by the files that a commit has read: an append to one of the same dates is a conflict (experiments, A9).
-    try:
-        for attempt in tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_is_conflict),
-            stop=tenacity.stop_after_attempt(CONFLICTS),
-            wait=WAIT_FOR_OTHERS,
-            reraise=True,
-        ):
-            with attempt:
-                after = write()
-        return after
-    except Exception as error:
-        if not _is_conflict(error):
-            raise
-        raise Retryable(
-            f"{path}: others committed to the same files {CONFLICTS} times while a batch was written",
-            data="nothing of this commit is in the table",
-            hint="run the same command again; it happens beside a backfill or OPTIMIZE that is at work for long",
-        ) from error
-
-
-def _is_conflict(error: BaseException) -> bool:
-    return any(mark in str(error) for mark in CONFLICT) and not any(mark in str(error) for mark in LOST_ANSWER)
-
-
 def once(
     path: Location,
     commit: Commit,
@@ -200,25 +130,21 @@ def once(
     replayed: bool = False,
     table: DeltaTable | None = None,
 ) -> int:
-    """Write unless it is there, again where others came between; then find the commit and compare. Gives its version.
+    """Write unless it is there; then find the commit and compare. Gives its version.
 
-    write      may tell after which version its commit came, so that only the entries behind it are read to find it
+    write      looks for the transaction again at each try of its own; may tell after which version its commit came, so that only the entries
+               behind it are read to find it
     replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
                where `delta.setTransactionRetentionDuration` is set
     table      the table, where the caller has just opened it
 
-    Of two drivers that commit the same transaction one gets an error, and it may be the live one: that
-    error is a lost answer (experiments, A8), and the look decides. Raises InvariantBroken when something
-    else is there under this transaction, or a later one; Retryable when others come between for ever.
+    Of two drivers that commit the same transaction one is told that it lost, and it may be the live one: the look decides.
+    Raises InvariantBroken when something else is there under this transaction, or a later one.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
     after: int | None = None
     if (known is None or known < commit.version) and not (replayed and find(path, commit)):
-        try:
-            after = _until_alone(path, write)
-        except Exception as error:
-            if not any(mark in str(error) for mark in LOST_ANSWER):
-                raise
+        after = write()
     there = (None if after is None else _behind(path, commit, after)) or find(path, commit)
     if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
         raise InvariantBroken(

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from deltalake.transaction import AddAction
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
+from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location
 from onlyonce.storage import delta, opening, statistics, stores
 from onlyonce.storage.stores import arrow
@@ -42,7 +44,7 @@ def append(write: Callable[[Location], Sequence[Location]], path: Location, comm
     table = opening.table(path)
 
     def once() -> int | None:
-        return _commit(table, path, commit, sorted(write(path / _folder(commit)), key=str))
+        return _commit(table, path, commit, sorted(write(path / folder(commit)), key=str))
 
     return delta.once(path, commit, once, replayed=replayed, table=table)
 
@@ -59,8 +61,8 @@ def append_rows(
 
     def write() -> int | None:
         schema = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in values)
-        folder = path.joinpath(_folder(commit), *(f"{name}={value}" for name, value in values.items()))
-        names = [folder / f"part-{number:05}.parquet" for number in range(len(files))]
+        place = path.joinpath(folder(commit), *(f"{name}={value}" for name, value in values.items()))
+        names = [place / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
             arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
         return _commit(table, path, commit, names)
@@ -68,16 +70,16 @@ def append_rows(
     return delta.once(path, commit, write, table=table)
 
 
-def _folder(commit: delta.Commit) -> str:
+def folder(commit: delta.Commit) -> str:
+    """The name of a new folder for the files of an attempt."""
     return attempts.folder(commit.app_id, commit.version, uuid4().hex)
 
 
 def _commit(opened: DeltaTable, path: Location, commit: delta.Commit, files: Sequence[Location]) -> int | None:
     """Name the files in the log; gives the version after which it was, None when the transaction was there. To open a table costs as much
     as to commit to it, so the first try takes the one that is open."""
-    passing("table-before-commit")
     # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
-    for attempt in tries():
+    for attempt in tries(path):
         with attempt:
             table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
             there = table.transaction_version(commit.app_id)
@@ -89,29 +91,37 @@ def _commit(opened: DeltaTable, path: Location, commit: delta.Commit, files: Seq
             )
             by = table.metadata().partition_columns
             indexed = statistics.columns(table)
+            passing("table-before-commit")
             actions = [added(path, file, indexed) for file in files]
             table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
             return table.version()
     return None
 
 
-def tries() -> tenacity.Retrying:
-    """The tries of a commit between which others may come; each is to look at the table anew."""
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(CommitFailedError),
-        stop=tenacity.stop_after_attempt(BETWEEN),
-        wait=tenacity.wait_random(0, 0.2),
-        reraise=True,
-    )
+def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
+    """The tries of a commit between which others may come; each is to look at the table anew. Raises Retryable where they come for ever."""
+    try:
+        yield from tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(CommitFailedError),
+            stop=tenacity.stop_after_attempt(BETWEEN),
+            wait=tenacity.wait_random(0, 0.2),
+            reraise=True,
+        )
+    except CommitFailedError as error:
+        raise Retryable(
+            f"{path}: a commit was tried {BETWEEN} times, and others committed to the table each time ({error})",
+            data="nothing of this commit is in the table",
+            hint="run the same command again; it happens beside a writer that never pauses",
+        ) from error
 
 
-def added(path: Location, file: Location, indexed: Sequence[str], *, data_change: bool = True) -> AddAction:
+def added(path: Location, file: Location, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
     """What a commit says of a new data file, which lies in an attempt's folder below those of its partition. `indexed`: the
     columns that the table's files are skipped by."""
     place, entry = file.relative_to(path), stores.of(file).look(file)  # type: ignore[arg-type]
     if entry is None:
         raise FileNotFoundError(str(file))
-    values = (part.split("=", 1) for part in place.parts[1:-1])
+    values = (map(unquote, part.split("=", 1)) for part in place.parts[1:-1])
     partition = {name: None if value == NULL else value for name, value in values}
     found = json.dumps(statistics.of(arrow.footer(file), indexed))
     return AddAction(str(place), entry.bytes, partition, int(entry.modified * 1000), data_change, found)

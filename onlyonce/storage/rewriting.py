@@ -145,7 +145,7 @@ def replace(path: Path, old: Sequence[File], new: Sequence[Path], app_id: str, n
             os.utime(path / file.path)  # it is an old file from now on
     # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each try is at the version
     # that was looked at, and no other.
-    for attempt in own_tables.tries():
+    for attempt in own_tables.tries(path):
         with attempt:
             table = opening.table(path)
             there = set(table.get_add_actions(flatten=True).column("path").to_pylist())

@@ -2,45 +2,66 @@
 
 The same as Spark's writer would have put into the log (a test holds it beside that), without a second look at the rows. Pure but for
 the footer, which the caller has read. Who calls it: `own_tables`. Errors: none; of what a footer does not say, nothing is said.
-Not promised: anything of fields inside a structure.
+Not promised: anything of lists and maps, of which a footer counts no nulls.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.schema import PrimitiveType
+from deltalake.schema import Field, PrimitiveType, StructType
 from pyarrow import parquet
 
 from onlyonce.storage.delta import SKIPPING
 
 NUMBER = "delta.dataSkippingNumIndexedCols"
 FIRST = 32
-"""Of so many columns Delta keeps them, where a table does not say another number."""
+"""Of so many columns Delta keeps them, where a table does not say another number. A structure counts as its fields."""
 PREFIX = 32
 """So many characters of a text are kept."""
 LAST = chr(0x10FFFF)
 """Comes after each other character: a text that was cut, with it at the end, bounds what it was cut from."""
 
 
-def columns(table: DeltaTable) -> Sequence[str]:
+Column = tuple[str, ...]
+"""A column, or a field inside structures, by the names on the way to it."""
+PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def columns(table: DeltaTable) -> Sequence[Column]:
     """The columns of a table by which its files are skipped: those that it names, or its first ones."""
-    configuration = table.metadata().configuration
-    if named := configuration.get(SKIPPING):
-        return [name for name in named.split(",") if name]
-    number = int(configuration.get(NUMBER, FIRST))
-    fields = table.schema().fields
-    plain = [field for field in (fields if number < 0 else fields[:number]) if isinstance(field.type, PrimitiveType)]
-    return [field.name for field in plain]
+    metadata = table.metadata()
+    leaves = [leaf for field in table.schema().fields if field.name not in metadata.partition_columns for leaf in _leaves(field)]
+    plain = {way for way, kind in leaves if isinstance(kind, PrimitiveType)}
+    if named := metadata.configuration.get(SKIPPING):
+        asked = [_way(name) for name in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", named) if name.strip()]
+        return [way for way, _ in leaves if way in plain and any(way[: len(one)] == one for one in asked)]
+    number = int(metadata.configuration.get(NUMBER, FIRST))
+    return [way for way, _ in (leaves if number < 0 else leaves[:number]) if way in plain]
 
 
-def of(footer: parquet.FileMetaData, names: Sequence[str]) -> dict[str, Any]:
+def _leaves(field: Field, above: Column = ()) -> Iterator[tuple[Column, Any]]:
+    way = (*above, field.name)
+    if isinstance(field.type, StructType):
+        for inside in field.type.fields:
+            yield from _leaves(inside, way)
+    else:
+        yield way, field.type
+
+
+def _way(name: str) -> Column:
+    return tuple((quoted or plain).replace("``", "`") for quoted, plain in PART.findall(name.strip()))
+
+
+def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
     """Of one file, as Delta's log has it.
 
     A column of which a part of the file says nothing is left out. Times are in whole milliseconds, the largest rounded up; of
@@ -50,14 +71,17 @@ def of(footer: parquet.FileMetaData, names: Sequence[str]) -> dict[str, Any]:
     if not names:
         return {"numRecords": footer.num_rows}
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    # A footer writes a dot between the names, and a name may have one: of two that read alike nothing is said.
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+    alike = Counter(".".join(name) for name in names)
     for name in names:
-        if name not in places:
+        path = ".".join(name)
+        if path not in places or alike[path] > 1:
             continue
-        parts = [group.column(places[name]).statistics for group in groups]
+        parts = [group.column(places[path]).statistics for group in groups]
         if not parts or any(part is None or not part.has_null_count for part in parts):
             continue
-        found["nullCount"][name] = sum(part.null_count for part in parts)
+        _say(found["nullCount"], name, sum(part.null_count for part in parts))
         known = [part for part in parts if part.has_min_max]
         if known and all(part.has_min_max or not part.num_values for part in parts):
             least, largest = (
@@ -65,8 +89,15 @@ def of(footer: parquet.FileMetaData, names: Sequence[str]) -> dict[str, Any]:
                 _said(max(part.max for part in known), up=True),
             )
             if least is not None and largest is not None:
-                found["minValues"][name], found["maxValues"][name] = least, largest
+                _say(found["minValues"], name, least)
+                _say(found["maxValues"], name, largest)
     return found
+
+
+def _say(found: dict[str, Any], name: Column, value: Any) -> None:
+    for above in name[:-1]:
+        found = found.setdefault(above, {})
+    found[name[-1]] = value
 
 
 def _said(value: Any, *, up: bool) -> Any:

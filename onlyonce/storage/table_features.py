@@ -15,7 +15,8 @@ BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "
 """Those beside them that leave a data file readable by itself, as long as it has no deletion vector."""
 NAMES = {
     "deletionVectors": "deletion vectors", "columnMapping": "column mapping", "rowTracking": "row tracking",
-    "inCommitTimestamp": "in-commit timestamps",
+    "inCommitTimestamp": "in-commit timestamps", "identityColumns": "identity columns", "allowColumnDefaults": "default values of columns",
+    "clustering": "clustering", "typeWidening": "type widening", "icebergCompatV1": "UniForm for Iceberg", "icebergCompatV2": "UniForm for Iceberg",
 }  # fmt: skip
 BROUGHT = {"domainMetadata"}
 """Comes with another one and has no switch of its own."""
@@ -29,20 +30,21 @@ def of(table: DeltaTable) -> set[str]:
 
 def only_for_spark(table: DeltaTable) -> list[str]:
     """The features under which only Spark may compact or vacuum a table, in words."""
-    return _named(of(table) - KNOWN)
+    return named(of(table) - KNOWN)
 
 
 def unreadable(table: DeltaTable) -> list[str]:
     """Those under which only Spark can count its rows."""
-    return _named({*(table.protocol().reader_features or ())} - KNOWN)
+    return named({*(table.protocol().reader_features or ())} - KNOWN)
 
 
 def unreadable_by_file(table: DeltaTable) -> list[str]:
     """Those under which a data file can't be read by itself, in words. A file says by itself whether it has a deletion vector."""
     mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
     found = {*(table.protocol().reader_features or ())} - KNOWN - BY_FILE
-    return _named({*found, *(["columnMapping"] if mapped else [])})
+    return named({*found, *(["columnMapping"] if mapped else [])})
 
 
-def _named(features: set[str]) -> list[str]:
+def named(features: set[str]) -> list[str]:
+    """Features in words."""
     return [NAMES.get(feature, feature) for feature in sorted(features - BROUGHT)]

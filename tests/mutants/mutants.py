@@ -16,6 +16,8 @@ MYSQL = "tests/contract/sinks/test_mysql_sink.py::"
 ICEBERG = "tests/contract/sinks/test_iceberg_sink.py::"
 STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
+UPSERT = "tests/spark/sinks/test_delta_upsert.py::"
+CHANGES = "tests/storage/test_changes.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
@@ -302,9 +304,39 @@ _ALL = (
         ("tests/spark/sinks/test_delta_append.py::test_an_append_by_files_is_read_and_skipped_as_sparks_own",), spark=True,
     ),
     Mutant(
-        "bounded-by-files", "a table with a rule for a column's values is written by files alone", "onlyonce/sinks/delta_append.py",
-        (("{*field.metadata} <= SAYS_NOTHING", "True"),),
-        ("tests/spark/sinks/test_delta_append.py::test_what_asks_more_of_a_writer_is_left_to_spark",), spark=True,
+        "unknown-rules", "what a column's metadata asks of a writer is passed over where it is not known", "onlyonce/sinks/delta_features.py",
+        (("for key in field.metadata if key not in SAYS_NOTHING]", "for key in ()]"),),
+        (UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[identity]",), spark=True,
+    ),
+    Mutant(
+        "vectors-unread", "rows of a file are written again without its deletion vector", "onlyonce/sinks/delta_features.py",
+        (('CHANGES = table_features.KNOWN | {"v2Checkpoint"}', "CHANGES = ADDS"),),
+        (UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[vectors]",), spark=True,
+    ),
+    Mutant(
+        "rows-beside-go", "of a file that is written again only the rows of the batch stay", "onlyonce/sinks/delta_upsert.py",
+        (('matched(self.keys), "full_outer")', 'matched(self.keys), "right_outer")'),),
+        (UPSERT + "test_only_files_with_a_key_of_the_batch_are_written_again",), spark=True,
+    ),
+    Mutant(
+        "rest-of-a-day-goes", "a span that begins within a file takes the whole file", "onlyonce/sinks/delta_replace.py",
+        (("mixed = [held for held in files if not held.whole]", "mixed: list[Held] = []"),),
+        (UPSERT + "test_a_span_is_replaced_as_by_replace_where[(6, 30)-['window_date']]",), spark=True,
+    ),
+    Mutant(
+        "bound-is-outside", "a file whose largest value is asked for is left out", "onlyonce/storage/table_files.py",
+        (("pc.greater_equal(largest, low))\n    if bounds.among", "pc.greater(largest, low))\n    if bounds.among"),),
+        ("tests/unit/storage/test_table_files.py::test_each_file_with_such_a_row_is_told_and_a_whole_one_has_no_other[number-by statistics]",),
+    ),
+    Mutant(
+        "change-behind-any", "a commit that replaces files is put behind whatever came in between", "onlyonce/storage/changing.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        (CHANGES + "test_what_comes_while_a_writer_stands_still[local-the same file-commit]",),
+    ),
+    Mutant(
+        "looks-once", "a change looks for its transaction at its first try alone", "onlyonce/storage/changing.py",
+        (("            if there is not None and there >= commit.version:", "            if planned is None and there is not None and there >= commit.version:"),),
+        (CHANGES + "test_what_comes_while_a_writer_stands_still[local-the twin-commit]",),
     ),
     Mutant(
         "wall-clock", "the catalog is collected by the clock", "onlyonce/model/operate/collecting.py",
@@ -949,13 +981,13 @@ _ALL = (
         (DELTA + "test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transaction",),
     ),
     Mutant(
-        "merge-once", "a write that others came between ends the run", "onlyonce/storage/delta.py",
-        (("            after = _until_alone(path, write)\n", "            after = write()\n"),),
+        "commit-once", "a commit that others came between ends the run", "onlyonce/storage/own_tables.py",
+        (("stop=tenacity.stop_after_attempt(BETWEEN)", "stop=tenacity.stop_after_attempt(1)"),),
         (DELTA + "test_a_write_that_others_came_between_is_tried_again",),
     ),
     Mutant(
-        "merge-by-date", "a MERGE matches the date too, whatever the keys", "onlyonce/sinks/sink_delta.py",
-        (('        if "window_start" in self._sink.keys:', "        if DATE in rows.columns:"),),
+        "upsert-by-date", "an upsert looks into files of the dates of its rows alone, whatever the keys", "onlyonce/sinks/sink_delta.py",
+        (('further=[DATE] if "window_start" in keys else []', "further=[DATE] if DATE in rows.columns else []"),),
         ("tests/spark/sinks/test_sink_schema.py::"
          "test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",),
         spark=True,
@@ -1220,13 +1252,13 @@ _ALL = (
         spark=True,
     ),
     Mutant(
-        "row-goes-before-its-delete", "the deletes of a batch are committed behind its MERGE", "onlyonce/sinks/sink_delta.py",
+        "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/sink_delta.py",
         (
-            ("                if self._deletes:\n                    self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),
+            ("            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),
             (
-                "                delta.once(self.path, commit, merge, replayed=batch.replayed)\n",
-                "                delta.once(self.path, commit, merge, replayed=batch.replayed)\n"
-                "                if self._deletes:\n                    self._deletes.remember(dated, commit, replayed=batch.replayed)\n",
+                "            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)\n",
+                "            changing.change(self.path, commit, self._upsert(dated), replayed=batch.replayed)\n"
+                "            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n",
             ),
         ),
         ("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),

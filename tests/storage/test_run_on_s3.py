@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 Kill = tuple[str, int]
 COMMITTED: list[Kill] = [("receive-after-delta", 2)]
 """Rows are in `events`, and the log does not know."""
-UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
+UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-deletes", 1), ("delta-after-write", 1), ("delta-before-replace", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
 
 
@@ -55,12 +55,15 @@ def test_kills_do_not_show_in_what_is_in_the_store(
     kept = table("shop", "events", "oo_kind = 'kept'")
     assert multiset(kept, "id", "cents") == multiset(records, "id", "cents")
     assert multiset(result("each"), "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
-    wanted, found = (
-        rows.assign(weight=rows.weight.round(6), window_start=pd.to_datetime(rows.window_start, utc=True))
-        for rows in (shop_oracle.per_shop(records[~records.late]), result("per_shop"))
-    )
-    columns = ("window_start", "shop", "sales", "cents", "weight")
-    assert multiset(found, *columns) == multiset(wanted, *columns)
+    assert multiset(result("newest"), "shop", "id", "cents") == multiset(shop_oracle.newest(records), "shop", "id", "cents")
+    assert records.late.any()
+    for name, used in (("per_shop", records[~records.late]), ("all_per_shop", records)):
+        wanted, found = (
+            rows.assign(weight=rows.weight.round(6), window_start=pd.to_datetime(rows.window_start, utc=True))
+            for rows in (shop_oracle.per_shop(used), result(name))
+        )
+        columns = ("window_start", "shop", "sales", "cents", "weight")
+        assert multiset(found, *columns) == multiset(wanted, *columns), name
     assert_all_in_the_store(platform, root)
     assert_no_secret(platform, versitygw, told + output)
 
@@ -69,7 +72,7 @@ def assert_all_in_the_store(platform: Platform, root: Location) -> None:
     """Events, registry, checkpoints and tables are there, and on the disk is nothing of them."""
     parts = {entry.at.relative_to(root).parts[:3] for entry in stores.of(root).entries(root)}  # type: ignore[arg-type]
     assert {("data", "shop", name) for name in ("events", "files", "checkpoints")} <= parts
-    assert {("tables", "shop", name) for name in ("each", "per_shop")} <= parts
+    assert {("tables", "shop", name) for name in ("each", "per_shop", "newest", "newest_deleted", "all_per_shop")} <= parts
     assert [*platform.home.rglob("*.parquet"), *platform.home.rglob("_delta_log"), *platform.home.rglob("offsets")] == []
 
 

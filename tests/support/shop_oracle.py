@@ -70,3 +70,9 @@ def total(records: pd.DataFrame) -> pd.DataFrame:
 def balance(records: pd.DataFrame) -> pd.DataFrame:
     """The sums of each shop."""
     return records.groupby("shop").agg(cents=("cents", "sum"), sales=("id", "count")).reset_index()
+
+
+def newest(records: pd.DataFrame) -> pd.DataFrame:
+    """The newest sale of each shop, where it does not delete it."""
+    last = records.sort_values(["at", "id"]).groupby("shop").tail(1)
+    return last[last.cents % 2 == 1]

@@ -1,4 +1,4 @@
-"""The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records."""
+"""The test pipeline with data in an object store: Delta outputs by windows, of single records, of the newest of each key with deletes, and with late records folded in."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ SHOP = Pipeline(
     outputs=(
         Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
         Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta()),
+        Output(name="newest", transform="tests.support.shop_transforms:newest", sink=Delta(write="upsert", keys="shop", newest_by=("at", "id"), deletes="gone")),
+        Output(
+            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, late="recompute",
+            sink=Delta(write="upsert", keys=("window_start", "shop")),
+        ),
     ),
 )  # fmt: skip
 

@@ -6,18 +6,19 @@ would be lost or guessed. Called by `events` and the Delta sink.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+import json
+
+from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructField, StructType
 
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location, Url
-from onlyonce.session.names import quoted
+from onlyonce.model.location import Location
 from onlyonce.storage import opening
 
 
-def fit(spark: SparkSession, path: Location, wanted: StructType, whose: str) -> None:
+def fit(path: Location, wanted: StructType, whose: str) -> None:
     """Add the columns that the table lacks, at its end. Raises Refused for one whose type has changed; then nothing is added."""
-    there = _there(spark, path)
+    there = _there(path)
     for field in wanted.fields:
         known = there.get(field.name.lower())
         if known is not None and known.dataType != field.dataType:
@@ -30,22 +31,14 @@ def fit(spark: SparkSession, path: Location, wanted: StructType, whose: str) -> 
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     if not missing:
         return
-    if isinstance(path, Url):
-        opening.add_columns(path, StructType(missing).json())
-        return
     try:
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(map(_definition, missing))})")
-    except Exception:
+        opening.add_columns(path, StructType(missing).json())
+    except DeltaError:
         # Two drivers at once: one of them adds the columns, the other is told that they are there.
-        if not {field.name.lower() for field in missing} <= _there(spark, path).keys():
+        if not {field.name.lower() for field in missing} <= _there(path).keys():
             raise
 
 
-def _there(spark: SparkSession, path: Location) -> dict[str, StructField]:
+def _there(path: Location) -> dict[str, StructField]:
     # Spark takes capitals and small letters for the same column.
-    return {f.name.lower(): f for f in spark.read.format("delta").load(str(path)).schema}
-
-
-def _definition(field: StructField) -> str:
-    name = field.name.replace("`", "``")
-    return f"{quoted(name)} {field.dataType.simpleString()}"
+    return {field.name.lower(): field for field in StructType.fromJson(json.loads(opening.table(path).schema().to_json()))}

@@ -7,29 +7,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import tenacity
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.sinks import delta_table
-from onlyonce.storage import delta
+from onlyonce.storage import delta, own_tables
 
 COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
-CONFLICT = (
-    "[DELTA_CONCURRENT_APPEND.ROW_LEVEL_CHANGES] ConcurrentAppendException: Files were added by a concurrent update"
-)
-
 
 class Writer:
-    """Writes one row under the transaction of `COMMIT`, after as many conflicts as it is told."""
+    """Writes one row under the transaction of `COMMIT`."""
 
-    def __init__(self, path: Path, conflicts: int = 0) -> None:
-        self.path, self.conflicts, self.calls = path, conflicts, 0
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __call__(self) -> None:
-        self.calls += 1
-        if self.calls <= self.conflicts:
-            raise RuntimeError(CONFLICT)
         done = CommitProperties(
             custom_metadata={"userMetadata": COMMIT.note()},
             app_transactions=[Transaction(COMMIT.app_id, COMMIT.version, int(time.time() * 1000))],
@@ -38,9 +31,8 @@ class Writer:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty table; nobody waits for others."""
-    monkeypatch.setattr(delta, "WAIT_FOR_OTHERS", tenacity.wait_none())
+def table(tmp_path: Path) -> Path:
+    """An empty table."""
     path = tmp_path / "table"
     write_deltalake(str(path), pa.table({"n": pa.array([], pa.int64())}))
     return path
@@ -52,17 +44,29 @@ def rows(path: Path) -> list[int]:
     return found
 
 
-def test_a_write_that_others_came_between_is_tried_again(table: Path) -> None:
-    """A backfill beside a MERGE is no error of the stream's run."""
-    write = Writer(table, conflicts=delta.CONFLICTS - 1)
-    delta.once(table, COMMIT, write)
+def beside_others(table: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """One row under the transaction of `COMMIT`, while so many tries of it come too late."""
+    left = [None] * times
+
+    def passing(_: str) -> None:
+        if left:
+            left.pop()
+            raise CommitFailedError("others were first")
+
+    monkeypatch.setattr(own_tables, "passing", passing)
+    own_tables.append_rows([[{"n": 1}]], table, COMMIT)
+
+
+def test_a_write_that_others_came_between_is_tried_again(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill beside a stream is no error of the stream's run."""
+    beside_others(table, monkeypatch, own_tables.BETWEEN - 1)
     assert rows(table) == [1]
 
 
-def test_others_that_come_between_for_ever_are_a_matter_of_time(table: Path) -> None:
+def test_others_that_come_between_for_ever_are_a_matter_of_time(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded; then the same command again, and not Delta's own exception."""
     with pytest.raises(Retryable, match="others committed"):
-        delta.once(table, COMMIT, Writer(table, conflicts=delta.CONFLICTS))
+        beside_others(table, monkeypatch, own_tables.BETWEEN)
     assert rows(table) == []
 
 

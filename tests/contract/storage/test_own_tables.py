@@ -103,7 +103,7 @@ def test_what_files_are_skipped_by_holds_every_value(tmp_path: Path) -> None:
     )
     parquet.write_table(rows, tmp_path / "file", row_group_size=2)
 
-    found = statistics.of(parquet.read_metadata(tmp_path / "file"), ["n", "at", "empty", "unknown"])
+    found = statistics.of(parquet.read_metadata(tmp_path / "file"), [("n",), ("at",), ("empty",), ("unknown",)])
 
     assert found == {
         "numRecords": 4,

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
@@ -149,25 +149,6 @@ class Writer:
         self._by = list(names)
         return self
 
-    def save(self, path: str) -> None:
-        app_id, number = str(self._options["txnAppId"]), int(self._options["txnVersion"])
-        # Look and write by one snapshot: who commits the same transaction meanwhile is a conflict, as in Spark.
-        make(Path(path), self._frame.schema, None, self._by or [], None)
-        table = DeltaTable(path)
-        known = table.transaction_version(app_id)
-        if known is not None and known >= number:
-            return
-        rows = [{name: row.get(name) for name in self._frame.columns} for row in self._frame.rows()]
-        written = pa.Table.from_pylist(rows, schema=to_arrow_schema(self._frame.schema, timezone="UTC"))
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": self._options["userMetadata"]},
-            app_transactions=[Transaction(app_id, number)],
-        )
-        try:
-            write_deltalake(table, written, mode="append", partition_by=self._by, commit_properties=properties)
-        except CommitFailedError as error:
-            raise RuntimeError(f"{SPARKS_CONFLICT}: {error}") from error
-
     def parquet(self, folder: str) -> None:
         """One file, as a task writes it; below the folder of its values where there are some."""
         table = pa.Table.from_pylist(self._frame.rows(), schema=to_arrow_schema(self._frame.schema, timezone="UTC"))
@@ -209,6 +190,6 @@ def added(path: Path, after: int, upto: int) -> list[Dict]:
     for version in range(after + 1, upto + 1):
         for line in (path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
             if one := json.loads(line).get("add"):
-                file = parquet.ParquetFile(path / one["path"]).read()
+                file = parquet.ParquetFile(path / unquote(one["path"])).read()
                 rows += [row | one["partitionValues"] for row in file.to_pylist()]
     return rows

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce.model.errors import InvariantBroken
+from onlyonce.sinks import delta_append
 from onlyonce.storage import delta
 from tests.fault.matrix.frames import Frame, make, schema_of
 
@@ -19,9 +20,7 @@ COLUMN = schema_of("n long")
 def put(path: Path, app_id: str, version: int, *numbers: int, content: str = "") -> int:
     """Append numbers under a transaction, by the product's function."""
     frame: Any = Frame(lambda: [{"n": n} for n in numbers], COLUMN)
-    return delta.append(
-        frame, path, delta.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers)), []
-    )
+    return delta_append.append(frame, path, delta.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers)))
 
 
 def there(path: Path) -> Counter[int]:

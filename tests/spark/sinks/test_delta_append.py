@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onlyonce import failpoints
 from onlyonce.sinks import delta_append
 from onlyonce.storage import delta
+from tests.support import sparks_writer
 from tests.support.platform import multiset
 
 pytestmark = pytest.mark.spark
@@ -64,9 +65,8 @@ def test_an_append_by_files_is_read_and_skipped_as_sparks_own(
     """Of each type: the same rows by each filter, for Spark and for delta-rs; bounds that Spark's own bounds do not exceed."""
     ours = _made(spark, tmp_path / "ours", rows.schema, by=["day"], properties={})
     sparks = _made(spark, tmp_path / "sparks", rows.schema, by=["day"], properties={})
-    assert delta_append.plain(DeltaTable(str(ours)), rows.schema, ["day"])
-    assert delta_append.append(rows, ours, COMMIT, ["day"]) == 1
-    delta.append(rows, sparks, COMMIT, ["day"])
+    assert delta_append.append(rows, ours, COMMIT) == 1
+    sparks_writer.append(rows, sparks, COMMIT, ["day"])
 
     for chosen in ("true", *FILTERS):
         found, wanted = (
@@ -82,7 +82,7 @@ def test_an_append_by_files_is_read_and_skipped_as_sparks_own(
 
 def _by_word(found: list[dict[str, Any]]) -> dict[str, Any]:
     """By the words of a file, what both say of the columns whose bounds are exact: of times and long texts Delta has other ones."""
-    exact = ("tiny", "small", "n", "big", "ratio", "share", "price", "odd.é")
+    exact = ("tiny", "small", "n", "big", "ratio", "share", "price", "odd.é", "inner")
     kept = {}
     for file in found:
         bounds = {
@@ -95,9 +95,9 @@ def _by_word(found: list[dict[str, Any]]) -> dict[str, Any]:
 def test_an_append_is_there_once_whoever_writes_it(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     """A replay by the other way finds the transaction of the first."""
     path = _made(spark, tmp_path / "table", rows.schema, by=[], properties={})
-    delta_append.append(rows, path, COMMIT, [])
-    delta.append(rows, path, COMMIT, [])
-    delta_append.append(rows, path, COMMIT, [], replayed=True)
+    delta_append.append(rows, path, COMMIT)
+    sparks_writer.append(rows, path, COMMIT, [])
+    delta_append.append(rows, path, COMMIT, replayed=True)
 
     assert spark.read.format("delta").load(str(path)).count() == 3
     assert DeltaTable(str(path)).version() == 1
@@ -111,34 +111,10 @@ def test_files_of_an_attempt_that_ended_before_its_commit_are_no_rows(
     monkeypatch.setenv("ONLYONCE_FAILPOINT_DIR", str(tmp_path))
     monkeypatch.setattr(failpoints, "_POINTS", {"table-before-commit": (1, "fail")})
     with pytest.raises(failpoints.FailPoint):
-        delta_append.append(rows, path, COMMIT, [])
+        delta_append.append(rows, path, COMMIT)
     assert list(path.rglob("*.parquet"))
     assert spark.read.format("delta").load(str(path)).count() == 0
 
     monkeypatch.setattr(failpoints, "_POINTS", {})
-    assert delta_append.append(rows, path, COMMIT, [], replayed=True) == 1
+    assert delta_append.append(rows, path, COMMIT, replayed=True) == 1
     assert spark.read.format("delta").load(str(path)).count() == 3
-
-
-@pytest.mark.parametrize(
-    ("columns", "properties"),
-    [
-        ("n int, big bigint GENERATED ALWAYS AS (CAST(n AS BIGINT))", {}),
-        ("n int, big bigint", {"delta.columnMapping.mode": "name"}),
-        ("n int, big bigint", {"delta.enableRowTracking": "true"}),
-        ("n int, big bigint", {"delta.autoOptimize.autoCompact": "true"}),
-        ("n int, big bigint, word varchar(9)", {}),
-        ("n int, big int", {}),
-    ],
-    ids=["generated", "mapped", "tracked", "compacted", "bounded text", "another type"],
-)
-def test_what_asks_more_of_a_writer_is_left_to_spark(
-    spark: SparkSession, tmp_path: Path, columns: str, properties: dict[str, str]
-) -> None:
-    """Such a table is not written by files alone."""
-    said = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    path = tmp_path / "table"
-    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta" + (f" TBLPROPERTIES ({said})" if said else ""))
-
-    rows = spark.createDataFrame([], "n int, big bigint" + (", word string" if "word" in columns else ""))
-    assert not delta_append.plain(DeltaTable(str(path)), rows.schema, [])

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.model.location import on_disk
 from onlyonce.storage import delta, own_tables
+from tests.support import sparks_writer
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +67,7 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
     for path in (ours, sparks):
         delta.make(path, rows.schema, spark, ["kind"], {delta.SKIPPING: INDEXED})
     own_tables.append(lambda folder: written(rows, on_disk(folder)), ours, commit)
-    delta.append(rows, sparks, commit, ["kind"])
+    sparks_writer.append(rows, sparks, commit, ["kind"])
 
     assert statistics(ours, 1) == statistics(sparks, 1)
     for chosen in (

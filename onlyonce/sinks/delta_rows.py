@@ -1,0 +1,87 @@
+"""Rows of data files of a user's Delta table, read and written by Spark's tasks. Which files there are, the driver says: Spark does not look at the table's log.
+
+Who calls it: `delta_append`, `delta_upsert`, `delta_replace`, `delta_deletes`. Errors: those of Spark; a file that a VACUUM has taken meanwhile is one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from onlyonce.model.location import Location
+from onlyonce.session.names import quoted
+from onlyonce.storage import stores
+from onlyonce.storage.stores import arrow
+from onlyonce.storage.table_files import Held
+
+FILE = "oo_file"
+"""The column that says in which file a row is."""
+GENERATED = "delta.generationExpression"
+
+
+def schema(table: DeltaTable) -> StructType:
+    """The table's columns as Spark has them."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+    """The rows of files, with all columns that the table has now, and FILE."""
+    whole = _nullable(schema(table))
+    by = [whole[name] for name in table.metadata().partition_columns]
+    stored = StructType([field for field in whole if field not in by])
+    groups = defaultdict(list)
+    for held in files:
+        groups[held.partition].append(str(path / held.path))
+    if not groups:
+        return session.createDataFrame([], whole).withColumn(FILE, F.lit(""))
+    # Where a file lies says nothing of its rows, and its name is no pattern.
+    reader = session.read.schema(stored).option("recursiveFileLookup", "true").option("__globPaths__", "false")
+    parts = []
+    for partition, places in groups.items():
+        values = dict(partition)
+        rows = reader.parquet(*places).withColumn(FILE, F.col("_metadata.file_path"))
+        parts.append(rows.select(*[_value(field, values) if field in by else F.col(quoted(field.name)) for field in whole], FILE))
+    return reduce(DataFrame.union, parts)
+
+
+def _value(field: StructField, values: dict[str, Any]) -> Any:
+    return F.lit(values[field.name]).cast(field.dataType).alias(field.name)
+
+
+def _nullable(there: StructType) -> StructType:
+    return StructType([StructField(field.name, field.dataType) for field in there])
+
+
+def of_names(path: Location, files: Sequence[Held], names: Sequence[str]) -> list[Held]:
+    """The files that Spark calls so in FILE."""
+    known = {str(path / held.path): held for held in files}
+    plain = (re.sub(r"^file:/+", "/", unquote(name)) for name in names)
+    return sorted((known[name] for name in plain), key=lambda held: held.path)
+
+
+def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
+    """The rows with the table's own names for their columns, and with what it makes of them (generated columns)."""
+    names = {field.name.lower(): field.name for field in there}
+    others = {name: names[name.lower()] for name in rows.columns if names.get(name.lower(), name) != name}
+    spelled = rows.withColumnsRenamed(others) if others else rows
+    given = {*spelled.columns}
+    made = [field for field in there if GENERATED in field.metadata and field.name not in given]
+    return spelled.withColumns({field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType) for field in made}) if made else spelled
+
+
+def write(rows: DataFrame, folder: Location, by: Sequence[str]) -> list[Location]:
+    """Write rows into files below a folder, those with the same values of some columns together; gives the files that have rows."""
+    writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    (writer.partitionBy(*by) if by else writer).parquet(str(folder))
+    files = [entry.at for entry in stores.of(folder).entries(folder) if entry.at.name.endswith(".parquet")]
+    return sorted((file for file in files if arrow.footer(file).num_rows), key=str)

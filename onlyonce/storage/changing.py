@@ -1,0 +1,92 @@
+"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id. PROTOCOL.md, 4.
+
+Each try looks at the table as it is now, and its commit is on condition that the next version is not there: delta-rs's conditional PUT. It takes such a commit for an append, which would
+stand beside whatever came in between. So it is not to try by itself. Whoever has lost looks again: first whether the transaction is there, which a twin may have committed, then whether the
+files that may hold the rows are still the same. If they are, what was written is committed at the new version; if not, it is planned and written anew.
+
+The new files are an attempt's (`own_tables`): those of a try that lost, or of a killed driver, are named by no commit.
+
+Who calls it: the Delta sink. Errors: those of `delta.once`; of what a plan writes. Not promised: that files which no commit names go; a VACUUM of the table takes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from onlyonce.failpoints import passing
+from onlyonce.model.location import Location
+from onlyonce.storage import delta, opening, own_tables, statistics, table_files
+from onlyonce.storage.table_files import Held
+
+
+@dataclass(frozen=True)
+class Change:
+    """Files that go, and files that come."""
+
+    gone: Sequence[Held]
+    new: Sequence[Location]
+
+
+class Plan(Protocol):
+    """What is to become of a table's rows."""
+
+    def files(self, table: DeltaTable) -> list[Held]:
+        """The files of a version which may hold rows that change. All that is decided about the table rests on these alone. Raises Refused for a table that can't be changed so."""
+
+    def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
+        """Write below the folder what comes in the place of those files' rows, and what is new."""
+
+
+def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool = False) -> int:
+    """Carry out a plan once; gives the table's version that has it. For `replayed` see `delta.once`."""
+    opened = opening.table(path)
+    return delta.once(path, commit, lambda: _carry_out(opened, path, commit, plan), replayed=replayed, table=opened)
+
+
+def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan) -> int | None:
+    """Gives the version after which it was committed, None when the transaction was there."""
+    planned: tuple[list[Held], str, Change] | None = None
+    for attempt in own_tables.tries(path):
+        with attempt:
+            table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
+            there = table.transaction_version(commit.app_id)
+            if there is not None and there >= commit.version:
+                return None  # a lost answer, or another driver's: `delta.once` looks whose
+            files, form = plan.files(table), _form(table)
+            if planned is None or (files, form) != planned[:2]:
+                planned = (files, form, plan.write(table, files, path / own_tables.folder(commit)))
+            before = table.version()
+            passing("table-before-commit")
+            _commit(table, path, commit, planned[2])
+            return before
+    return None
+
+
+def _form(table: DeltaTable) -> str:
+    """What else of a version the files that were written rest on."""
+    metadata = table.metadata()
+    return str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
+
+
+def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Change) -> None:
+    now = int(time.time() * 1000)
+    indexed = statistics.columns(table)
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(
+            path=held.path, data_change=True, deletion_timestamp=now, size=held.bytes,
+            partition_values={name: table_files.partition_text(value) for name, value in held.partition},
+        ) for held in change.gone
+    ]  # fmt: skip
+    actions += [own_tables.added(path, file, indexed) for file in change.new]
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": commit.note(), "isBlindAppend": False},
+        app_transactions=[Transaction(commit.app_id, commit.version, now)],
+        max_commit_retries=0,
+    )
+    table.create_write_transaction(actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties)
