@@ -49,7 +49,7 @@ def _tables(pipeline: Pipeline) -> dict[str, DeltaSource]:
 def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
     written = other.output(output)
     source = _tables(pipeline)[target(other, written).rstrip("/")]
-    replaced = "upsert" if written.sink.write != "append" else "late='recompute'" if other.root_of(written).late == "recompute" else None
+    replaced = str(written.sink.write) if written.sink.write != "append" else "late='recompute'" if other.root_of(written).late == "recompute" else None
     if replaced and not source.changes:
         raise Refused(
             f"{declared_at(source)}pipeline {pipeline.name} reads what is appended to the table of {other.name}/{output}, whose rows are replaced ({replaced})",

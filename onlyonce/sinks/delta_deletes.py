@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onlyonce.declare.declaration import declared_at
+from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM
 from onlyonce.declare.pipeline import Delta, Output
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
@@ -71,7 +72,7 @@ class Deletes:
             return
         path = beside(self.path)
         passing("delta-before-deletes")
-        changing.change(path, commit, delta_upsert.Upsert(gone, path, self.sink.keys, self.is_newer()), replayed=replayed)
+        changing.change(path, commit, delta_upsert.Upsert(gone, path, self._identity, self.is_newer()), replayed=replayed)
         passing("delta-after-deletes")
 
     def standing(self, rows: DataFrame) -> DataFrame:
@@ -89,8 +90,13 @@ class Deletes:
         return delta_upsert.as_new(self.sink.newest_by)
 
     @property
+    def _identity(self) -> tuple[str, ...]:
+        """Of a history each delete of a key is one of its changes."""
+        return (*self.sink.keys, *(self.sink.newest_by if self.sink.write == HISTORY else ()))
+
+    @property
     def _kept(self) -> list[str]:
-        return [*self.sink.keys, *self.sink.newest_by]
+        return [*dict.fromkeys([*self.sink.keys, *self.sink.newest_by, *([VALID_FROM] if self.sink.write == HISTORY else [])])]
 
 
 def of(path: Location, sink: Delta) -> Deletes | None:

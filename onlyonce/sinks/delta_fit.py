@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.declare.outputs.newest import deletes, newest_by
+from onlyonce.declare.outputs.newest import HISTORY, VALID_FROM, deletes, newest_by
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location
@@ -27,7 +27,7 @@ CONSTRAINT = "delta.constraints."
 
 def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) -> None:
     """Raise for rows that can't be written. `stored`: those of them that will be in the table."""
-    if output.sink.write == "upsert":
+    if output.sink.write in ("upsert", HISTORY):
         _check_keys(output, rows)
         _check_order(output, rows)
     table = opening.table(path)
@@ -61,7 +61,8 @@ def _conditions(table: DeltaTable, there: StructType, given: set[str]) -> dict[s
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:
-    twice = rows.groupBy(*map(quoted, output.sink.keys)).count().filter("count > 1").limit(1).collect()
+    identity = (*output.sink.keys, *(newest_by(output.sink) if output.sink.write == HISTORY else ()))
+    twice = rows.groupBy(*map(quoted, identity)).count().filter("count > 1").limit(1).collect()
     if twice:
         raise InvariantBroken(
             f"output {output.name}: two rows of one batch have the keys {twice[0].asDict()}",
@@ -77,10 +78,10 @@ def _check_order(output: Output, rows: DataFrame) -> None:
             data="nothing of this batch was written to the table",
             hint="let the function say true or false of each row",
         )
-    for name in newest_by(output.sink):
+    for name in (*newest_by(output.sink), *([VALID_FROM] if output.sink.write == HISTORY else [])):
         if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
             raise Refused(
-                f"output {output.name}: {name!r}, by which the newest row is told, is null in {wrong[0].asDict()}",
+                f"output {output.name}: {name!r}, by which rows are put in order, is null in {wrong[0].asDict()}",
                 data="nothing of this batch was written to the table",
                 hint="give each row its place in the order",
             )

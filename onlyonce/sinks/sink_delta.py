@@ -31,6 +31,7 @@ from onlyonce.sinks import (
     delta_deletes,
     delta_features,
     delta_fit,
+    delta_history,
     delta_replace,
     delta_table,
     delta_upsert,
@@ -64,7 +65,8 @@ class DeltaWriter:
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         newest.check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
-        full = _with_date(StructType([field for field in schema.fields if field.name != self._sink.deletes]))
+        ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
+        full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {"window_start", "window_end"}
@@ -137,7 +139,9 @@ class DeltaWriter:
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _upsert(self, rows: DataFrame) -> delta_upsert.Upsert:
+    def _upsert(self, rows: DataFrame) -> changing.Plan:
+        if self._sink.write == newest.HISTORY:
+            return delta_history.History(rows, self.path, self._sink)
         keys, newer = self._sink.keys, self._newer(rows.columns)
         if self._deletes:
             return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)

@@ -30,6 +30,7 @@ KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
 TABLES = "tests/unit/sources/test_table_"
 NEWEST = "tests/contract/sinks/test_newest_rows.py::"
+DELTA_HISTORY = "tests/spark/sinks/test_delta_history.py::"
 MYSQL_NEWEST = "tests/contract/sinks/test_mysql_newest.py::"
 TURNS = "tests/contract/commitlog/test_turns.py::"
 TARGETS = "tests/contract/sinks/test_targets.py::"
@@ -1239,6 +1240,18 @@ _ALL = (
         "avro-row-by-row", "the marks between Avro messages are compared one by one, in Python", "onlyonce/sources/formats/avro_messages.py",
         (('not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py()', 'any(row["mark"] != mark for row in rows)'),),
         ("tests/unit/sources/test_message_formats.py::test_no_python_runs_for_each_avro_message",),
+    ),
+    Mutant(
+        "late-version-in-delta-ends-nothing", "the ends of a key's versions are found among those of one batch alone", "onlyonce/sinks/delta_history.py",
+        (('        found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)\n', "        found = _marked(came, new=True)\n"),),
+        (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+        spark=True,
+    ),
+    Mutant(
+        "delete-in-delta-ends-no-version", "a version goes on behind the delete of its row", "onlyonce/sinks/delta_history.py",
+        (("allowMissingColumns=True) if self.sink.deletes else found", "allowMissingColumns=True) if False else found"),),
+        (DELTA_HISTORY + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
+        spark=True,
     ),
     Mutant(
         "decimal-in-avro-by-a-double", "a decimal of a change in Avro keeps the digits that a double has", "onlyonce/sources/formats/avro_envelopes.py",

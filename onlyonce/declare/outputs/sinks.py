@@ -22,22 +22,22 @@ class Delta:
 
     path       the folder; by default <pipeline>/<output>
     write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not among
-               them, the row of the later window stays, whichever comes first
-    keys       what identifies a row of an upsert
+               them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as `Postgres` has it
+    keys       what identifies a row of an upsert, and whose history it is
     newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
     deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
                stay in a table beside, <path>_deleted, by a commit before that of the rows, so that no older row comes back
     """
 
     path: str | None = None
-    write: Literal["append", "upsert"] = "append"
+    write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
     # Not in the repr, by which fingerprints were made before there were these.
     newest_by: Several[str] = field(default=NONE, repr=False)
     deletes: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_write("Delta", self.write, self.keys, ("append", "upsert"))
+        _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("Delta", self)
         check_folder("Delta: path", self.path)
 

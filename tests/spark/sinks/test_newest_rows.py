@@ -64,6 +64,6 @@ def test_rows_of_which_none_is_the_newest_are_refused_by_delta(shared: Log, spar
     table.write(SCHEMA, ("a", "1", 1, False))
     with pytest.raises(InvariantBroken, match="two rows of one batch have the keys"):
         table.write(SCHEMA, ("a", "2", 2, False), ("a", "2", 3, True))
-    with pytest.raises(Refused, match="'position', by which the newest row is told, is null"):
+    with pytest.raises(Refused, match="'position', by which rows are put in order, is null"):
         table.write(SCHEMA, ("a", None, 2, False), ("a", "3", 3, False))
     assert [one["value"] for one in table.rows()] == [1]

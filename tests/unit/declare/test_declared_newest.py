@@ -46,7 +46,7 @@ def pipeline(made: Postgres, mode: Any = "exactly_once", **options: Any) -> Any:
         (lambda: MySQL(table="x" * 51, connection="DB", write="upsert", keys="id", newest_by="cents", deletes="gone"), "is too long for a table"),
         (lambda: MySQL(table="x", connection="DB", write="history", keys="id"), "MySQL: write='history' without newest_by"),
         (lambda: Delta(newest_by="cents"), "newest_by with write='append'"),
-        (lambda: Delta(write="history", keys="id"), "write='history'"),  # type: ignore[arg-type]
+        (lambda: Delta(write="history", keys="id"), "Delta: write='history' without newest_by"),
         (lambda: Delta(write="upsert", keys="id", newest="cents"), "unknown option 'newest'"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip

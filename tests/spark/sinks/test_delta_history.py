@@ -1,0 +1,80 @@
+"""A history (SCD type 2) in Delta: each change is a version of its row, in its place, whatever comes first, comes again or is killed."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from onlyonce.declare.pipeline import Delta
+from onlyonce.model.errors import InvariantBroken, Refused
+from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
+from tests.spark.sinks.test_delta_deletes import POINTS, Killed, killed
+from tests.spark.sinks.test_sink_schema import Table
+from tests.support import changes_of_a_table as source
+from tests.support.changes_of_a_table import Change
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = "id string, position string, value long, gone boolean, valid_from timestamp"
+NUMBERS = count()
+
+
+def opened(log: Log, spark: Any, deletes: str | None = "gone") -> Table:
+    return Table(log, spark, f"history_{next(NUMBERS)}", lambda _: Delta(write="history", keys="id", newest_by="position", deletes=deletes))
+
+
+def row(change: Change) -> tuple[Any, ...]:
+    return (change.key, f"{change.position:06}", change.value, change.deleted, START + timedelta(seconds=change.position))
+
+
+def versions(table: Table) -> set[Any]:
+    """What is in the table, times as seconds since `START`."""
+    found = table.rows()
+    assert len({(one["id"], one["position"]) for one in found}) == len(found)
+    return {
+        (one["id"], int(one["position"]), one["value"], *(one[end] and int((one[end] - START).total_seconds()) for end in ("valid_from", "valid_to")), one["is_current"])
+        for one in found
+    }
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+def test_each_version_holds_until_the_next_change_of_its_key(shared: Log, spark: Any, seed: int) -> None:  # noqa: F811
+    """Out of order, several changes of a key in one batch, each batch killed at one of the points around its two commits and replayed."""
+    chance = random.Random(seed)
+    table = opened(shared, spark)
+    changes = source.delivered(chance, source.made(chance, keys=4, changes=24), again=0.0, apart=20)
+    size = 9
+    for number, first in enumerate(range(0, len(changes), size)):
+        part = [row(change) for change in changes[first : first + size]]
+        point = (*POINTS, None)[(number + seed) % (len(POINTS) + 1)]
+        if point is not None and (any(one.deleted for one in changes[first : first + size]) or "deletes" not in point):
+            with killed(point), pytest.raises(Killed):
+                table.write(SCHEMA, *part)
+        table.write(SCHEMA, *part)
+        assert versions(table) == source.history(changes[: first + size])
+
+
+def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete(shared: Log, spark: Any) -> None:  # noqa: F811
+    """The one before it ends at the late one, and the current one stays current. One that comes again is written over itself."""
+    table = opened(shared, spark)
+    table.write(SCHEMA, row(Change(1, "a", "c", 10)), row(Change(9, "a", "u", 30)), row(Change(2, "b", "c", 5)))
+    table.write(SCHEMA, row(Change(4, "a", "u", 20)), row(Change(9, "a", "u", 30)))
+    table.write(SCHEMA, row(Change(6, "a", "d", 20)))
+    assert versions(table) == {("a", 1, 10, 1, 4, False), ("a", 4, 20, 4, 6, False), ("a", 9, 30, 9, None, True), ("b", 2, 5, 2, None, True)}
+
+
+def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(shared: Log, spark: Any) -> None:  # noqa: F811
+    """Two changes of a key at one position, a version without a beginning, rows that don't say when they begin."""
+    table = opened(shared, spark, deletes=None)
+    with pytest.raises(InvariantBroken, match="two rows of one batch have the keys"):
+        table.write(SCHEMA, row(Change(1, "a", "c", 1)), row(Change(1, "a", "d", 2)))
+    with pytest.raises(Refused, match="'valid_from', by which rows are put in order, is null"):
+        table.write(SCHEMA, (*row(Change(1, "a", "c", 1))[:4], None))
+    with pytest.raises(Refused, match="'valid_from' is no column of type timestamp"):
+        opened(shared, spark).write("id string, position string, gone boolean", ("a", "1", False))
+    assert versions(table) == set()
