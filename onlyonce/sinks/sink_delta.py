@@ -140,7 +140,9 @@ class DeltaWriter:
     def _witness(self, unit: UnitId, content: Content) -> None:
         witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _upsert(self, rows: DataFrame) -> delta_upsert.Upsert:
+    def _upsert(self, rows: DataFrame) -> changing.Plan:
+        if self._sink.write == newest.HISTORY:
+            return delta_history.History(rows, self.path, self._sink)
         keys, newer = self._sink.keys, self._newer(rows.columns)
         if self._deletes:
             return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)
