@@ -411,6 +411,11 @@ _ALL = (
         ("tests/storage/test_secrets.py::test_spark_is_told_no_key",),
     ),
     Mutant(
+        "crashtest-in-the-platform", "a crash test has its data at the prefix of the platform itself", "onlyonce/testing/crashtest/play.py",
+        (('    at = root / f"crashtest-{uuid4().hex[:8]}"\n', "    at = root\n"),),
+        ("tests/storage/test_crashtest_on_s3.py::test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was",), spark=True,
+    ),
+    Mutant(
         "store-by-half-a-connection", "what a connection of the store asks and no variable says is passed over", "onlyonce/airflow/log/task_environment.py",
         (("    if unknown := sorted({*store.extra_dejson} - {*OF_STORE}):", "    if unknown := []:"),),
         ("tests/dags/test_spark_job.py::test_a_connection_that_not_all_clients_of_the_store_would_follow_starts_nothing",),

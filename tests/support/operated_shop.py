@@ -1,0 +1,24 @@
+"""The test pipeline with what a backfill, an erasure and a finalize work on, where all data is in an object store: files by windows, and single records."""
+
+from __future__ import annotations
+
+from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
+from onlyonce.environment import variable
+from tests.support.shop import LATENESS, MINUTE
+
+SHOP = Pipeline(
+    name="shop",
+    source=Files(max_files_a_batch=1),
+    schema="id string, shop string, at timestamp, cents long, weight double",
+    record_id=("id",),
+    event_time="at",
+    outputs=(
+        Output(
+            name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,
+            sink=FileSink(path=variable("STORED_FILES"), shards=1),
+        ),
+        Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta()),
+    ),
+)  # fmt: skip
+
+PIPELINES = [SHOP]
