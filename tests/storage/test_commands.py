@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,8 +156,11 @@ def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
     assert rows(lived.events) == before
 
     warnings: list[str] = []
-    assert attempt_files.sweep("shop", 1.0, warnings) == 0  # replaced a moment ago
+    assert attempt_files.sweep("shop", 1.0, warnings) == 0
     assert old <= objects(lived.events)
+    replaced = [one for one in stores.of(lived.events).entries(lived.events) if str(one.at) in old and one.at.name.endswith(".parquet")]
+    assert replaced
+    assert min(one.modified for one in replaced) > time.time() - 3600  # replaced a moment ago, as a sweep sees it
     assert attempt_files.sweep("shop", 0, warnings) > 0
     assert warnings == []
     assert rows(lived.events) == before

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from onlyonce.model.location import location
 from onlyonce.spark.options import options
+from onlyonce.storage import stores
 from tests.support.platform import JOB_TIMEOUT, ROOT, Platform
 from tests.support.s3 import KEY, S3, SECRET
 
@@ -19,7 +21,7 @@ spark = session.start("looks at its page", "local[1]")
 context = spark.sparkContext
 spark.read.text(FILE).collect()
 print(context.getConf().getAll())
-print(httpx.get(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment").text)
+print(httpx.get(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment", timeout=300).text)
 """
 
 
@@ -28,8 +30,8 @@ def bucket(platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch) -
     """A platform whose data is in a bucket."""
     made = versitygw.bucket()
     platform.give(monkeypatch, **versitygw.environment, ONLYONCE_DATA=f"{made}/lake", ONLYONCE_SPARK_UI="true")
-    assert versitygw.buckets is not None
-    (versitygw.buckets / made.removeprefix("s3://") / "lines").write_text("a line\n")
+    lines = location(f"{made}/lines")
+    stores.of(lines).put(lines, b"a line\n")
     return made
 
 

@@ -24,6 +24,7 @@ from onlyonce.model.location import Url, is_s3, location
 from onlyonce.model.sinks import shards
 from onlyonce.model.sinks.shards import Winner
 from onlyonce.sinks.files.contents import Counted, check, digest, missing
+from onlyonce.storage import stores
 from onlyonce.storage.stores import arrow
 from onlyonce.storage.stores.sink import Sink
 
@@ -74,10 +75,8 @@ class ObjectStore:
         there = _content(system, path)
         # A store whose writes are not atomic shows the half of one that was killed: the beginning of what the log says.
         if there is None or (there != text and text.startswith(there)):
-            system.create_dir(f"{root}/{MANIFESTS}", recursive=True)
             passing("finalize-before-manifest")
-            with system.open_output_stream(path) as file:
-                file.write(text)
+            _put(self.url, manifest_name(pane[0]), text)
             there = _content(system, path)
         passing("finalize-after-manifest")
         if there != text:
@@ -159,6 +158,16 @@ def _stream(url: str, temporary: str) -> Any:
     system, root = _open(url)
     system.create_dir(f"{root}/{PARTS}", recursive=True)
     return system.open_output_stream(f"{root}/{PARTS}/{temporary}")
+
+
+def _put(url: str, manifest: str, text: bytes) -> None:
+    if (at := _plain(url)) is not None:  # a folder of Arrow's making would be an object among others
+        stores.of(at).put(at / MANIFESTS / manifest, text)
+        return
+    system, root = _open(url)
+    system.create_dir(f"{root}/{MANIFESTS}", recursive=True)
+    with system.open_output_stream(f"{root}/{MANIFESTS}/{manifest}") as file:
+        file.write(text)
 
 
 def _plain(url: str) -> Url | None:
