@@ -18,11 +18,11 @@ from tests.support.shop import SHOP
 URLS = ["s3://landing/orders", "s3a:/lake/all", "gs://b/c", "file:///data/in", "hdfs://n:9000/x"]
 TAKES: dict[str, Callable[[str], Any]] = {
     "Files": lambda path: Files(inbox=path), "Growing": lambda path: Growing(inbox=path),
-    "PubSub": lambda path: PubSub(subscription="projects/p/subscriptions/s", inbox=path), "Delta": lambda path: Delta(path=path),
+    "PubSub": lambda path: PubSub(subscription="projects/p/subscriptions/s", inbox=path),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("where", [name for name in TAKES if name != "Files"])
+@pytest.mark.parametrize("where", ["Growing", "PubSub"])
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_no_folder_of_a_declaration(where: str, url: str) -> None:
     """It is refused when the declaration is made, and not written to as a folder of that name."""
@@ -42,6 +42,20 @@ def test_an_inbox_is_a_prefix_of_an_object_store_or_no_url(url: str) -> None:
             Files(inbox="s3://bucket/in", **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("url", ["s3a:/lake/all", "file:///data/in", "hdfs://n:9000/x", "s3://key:secret@bucket/in"])
+def test_a_delta_table_is_a_folder_or_in_a_store_of_the_kind_that_has_the_data(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session has the jars of that store alone."""
+    with pytest.raises(Refused, match="Delta: path is"):
+        Delta(path=url)
+    Delta(path="s3://bucket/table")
+    with pytest.raises(Refused, match="the platform's data is in"):
+        settings.table_location("s3://bucket/table")
+    monkeypatch.setenv("ONLYONCE_DATA", "s3://lake")
+    assert str(settings.table_location("s3://bucket/table")) == "s3://bucket/table"
+    with pytest.raises(Refused, match="the platform's data is in"):
+        settings.table_location("gs://bucket/table")
+
+
 @pytest.mark.parametrize("path", ["s3:/bucket/folder", "file:///data/out"])
 def test_a_file_sink_takes_urls_of_object_stores_only(path: str) -> None:
     """A slash that is missing makes no local folder."""
@@ -50,12 +64,11 @@ def test_a_file_sink_takes_urls_of_object_stores_only(path: str) -> None:
     FileSink(path="s3://bucket/folder")
 
 
-@pytest.mark.parametrize("variable", ["ONLYONCE_HOME", "ONLYONCE_ARCHIVE"])
-def test_a_url_is_no_folder_of_a_setting(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_is_no_folder_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks for it is refused."""
-    monkeypatch.setenv(variable, "s3a://lake/home")
-    with pytest.raises(Refused, match=f"{variable} is 's3a://lake/home', a URL"):
-        settings.home() if variable == "ONLYONCE_HOME" else settings.archive()
+    monkeypatch.setenv("ONLYONCE_HOME", "s3a://lake/home")
+    with pytest.raises(Refused, match="ONLYONCE_HOME is 's3a://lake/home', a URL"):
+        settings.home()
 
 
 @pytest.mark.parametrize("where", ["Files", "Growing", "PubSub"])
