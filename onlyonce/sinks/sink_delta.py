@@ -32,6 +32,7 @@ from onlyonce.sinks import (
     delta_features,
     delta_fit,
     delta_history,
+    delta_name,
     delta_replace,
     delta_table,
     delta_upsert,
@@ -77,6 +78,8 @@ class DeltaWriter:
         delta_features.refuse(opening.table(self.path), self.path, changes=self._sink.write != "append" or self._output.late == "recompute")
         columns.fit(self.path, full, f"output {self._output.name}")
         delta_table.check_remembers(self.path, self._output.name)
+        if self._sink.table and not self._context.target_suffix():
+            delta_name.enter(session, self._output, self._sink.table, self.path)
         if DATE in full.names and not settled:
             delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 

@@ -1315,6 +1315,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "name-of-another-table", "a name that the catalog has for another table is taken for the output's", "onlyonce/sinks/delta_name.py",
+        (("    elif there != path:", "    elif False:"),),
+        ("tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",),
+        spark=True,
+    ),
+    Mutant(
         "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/sink_delta.py",
         (
             ("            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),

@@ -11,6 +11,7 @@ from onlyonce.declare.declaration import check_one_of, declaration
 from onlyonce.declare.outputs import newest
 from onlyonce.declare.outputs.sent import Sent
 from onlyonce.declare.several import NONE, Several
+from onlyonce.declare.sources.tables import NAME
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_folder
 from onlyonce.model.location import is_url, location
@@ -26,6 +27,8 @@ class Delta:
                them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
     newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
+    table      its name in a catalog of Spark's, 'sales.orders' or 'lake.sales.orders', for readers: each run looks that the catalog has this table
+               under that name, and enters it where it has none. A bounded run's table has no name
     deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The key and its newest_by
                stay in a table beside, <path>_deleted, by a commit before that of the rows, so that no older row comes back
     """
@@ -36,8 +39,15 @@ class Delta:
     # Not in the repr, by which fingerprints were made before there were these.
     newest_by: Several[str] = field(default=NONE, repr=False)
     deletes: str | None = field(default=None, repr=False)
+    table: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.table is not None and not NAME.fullmatch(self.table):
+            raise Refused(
+                f"Delta: table {self.table!r} is no name of a table in a catalog",
+                data="nothing was read or written",
+                hint="'schema.table' or 'catalog.schema.table', beside path, which is its folder",
+            )
         _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         newest.check_sink("Delta", self)
         if self.path and is_url(self.path):
