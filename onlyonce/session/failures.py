@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from onlyonce.model import errors, function_errors, origin
+from onlyonce.model import errors, function_errors, origin, store_failures
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
 OTHER_DRIVER = (
@@ -111,6 +111,8 @@ def known(error: BaseException) -> errors.OnlyonceError | None:
         kind = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
             return kind(found[2], data=found[3] or "", hint=found[4] or "")
+    if store := store_failures.of_text(text):
+        return store
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)

@@ -2,7 +2,7 @@
 //
 // It makes a write of a key exclude whatever else is asked of that key, as Amazon's store does: versitygw looks for the object, writes its
 // ETag and then the object, so that a second writer at the same moment may win as well, or is told of an object that is not there yet.
-// It counts requests, and lets the store be slow or ill: /-/counts, /-/reset, /-/delay?ms=20, /-/fault?kind=slow&every=7&method=PUT.
+// It counts requests, and lets the store be slow or ill: /-/counts, /-/reset, /-/delay?ms=20, /-/fault?kind=slow&every=7&method=PUT&after=100.
 package main
 
 import (
@@ -24,11 +24,12 @@ import (
 
 const stripes = 1024
 
-// What /-/fault asks for. Kind: slow (503 SlowDown) and error (500) are answered instead of the store; before (the connection ends, nothing
-// was done), cut (it is done, and the answer ends half way), deaf (the condition of a PUT is dropped).
+// What /-/fault asks for, of each so manieth request after some. Kind: slow (503 SlowDown), error (500), expired (400 ExpiredToken) and gone
+// (404 NoSuchBucket) are answered instead of the store; before (the connection ends, nothing was done), cut (it is done, and the answer ends
+// half way), deaf (the condition of a PUT is dropped).
 type fault struct {
-	Kind, Method string
-	Every, Seen  int
+	Kind, Method       string
+	Every, After, Seen int
 }
 
 type front struct {
@@ -92,7 +93,7 @@ func (f *front) noted(r *http.Request) (string, time.Duration) {
 		return "", f.delay
 	}
 	f.fault.Seen++
-	if f.fault.Seen%f.fault.Every != 0 {
+	if f.fault.Seen <= f.fault.After || (f.fault.Seen-f.fault.After)%f.fault.Every != 0 {
 		return "", f.delay
 	}
 	return f.fault.Kind, f.delay
@@ -124,6 +125,10 @@ func (f *front) ill(kind string, w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case "error":
 		refuse(w, http.StatusInternalServerError, "InternalError")
+	case "expired":
+		refuse(w, http.StatusBadRequest, "ExpiredToken")
+	case "gone":
+		refuse(w, http.StatusNotFound, "NoSuchBucket")
 	case "before":
 		panic(http.ErrAbortHandler)
 	case "cut":
@@ -175,7 +180,12 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		f.fault = fault{Kind: asked.Get("kind"), Method: asked.Get("method"), Every: every}
+		after, err := strconv.Atoi(asked.Get("after"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		f.fault = fault{Kind: asked.Get("kind"), Method: asked.Get("method"), Every: every, After: after}
 	default:
 		http.NotFound(w, r)
 	}

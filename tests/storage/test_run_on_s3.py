@@ -52,16 +52,7 @@ def test_kills_do_not_show_in_what_is_in_the_store(
     code, output = platform.run_whole("shop", "--close")
     assert code == 0, output
 
-    records = shop_oracle.distinct(files)
-    kept = table("shop", "events", "oo_kind = 'kept'")
-    assert multiset(kept, "id", "cents") == multiset(records, "id", "cents")
-    assert multiset(opening.table(location(os.environ["STORED_SHOP_EACH"])).to_pandas(), "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
-    wanted, found = (
-        rows.assign(weight=rows.weight.round(6), window_start=pd.to_datetime(rows.window_start, utc=True))
-        for rows in (shop_oracle.per_shop(records[~records.late]), result("per_shop"))
-    )
-    columns = ("window_start", "shop", "sales", "cents", "weight")
-    assert multiset(found, *columns) == multiset(wanted, *columns)
+    assert_equals_the_batch(files)
     assert_all_in_the_store(platform, root)
     assert_no_secret(platform, versitygw, told + output)
 
@@ -84,6 +75,57 @@ def test_upserts_deletes_and_recomputed_windows_in_the_store(
     assert records.late.any()
     wanted, found = (rows.assign(window_start=pd.to_datetime(rows.window_start, utc=True)) for rows in (shop_oracle.per_shop(records), result("all_per_shop")))
     assert multiset(found, "window_start", "shop", "sales", "cents") == multiset(wanted, "window_start", "shop", "sales", "cents")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("kind", "method"), [("slow", ""), ("error", ""), ("cut", "PUT")])
+def test_a_store_that_is_ill_all_of_the_time_does_not_show(platform: Platform, root: Location, versitygw: S3, kind: str, method: str) -> None:
+    """Whoever asks, asks again: the driver, the tasks and Spark's own writer of checkpoints."""
+    files = shop_oracle.sales(120, 2)
+    put_all(platform, files)
+    versitygw.ill(kind, every=9, method=method)
+    try:
+        code, output = platform.run_whole("shop", "--close")
+    finally:
+        versitygw.well()
+    assert code == 0, output
+    assert_equals_the_batch(files)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("kind", "says"), [("expired", "ExpiredToken"), ("gone", "is not there")])
+def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
+    platform: Platform, root: Location, versitygw: S3, kind: str, says: str
+) -> None:
+    """Once batches are under way: after so many requests that the first start has passed."""
+    files = shop_oracle.sales(120, 2)
+    put_all(platform, files)
+    versitygw.ill(kind, every=1, after=150)
+    try:
+        code, output = platform.run_whole("shop", "--close")
+    finally:
+        versitygw.well()
+    assert code > 0, output
+    assert says in output
+    assert "Traceback" not in output
+    code, output = platform.run_whole("shop", "--close")
+    assert code == 0, output
+    assert_equals_the_batch(files)
+
+
+def assert_equals_the_batch(files: list[list[dict[str, object]]]) -> None:
+    """What is kept, and both results."""
+    records = shop_oracle.distinct(files)
+    kept = table("shop", "events", "oo_kind = 'kept'")
+    assert multiset(kept, "id", "cents") == multiset(records, "id", "cents")
+    each = opening.table(location(os.environ["STORED_SHOP_EACH"])).to_pandas()
+    assert multiset(each, "id", "shop", "cents") == multiset(records, "id", "shop", "cents")
+    wanted, found = (
+        rows.assign(weight=rows.weight.round(6), window_start=pd.to_datetime(rows.window_start, utc=True))
+        for rows in (shop_oracle.per_shop(records[~records.late]), result("per_shop"))
+    )
+    columns = ("window_start", "shop", "sales", "cents", "weight")
+    assert multiset(found, *columns) == multiset(wanted, *columns)
 
 
 def assert_all_in_the_store(platform: Platform, root: Location) -> None:

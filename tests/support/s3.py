@@ -64,9 +64,9 @@ class S3:
         """Each request takes that much longer."""
         self._told("delay", ms=str(milliseconds))
 
-    def ill(self, kind: str, every: int, method: str = "") -> None:
-        """Each so manieth request, of a method or of all, meets a fault; the kinds are told in `tests/s3_front`."""
-        self._told("fault", kind=kind, every=str(every), method=method)
+    def ill(self, kind: str, every: int, method: str = "", after: int = 0) -> None:
+        """Each so manieth request, of a method or of all, meets a fault, once some have passed; the kinds are told in `tests/s3_front`."""
+        self._told("fault", kind=kind, every=str(every), method=method, after=str(after))
 
     def _told(self, what: str, **asked: str) -> httpx.Response:
         return httpx.get(f"{self.url}/-/{what}", params=asked).raise_for_status()

@@ -18,7 +18,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model import store_failures
+from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location, Url
 from onlyonce.storage.stores import Entry, options
 from onlyonce.storage.stores.local import changed
@@ -32,9 +33,6 @@ PATIENCE = timedelta(seconds=60)
 GONE_AGAIN = 5
 """How often a PUT is tried while its object is there for the PUT, and not for the GET after it."""
 DENIED = (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-NO_BUCKET = "NoSuchBucket"
-NOT_OURS = (NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
-"""Codes of a store for a bucket or a key that it does not know, whatever status it gives them."""
 NO_CREDENTIALS = ("credential", "169.254.169.254")
 """What is in the error of a client that has found no key, and no role to ask for one."""
 
@@ -173,38 +171,22 @@ def told(at: Url) -> Iterator[None]:
         # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty store.
         if _code(error) in (None, "NoSuchKey"):
             raise FileNotFoundError(str(at)) from error
-        raise refused(at, _code(error)) from error
+        raise store_failures.refused(_where(at, error), _code(error)) from error
     except exceptions.PreconditionError as error:
         raise changed(at) from error
     except DENIED as error:
-        raise refused(at, _code(error)) from error
+        raise store_failures.refused(_where(at, error), _code(error)) from error
     except exceptions.GenericError as error:
-        if _code(error) in NOT_OURS or any(mark in str(error).lower() for mark in NO_CREDENTIALS):
-            raise refused(at, _code(error)) from error
-        raise Retryable(
-            f"{at.root} does not answer as a store does: {str(error).splitlines()[0][:200]}",
-            data="nothing was written that is not whole",
-            hint="run the same command again; if it stays so, look at the endpoint (AWS_ENDPOINT_URL) and the region (AWS_REGION)",
-        ) from error
+        if _code(error) in store_failures.SHUT_OUT or any(mark in str(error).lower() for mark in NO_CREDENTIALS):
+            raise store_failures.refused(_where(at, error), _code(error)) from error
+        raise store_failures.away(at.root, str(error).splitlines()[0]) from error
+
+
+def _where(at: Url, error: Exception) -> str:
+    return str(at) if _code(error) == store_failures.NO_BUCKET else at.root
 
 
 def _code(error: Exception) -> str | None:
     """What the store itself says is wrong."""
     found = re.search(r"<Code>(\w+)</Code>", str(error))
     return found[1] if found else None
-
-
-def refused(at: Url, code: str | None) -> Refused:
-    """What is said where a store does not let us in, or has no such bucket."""
-    if code == NO_BUCKET:
-        return Refused(
-            f"the bucket of {at} is not there",
-            data="nothing was written",
-            hint="make the bucket, or correct its name, the region (AWS_REGION) or the endpoint (AWS_ENDPOINT_URL)",
-        )
-    return Refused(
-        f"{at.root} does not let us in" + (f": {code}" if code else ""),
-        data="nothing was read or written",
-        hint="look at the credentials, by the standard variables or the role of this machine, and at what they may do with the bucket: "
-        "list, get, put and delete",
-    )
