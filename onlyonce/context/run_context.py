@@ -93,8 +93,8 @@ class RunContext:
     @property
     def blocks(self) -> Path | None:
         """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange: on a cluster, with data in a store."""
-        local = self.spark.sparkContext.master.startswith("local")
-        return settings.blocks_dir(self.instance) if local or isinstance(self.folder, Path) else None
+        shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
+        return settings.blocks_dir(self.instance) if shared else None
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""
