@@ -4,7 +4,7 @@ Spark's own writer knows them all, but it has no conditional PUT. So what is not
 
 | asked                                                   | here                                                                            |
 |---------------------------------------------------------|---------------------------------------------------------------------------------|
-| NOT NULL, CHECK constraints, varchar(n)                 | each batch is looked at before its unit is committed (`delta_fit`)               |
+| NOT NULL (inside a column too), CHECK, varchar(n)       | each batch is looked at before its unit is committed (`delta_fit`)               |
 | generated columns                                       | computed where a row does not give them; else looked at as a constraint          |
 | append-only                                             | honoured: rows are never replaced there, so an upsert is refused                 |
 | change data feed, deletion vectors                      | appends only: what they add is what the log says                                 |
@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 from deltalake import DeltaTable
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location
@@ -74,8 +74,6 @@ def _wrong(table: DeltaTable, known: frozenset[str]) -> list[str]:
         if TEXT in field.metadata and field.name not in texts(there):
             found.append(f"a column {field.name} of {field.metadata[TEXT]}")
         found += [f"{key} for its column {field.name}" for key in field.metadata if key not in SAYS_NOTHING]
-        if _is_strict(field.dataType):
-            found.append(f"NOT NULL within its column {field.name}")
     return found
 
 
@@ -84,12 +82,3 @@ def _of_changes(table: DeltaTable) -> Iterator[str]:
     for key, name in (("delta.appendOnly", "the property delta.appendOnly"), ("delta.enableChangeDataFeed", "a change data feed")):
         if configuration.get(key, "false").lower() == "true":
             yield name
-
-
-def _is_strict(kind: DataType) -> bool:
-    """Whether a nested value may not be null."""
-    if isinstance(kind, StructType):
-        return any(not field.nullable or _is_strict(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return not kind.containsNull or _is_strict(kind.elementType)
-    return isinstance(kind, MapType) and (not kind.valueContainsNull or _is_strict(kind.valueType))

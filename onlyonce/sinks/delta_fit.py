@@ -18,7 +18,7 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.sinks import delta_features, delta_rows
+from onlyonce.sinks import delta_features, delta_inside, delta_rows
 from onlyonce.sinks.delta_rows import GENERATED
 from onlyonce.storage import opening
 
@@ -33,7 +33,7 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
     table = opening.table(path)
     there = delta_rows.schema(table)
     written = delta_rows.as_stored(stored, there)
-    for name, condition in _conditions(table, there, {*stored.columns}).items():
+    for name, condition in (_conditions(table, there, {*stored.columns}) | delta_inside.conditions(there, written.schema)).items():
         # Delta lets in what is true; neither false nor null.
         if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(

@@ -1321,6 +1321,12 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "nulls-inside", "a null within a column is put into a table whose column has none", "onlyonce/sinks/delta_fit.py",
+        ((" | delta_inside.conditions(there, written.schema)", ""),),
+        ("tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",),
+        spark=True,
+    ),
+    Mutant(
         "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/sink_delta.py",
         (
             ("            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),

@@ -86,7 +86,7 @@ def _by_word(found: list[dict[str, Any]]) -> dict[str, Any]:
     kept = {}
     for file in found:
         bounds = {
-            part: {name: file[part].get(name) for name in exact} for part in ("minValues", "maxValues", "nullCount")
+            part: {name: file[part].get(name) for name in exact if file[part].get(name) not in (None, {})} for part in ("minValues", "maxValues", "nullCount")
         }
         kept[str(file["minValues"].get("word"))] = {"rows": file["numRecords"], **bounds}
     return kept
