@@ -38,7 +38,7 @@ TILL = Input(
     columns={"id": "receipt", "at": "rung_at", "cents": "cast(euros * 100 as bigint)", "place": "'till'"},
     idle_after=IDLE,
 )
-KIOSK = Input(source=Files(max_files_a_batch=1), idle_after=IDLE)
+KIOSK = Input(source=Files(max_files_a_batch=1), idle_after=timedelta(seconds=float(os.environ.get("KIOSK_IDLE_SECONDS", IDLE.total_seconds()))))
 TOPIC = Kafka(topic=os.environ.get("TEST_TOPIC", "web"), servers=os.environ.get("TEST_SERVERS", "localhost:9092"), max_offsets_a_batch=10)
 DECLARED = {"web": WEB, "till": TILL, "kiosk": KIOSK, "topic": Input(source=TOPIC, idle_after=timedelta(seconds=1))}
 

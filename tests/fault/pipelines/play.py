@@ -1,13 +1,14 @@
 """The harness: each step of a case is run and struck, by a seed; then it is run to its end and held against a batch.
 
-A strike kills a driver with its JVM and its workers, at a fail-point (`driver`) or at a moment of its own between two points (`moment`), or one Python
-worker, which Spark replaces (`worker`).
+A strike kills a driver with its JVM and its workers there (`driver`) or at a moment of
+its own between two points (`moment`), or kills one Python worker, which Spark replaces (`worker`).
 """
 
 from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,7 @@ def strikes(case: type[Case], chance: random.Random, how: tuple[How, ...]) -> li
     return found
 
 
-def play(case: Case, drivers: WarmDrivers, planned: list[Strike]) -> None:
+def play(case: Case, drivers: Callable[[], WarmDrivers], planned: list[Strike]) -> None:
     """Its steps, each struck; raises AssertionError where the strikes show."""
     struck = 0
     for step, strike in enumerate(planned):
@@ -64,11 +65,11 @@ def play(case: Case, drivers: WarmDrivers, planned: list[Strike]) -> None:
     case.check()
 
 
-def _strike(case: Case, drivers: WarmDrivers, strike: Strike, arguments: list[str]) -> bool:
+def _strike(case: Case, drivers: Callable[[], WarmDrivers], strike: Strike, arguments: list[str]) -> bool:
     if strike.how == "moment":
-        code, told = drivers.run_for(case.platform, strike.nth, strike.seconds, *arguments)
+        code, told = drivers().run_for(case.platform, strike.nth, strike.seconds, *arguments)
     else:
         action, more = ("kill-process", BY_TASKS) if strike.how == "worker" else ("kill", {})
-        code, told = drivers.run(case.platform, strike.point, strike.nth, *arguments, action=action, **more)
+        code, told = drivers().run(case.platform, strike.point, strike.nth, *arguments, action=action, **more)
     assert code in ((0,) if strike.how == "worker" else (0, -signal.SIGKILL)), f"{strike}: exit {code}\n{told[-3000:]}"
     return code != 0 or (strike.how == "worker" and case.platform.struck(strike.point) >= strike.nth)

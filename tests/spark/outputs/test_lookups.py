@@ -117,7 +117,6 @@ def test_each_row_is_joined_with_the_copy_that_its_batch_began_with(
 def check_batches(platform: Platform, monkeypatch: pytest.MonkeyPatch, cities: Cities, seed: int, runs: int) -> None:
     """Runs of a seed, with a table that changes, compared with batch joins."""
     random, history = Random(seed), cities.history
-    wanted: Counter[Any] = Counter()
     seen: dict[str, set[int]] = {"each": set(), "per_city": set(), "per_shop": set()}
     number = 0
 
@@ -138,7 +137,13 @@ def check_batches(platform: Platform, monkeypatch: pytest.MonkeyPatch, cities: C
             change()
         platform.run("shop", *close)
         check_begun(platform, seen, cities)
+    check_rows(platform, cities)
 
+
+def check_rows(platform: Platform, cities: Cities) -> None:
+    """The rows of each output are those of a batch join with the version that each batch saw."""
+    history = cities.history
+    wanted: Counter[Any] = Counter()
     events = platform.events()
     kept = events[events["oo_kind"] == "kept"]
     version_of = read_by(platform, "each", cities)

@@ -1,0 +1,75 @@
+"""Joins of two streams, inner into Delta and full into PostgreSQL: a plain join over the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from onlyonce.model.errors import Refused
+from tests.fault.pipelines.case import DELTA, POSTGRES, Case
+from tests.support.cut_records import Record, at, floor, in_time, times
+from tests.support.joined_shop import LATENESS, WITHIN
+from tests.support.platform import multiset
+
+COLUMNS = ("window_start", "shop", "order_id", "payment_id", "cents")
+SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z")
+
+
+class Joins(Case):
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by themselves."""
+
+    declared = "tests/support/joined_shop.py"
+    points = (*DELTA, *POSTGRES)
+
+    def records(self) -> list[Record]:
+        """Orders and payments of a few shops; some have no shop."""
+        of = self.chance.choice
+        return [
+            {"id": f"{n}", "kind": of(("order", "payment")), "shop": of(("a", "b", "c", None)), "at": time, "cents": n}
+            for n, time in enumerate(times(self.chance, 60, 10, (0, 0, 5, 150)))
+        ]
+
+    def check(self) -> None:
+        """See there."""
+        timely, every = in_time(self.files, LATENESS), distinct(self.files)
+        assert 0 < len(timely) < len(every)
+        assert self.paid() == joined(timely, "inner")
+        assert multiset(self.sql(f"SELECT {', '.join(COLUMNS)} FROM results.all_of_both")) == joined(every, "full")
+        self.platform.backfill("shop", *SPAN, "--output", "paid")
+        assert self.paid() == joined(every, "inner")
+        self.check_books()
+        assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+        with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
+            self.new_life("shop/paid")
+
+    def paid(self) -> Counter[Any]:
+        """What a reader of the table sees."""
+        return multiset(self.platform.table("shop/paid"), *COLUMNS)
+
+
+def distinct(files: list[list[Record]]) -> list[Record]:
+    """Each record once."""
+    return list({one["id"]: one for file in files for one in file}.values())
+
+
+def joined(them: list[Record], kind: str) -> Counter[Any]:
+    """(window, shop, order, payment, cents) by a plain join."""
+    orders, payments = ([one for one in them if one["kind"] == side] for side in ("order", "payment"))
+    pairs: list[tuple[Record | None, Record | None]] = [
+        (order, payment)
+        for order in orders
+        for payment in payments
+        if order["shop"] == payment["shop"] is not None and abs(at(order) - at(payment)) <= WITHIN
+    ]
+    met = {one["id"] for pair in pairs for one in pair if one}
+    pairs += [(order, None) for order in orders if order["id"] not in met and kind in ("left", "full")]
+    pairs += [(None, payment) for payment in payments if payment["id"] not in met and kind in ("right", "full")]
+    return Counter(map(_row, pairs))
+
+
+def _row(pair: tuple[Record | None, Record | None]) -> tuple[Any, ...]:
+    order, payment = pair
+    first: Record = order or payment or {}
+    return (floor(at(first)), first["shop"], order and order["id"], payment and payment["id"], payment and payment["cents"])
