@@ -90,9 +90,3 @@ def test_a_claim_is_made_once_and_is_the_platforms_own(bucket: str) -> None:
     assert [entry.at.name for entry in stores.of(root).entries(root)] == [claiming.CLAIM]
     with pytest.raises(Refused, match="another platform"):
         claiming.claim(root, "theirs")
-
-
-def test_what_works_on_a_file_system_only_is_refused(platform: Platform, bucket: str) -> None:
-    """And is not told that there is nothing."""
-    with pytest.raises(Refused, match="on a file system only"):
-        platform.backfill("shop", "--from", "2026-01-01", "--to", "2026-01-02")
