@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from onlyonce import settings
-from onlyonce.operate import maintain
 from onlyonce.operate.erase import forget
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
-from tests.fault.pipelines.chains import best, in_delta, in_postgres, per_shop, rows
 from tests.fault.pipelines.commands import killed
 from tests.support import shop_oracle
-from tests.support.cut_records import START, Record, at, floor
+from tests.support.cut_records import Record
 from tests.support.platform import multiset
 
 WHO = "shop-3"
@@ -21,7 +17,6 @@ FORGETTING = (
     "forget-before-file", "forget-after-files", "backfill-after-begin", "delta-before-replace", "delta-after-replace", "backfill-before-end",
     "backfill-after-end", "forget-after-beside", "forget-before-end",
 )  # fmt: skip
-RETAINING = ("retention-after-begin", "retention-after-count", "remove-before-commit", "remove-after-commit", "retention-before-end")
 SHOPS = ("window_start", "shop", "sales", "cents")
 
 
@@ -59,47 +54,3 @@ class Forgotten(Case):
         self.platform.put("shop", "again.jsonl", [record for records in self.files for record in records])
         self.platform.run("shop", "--close")
         assert multiset(self.platform.table("shop/per_shop"), *SHOPS) == self.check_windows
-
-
-class KeptChain(Case):
-    """Old days go under a chain whose last windows are open: what is made of them stays, what comes again is a duplicate."""
-
-    declared = "tests/support/chain_of_two_days.py"
-    points = (*DELTA, *POSTGRES)
-
-    def begin(self) -> None:
-        """A file for each of seven days, five of them first."""
-        self.days = [[self._sale(day, number) for number in range(12)] for day in range(7)]
-
-    def _sale(self, day: int, number: int) -> Record:
-        time = START + timedelta(days=day, minutes=7 * number, seconds=self.chance.randrange(400))
-        return {"id": f"d{day}-{number}", "shop": self.chance.choice("ab"), "at": time.isoformat(), "cents": self.chance.randrange(100)}
-
-    def give(self, step: int) -> None:
-        """With the first day once more."""
-        for number in range(5) if step == 0 else range(5, 7):
-            self.platform.put("shop", f"{number}.jsonl", [*self.days[number], *self.days[0]])
-
-    def after(self, step: int) -> None:
-        """Three days go, by commands that are killed. As if the ids of these batches were collected, some days later."""
-        if step:
-            return
-        self.platform.run("shop")
-        self.sql("UPDATE onlyonce_private.batches SET bucket = bucket - 500 WHERE lineage LIKE '%/receive/%' RETURNING 1")
-        self.sql("UPDATE onlyonce_private.pipelines SET gc_floor = (SELECT max(bucket) + 1 FROM onlyonce_private.batches) RETURNING 1")
-        first, second = sorted(self.chance.sample(RETAINING, 2), key=RETAINING.index)
-        assert killed(self.platform, first, "onlyonce.operate.maintain", "shop")
-        killed(self.platform, second, "onlyonce.operate.maintain", "shop")
-        maintain.main(["shop"])
-        kept = [one["id"] for day in self.days[:5] for one in day if at(one) >= START + timedelta(days=1)]
-        there = set(self.platform.events().dropna(subset=["id"])["id"])
-        assert there < set(kept) | {one["id"] for one in self.days[0]}
-        assert "d0-0" not in there
-
-    def check(self) -> None:
-        """See there."""
-        minutes = per_shop((one, floor(at(one))) for day in self.days for one in day)
-        assert in_delta(self.platform, "shop/minutes") == rows(minutes)
-        assert in_postgres(self.platform, "fives") == rows(best(minutes, 1, 5))
-        assert in_delta(self.platform, "shop/tens") == rows(best(best(minutes, 1, 5), 5, 10))
-        self.check_books()

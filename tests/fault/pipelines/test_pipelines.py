@@ -12,7 +12,7 @@ from tests.fault.lives.strikes import INTERPRETED
 from tests.fault.pipelines.case import Case
 from tests.fault.pipelines.chains import Chains, ChainsAnew
 from tests.fault.pipelines.changes import Changes, ChangesInAvro, ChangesOfMySQL
-from tests.fault.pipelines.erasing import Forgotten, KeptChain
+from tests.fault.pipelines.erasing import Forgotten
 from tests.fault.pipelines.joins import Joins
 from tests.fault.pipelines.lookups import Copies, Lookups
 from tests.fault.pipelines.panes import Panes
@@ -43,7 +43,6 @@ CASES: dict[str, type[Case]] = {
     "mysql": InMySQL,
     "write streams": InWriteStreams,
     "forgotten": Forgotten,
-    "old days of a chain": KeptChain,
     "results": Results,
     "rejections": Rejections,
     "state": Silences,
@@ -52,7 +51,7 @@ CASES: dict[str, type[Case]] = {
     "state anew in delta": SilencesAnewInDelta,
 }
 KILLS: tuple[How, ...] = ("driver", "driver", "worker", "moment")
-SEED = {"joins": 3, "chains anew": 3, "lookups": 4}
+SEED = {"joins": 3, "chains anew": 37, "lookups": 4, "state anew in delta": 10}
 """Of the cases that seed 2 gives no late record, or no strike that is reached: they say so themselves."""
 
 
