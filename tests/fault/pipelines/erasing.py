@@ -1,4 +1,4 @@
-"""Records that go: forgotten by a condition, and old days under a chain. Both by commands that are killed, and finished by the same command."""
+"""Records that go: forgotten by a condition, by a command that is killed, and finished by the same command."""
 
 from __future__ import annotations
 
