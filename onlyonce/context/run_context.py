@@ -84,9 +84,8 @@ class RunContext:
         """The table `events`."""
         return self.folder / "events"
 
-    @property
     def appended(self) -> Appended:
-        """The same as it is now, for this run to append to it."""
+        """`events` as it is now, for this run to append to it. Reads what has come to the table's log since the last call."""
         self._appended = self._appended.look() if self._appended else Appended(self.events)
         return self._appended
 

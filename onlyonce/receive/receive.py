@@ -134,7 +134,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         batch.plan.offsets_hash,
     )  # fmt: skip
     version = own_tables.append(
-        lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended, commit
+        lambda folder: batch_files.written(context, query, batch, lines, folder), context.appended(), commit
     )
     passing("receive-after-delta")
     _end(context, query, batch, must, version)

@@ -42,7 +42,6 @@ class Appended:
         if app_id not in self._transactions:
             return self.table.transaction_version(app_id)
         seen, found = self._transactions[app_id]
-        for version in range(seen + 1, now + 1):
-            told = (action.get("txn", {}) for action in log_entries.actions(self.at, version))
-            found = max([*([] if found is None else [found]), *(one["version"] for one in told if one.get("appId") == app_id)], default=None)
-        return found
+        told = [action.get("txn", {}) for version in range(seen + 1, now + 1) for action in log_entries.actions(self.at, version)]
+        since = [one["version"] for one in told if one.get("appId") == app_id]
+        return max(since if found is None else [*since, found], default=None)

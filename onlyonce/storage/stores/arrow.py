@@ -58,8 +58,7 @@ def opened(at: Location, **form: Any) -> parquet.ParquetFile:
 
 def footer(at: Location) -> parquet.FileMetaData:
     """What a Parquet file says of itself."""
-    with opened(at) as file:
-        return file.metadata
+    return end(at)[1]
 
 
 def end(at: Location) -> tuple[Entry, parquet.FileMetaData]:

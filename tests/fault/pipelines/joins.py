@@ -9,11 +9,11 @@ import pytest
 
 from onlyonce.model.errors import Refused
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
-from tests.support.cut_records import Record, at, floor, in_time, times
-from tests.support.joined_shop import LATENESS, WITHIN
+from tests.support.cut_records import Record, in_time, times
+from tests.support.joined_oracle import COLUMNS, distinct, joined
+from tests.support.joined_shop import LATENESS
 from tests.support.platform import multiset
 
-COLUMNS = ("window_start", "shop", "order_id", "payment_id", "cents")
 SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z")
 
 
@@ -47,29 +47,3 @@ class Joins(Case):
     def paid(self) -> Counter[Any]:
         """What a reader of the table sees."""
         return multiset(self.platform.table("shop/paid"), *COLUMNS)
-
-
-def distinct(files: list[list[Record]]) -> list[Record]:
-    """Each record once."""
-    return list({one["id"]: one for file in files for one in file}.values())
-
-
-def joined(them: list[Record], kind: str) -> Counter[Any]:
-    """(window, shop, order, payment, cents) by a plain join."""
-    orders, payments = ([one for one in them if one["kind"] == side] for side in ("order", "payment"))
-    pairs: list[tuple[Record | None, Record | None]] = [
-        (order, payment)
-        for order in orders
-        for payment in payments
-        if order["shop"] == payment["shop"] is not None and abs(at(order) - at(payment)) <= WITHIN
-    ]
-    met = {one["id"] for pair in pairs for one in pair if one}
-    pairs += [(order, None) for order in orders if order["id"] not in met and kind in ("left", "full")]
-    pairs += [(None, payment) for payment in payments if payment["id"] not in met and kind in ("right", "full")]
-    return Counter(map(_row, pairs))
-
-
-def _row(pair: tuple[Record | None, Record | None]) -> tuple[Any, ...]:
-    order, payment = pair
-    first: Record = order or payment or {}
-    return (floor(at(first)), first["shop"], order and order["id"], payment and payment["id"], payment and payment["cents"])

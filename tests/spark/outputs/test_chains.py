@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,20 +17,18 @@ from onlyonce.operate import audit
 from onlyonce.outputs import outputs
 from onlyonce.outputs.recompute import recompute
 from onlyonce.run import upstream
+from tests.support.chained_oracle import Sums, best, in_delta, in_postgres, per_shop, rows
 from tests.support.chained_shop import LATENESS
+from tests.support.cut_records import MINUTE, START, Record, at, came, cut, floor
 from tests.support.long_run import READ_UPTO, meanwhile, until
-from tests.support.platform import JOB_TIMEOUT, Platform, multiset
+from tests.support.platform import JOB_TIMEOUT, Platform
 
 pytestmark = pytest.mark.spark
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
 POINTS = (
     "output-before-begin", "output-after-begin", "output-consumed", "output-before-end", "output-after-end", "backfill-after-begin",
     "backfill-before-end", "backfill-after-end",
 )  # fmt: skip
-Record = dict[str, Any]
-Sums = dict[tuple[datetime, str], tuple[int, ...]]
 
 
 def records(chance: random.Random, count: int) -> list[Record]:
@@ -40,77 +38,11 @@ def records(chance: random.Random, count: int) -> list[Record]:
         {
             "id": f"{n}",
             "shop": chance.choice("ab"),
-            "at": (START + timedelta(milliseconds=max(0, at - chance.choice((0, 0, 15_000, 200_000))))).isoformat(),
+            "at": (START + timedelta(milliseconds=max(0, time - chance.choice((0, 0, 15_000, 200_000))))).isoformat(),
             "cents": chance.randrange(100),
         }
-        for n, at in enumerate(times)
+        for n, time in enumerate(times)
     ]
-
-
-def cut(chance: random.Random, them: list[Record], parts: int) -> list[list[Record]]:
-    """The records in files, most of which have records of earlier files again."""
-    places = sorted(chance.sample(range(1, len(them)), parts - 1))
-    files = [them[a:b] for a, b in zip([0, *places], [*places, len(them)], strict=True)]
-    return [file + chance.sample(them[: places[0]], min(2, places[0])) for file in files]
-
-
-def at(record: Record) -> datetime:
-    """When it happened."""
-    return datetime.fromisoformat(record["at"])
-
-
-def came(files: list[list[Record]]) -> Iterator[tuple[Record, datetime | None]]:
-    """Each distinct record, with the largest time of the files before its own."""
-    seen: set[str] = set()
-    tide = None
-    for file in files:
-        new = list({one["id"]: one for one in file if one["id"] not in seen}.values())
-        yield from ((one, tide) for one in new)
-        seen |= {one["id"] for one in new}
-        tide = max([at(one) for one in new] + ([tide] if tide else []))
-
-
-def floor(time: datetime, minutes: int) -> datetime:
-    """The start of its window."""
-    return START + (time - START) // (minutes * MINUTE) * (minutes * MINUTE)
-
-
-def per_shop(pairs: Iterable[tuple[Record, datetime]]) -> Sums:
-    """(sales, cents) by window and shop, of records with the start of a window that each is in."""
-    found: dict[tuple[datetime, str], list[int]] = defaultdict(lambda: [0, 0])
-    for one, start in pairs:
-        sums = found[start, one["shop"]]
-        sums[0], sums[1] = sums[0] + 1, sums[1] + one["cents"]
-    return {window: tuple(sums) for window, sums in found.items()}
-
-
-def best(windows: Sums, size: int, minutes: int) -> Sums:
-    """(windows, best, sales, cents) of the windows of a size whose last moments are in each window of so many minutes."""
-    found: dict[tuple[datetime, str], list[tuple[int, ...]]] = defaultdict(list)
-    for (start, shop), sums in windows.items():
-        found[floor(start + size * MINUTE - timedelta(microseconds=1), minutes), shop].append(sums[-2:])
-    return {
-        window: (len(them), max(c for _, c in them), sum(s for s, _ in them), sum(c for _, c in them)) for window, them in found.items()
-    }
-
-
-def rows(sums: Sums) -> Counter[Any]:
-    """As a table has them."""
-    return Counter((*window, *values) for window, values in sums.items())
-
-
-BEST = ("window_start", "shop", "windows", "best", "sales", "cents")
-
-
-def in_delta(platform: Platform, name: str) -> Counter[Any]:
-    """What a reader of the table sees."""
-    table = platform.table(name)
-    return multiset(table[[column for column in (*BEST[:2], *BEST[2:]) if column in table]])
-
-
-def in_postgres(platform: Platform, name: str) -> Counter[Any]:
-    """The same of a table in PostgreSQL."""
-    return multiset(platform.sql(f"SELECT {', '.join(BEST)} FROM results.{name}"))
 
 
 def run_to(platform: Platform, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -144,11 +76,11 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
             run_to(platform, monkeypatch, chance.randrange(4, 15))
     platform.run("shop", "--close")
     ten = 10 * MINUTE
-    timely = [one for one, tide in came(files) if tide is None or floor(at(one), 10) + ten > tide - 4 * LATENESS]
+    timely = [one for one, tide in came(files) if tide is None or floor(at(one), 10 * MINUTE) + ten > tide - 4 * LATENESS]
     assert 0 < len(timely) < len(them)
     assert set(platform.sql("SELECT output FROM onlyonce.late")["output"]) == {"minutes", "fives", "tens"}
-    minutes = per_shop((one, floor(at(one), 1)) for one in them)
-    in_time = per_shop((one, floor(at(one), 1)) for one in timely)
+    minutes = per_shop((one, floor(at(one))) for one in them)
+    in_time = per_shop((one, floor(at(one))) for one in timely)
 
     assert in_delta(platform, "shop/minutes") == rows(minutes)
     assert in_postgres(platform, "fives") == rows(best(minutes, 1, 5))
@@ -181,7 +113,7 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
 
     def near(put_in: datetime) -> Sums:
         """What windows of two minutes have of records in time, and before a moment of all."""
-        pairs = [(one, floor(at(one), 1) - back, tide) for one, tide in came(files) for back in (timedelta(0), MINUTE)]
+        pairs = [(one, floor(at(one)) - back, tide) for one, tide in came(files) for back in (timedelta(0), MINUTE)]
         late = timedelta(minutes=2) + LATENESS
         return per_shop((one, start) for one, start, tide in pairs if tide is None or start + late > tide or start < put_in)
 
@@ -257,6 +189,6 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
 
     assert len(begun) == 1
     assert begun[0] < 0
-    minutes = per_shop((one, floor(at(one), 1)) for one in them)
+    minutes = per_shop((one, floor(at(one))) for one in them)
     assert in_postgres(platform, "fives") == rows(best(minutes, 1, 5))
     assert in_delta(platform, "shop/tens") == rows(best(best(minutes, 1, 5), 5, 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,15 +15,14 @@ from onlyonce.model.errors import Refused
 from onlyonce.operate import audit
 from onlyonce.outputs import outputs
 from onlyonce.run import lineage
-from tests.support.joined_shop import LATENESS, WITHIN
+from tests.support.cut_records import START, Record, cut, in_time
+from tests.support.joined_oracle import COLUMNS, joined
+from tests.support.joined_shop import LATENESS
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
 POINTS = ("output-before-begin", "output-after-begin", "output-consumed", "output-before-end", "output-after-end")
-Record = dict[str, Any]
 
 
 def records(chance: random.Random, count: int) -> list[Record]:
@@ -39,57 +38,6 @@ def records(chance: random.Random, count: int) -> list[Record]:
         }
         for n, at in enumerate(times)
     ]
-
-
-def cut(chance: random.Random, them: list[Record], parts: int) -> list[list[Record]]:
-    """The records in files, most of which have records of earlier files again."""
-    places = sorted(chance.sample(range(1, len(them)), parts - 1))
-    files = [them[a:b] for a, b in zip([0, *places], [*places, len(them)], strict=True)]
-    return [file + chance.sample(them[: places[0]], min(2, places[0])) for file in files]
-
-
-def at(record: Record) -> datetime:
-    """When it happened."""
-    return datetime.fromisoformat(record["at"])
-
-
-def in_time(files: list[list[Record]]) -> list[Record]:
-    """Each distinct record that is not behind what earlier files have told, less the lateness."""
-    found: dict[str, Record] = {}
-    seen: set[str] = set()
-    tide = None
-    for file in files:
-        new = [one for one in file if one["id"] not in seen]
-        found |= {one["id"]: one for one in new if tide is None or at(one) > tide - LATENESS}
-        seen |= {one["id"] for one in new}
-        tide = max([at(one) for one in new] + ([tide] if tide else []))
-    return list(found.values())
-
-
-def joined(them: list[Record], kind: str) -> Counter[Any]:
-    """(window, shop, order, payment, cents) by a plain join."""
-    orders, payments = ([one for one in them if one["kind"] == side] for side in ("order", "payment"))
-    pairs: list[tuple[Record | None, Record | None]] = [
-        (order, payment)
-        for order in orders
-        for payment in payments
-        if order["shop"] == payment["shop"] is not None and abs(at(order) - at(payment)) <= WITHIN
-    ]
-    met = {one["id"] for pair in pairs for one in pair if one}
-    pairs += [(order, None) for order in orders if order["id"] not in met and kind in ("left", "full")]
-    pairs += [(None, payment) for payment in payments if payment["id"] not in met and kind in ("right", "full")]
-    return Counter(map(row, pairs))
-
-
-def row(pair: tuple[Record | None, Record | None]) -> tuple[Any, ...]:
-    """What a table has of two records, or of one without a partner."""
-    order, payment = pair
-    first: Record = order or payment or {}
-    window = START + (at(first) - START) // MINUTE * MINUTE
-    return (window, first["shop"], order and order["id"], payment and payment["id"], payment and payment["cents"])
-
-
-COLUMNS = ("window_start", "shop", "order_id", "payment_id", "cents")
 
 
 def in_delta(platform: Platform, name: str) -> Counter[Any]:
@@ -131,7 +79,7 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
                 with pytest.raises(FailPoint):
                     platform.run("shop")
     platform.run("shop", "--close")
-    timely = in_time(files)
+    timely = in_time(files, LATENESS)
     assert 0 < len(timely) < len(them)
 
     assert in_delta(platform, "paid") == joined(timely, "inner")

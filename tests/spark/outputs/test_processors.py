@@ -16,7 +16,9 @@ from onlyonce.operate import audit
 from onlyonce.outputs import outputs
 from onlyonce.outputs.stateful import anew
 from onlyonce.run import lineage
-from tests.spark.outputs.test_joins import POINTS, Record, at, cut, in_time, plain
+from tests.spark.outputs.test_joins import POINTS, plain
+from tests.support.cut_records import Record, at, cut, in_time
+from tests.support.joined_shop import LATENESS
 from tests.support.platform import Platform
 from tests.support.stateful_shop import COLUMNS, GAP
 
@@ -105,7 +107,7 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
                 with pytest.raises(FailPoint):
                     platform.run(pipeline)
     platform.run(pipeline, "--close")
-    timely = in_time(files)
+    timely = in_time(files, LATENESS)
     assert 0 < len(timely) < len(them)
 
     assert found(platform, pipeline) == silences(timely)
@@ -144,7 +146,7 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
     platform.run(pipeline, "--close")
     platform.run(pipeline)  # its own rows stay
 
-    assert found(platform, pipeline) == silences(in_time(files))
+    assert found(platform, pipeline) == silences(in_time(files, LATENESS))
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
@@ -161,7 +163,7 @@ def test_an_upsert_has_the_newest_row_of_each_key(new_platform: Callable[..., Pl
 
     def check() -> None:
         rows = platform.table(f"{pipeline}/silences") if pipeline == "last_in_delta" else platform.sql("SELECT * FROM results.last")
-        meant = {shop: (at, records) for shop, what, at, _, records in sorted(silences(in_time(files)), key=lambda row: row[2]) if what == "silent"}
+        meant = {shop: (at, records) for shop, what, at, _, records in sorted(silences(in_time(files, LATENESS)), key=lambda row: row[2]) if what == "silent"}
         assert plain(rows[["shop", "at", "records"]]) == Counter((shop, *rest) for shop, rest in meant.items())
 
     platform.run(pipeline, "--close")

@@ -17,33 +17,14 @@ from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.sources.tables import table_log
 from tests.support import tables
+from tests.support.changed_table import FEED, SCHEMA, VALUES, change
 from tests.support.shop import SHOP
-from tests.support.tables import NOTHING, append, behind, compact, ids, pages, rows, take
-
-FEED = {"delta.enableChangeDataFeed": "true"}
-SCHEMA = f"{SHOP.schema}, _change_type string, _commit_version long, _commit_timestamp timestamp"
-VALUES = ("id", "shop", "cents", "_change_type", "_commit_version")
+from tests.support.tables import NOTHING, append, behind, ids, pages, rows, take
 
 
 def of(path: Path, **options: Any) -> Pipeline:
     """The test pipeline over the changes of a table."""
     return replace(SHOP, source=DeltaSource(path=str(path), changes=True, **options), record_id=(), schema=SCHEMA)
-
-
-def change(path: Path, chance: random.Random, number: int) -> None:
-    """One version of any kind; the first makes the table."""
-    what = chance.choice(["append", "delete", "update", "compact", "overwrite", "truncate"]) if number else "append"
-    if what in ("append", "overwrite"):
-        records = tables.sales([f"r{number}-{one}" for one in range(chance.randint(1, 8))])
-        write_deltalake(str(path), pa.Table.from_pylist(records, tables.SCHEMA), mode=what, partition_by=["shop"], configuration=FEED)  # type: ignore[call-overload]
-    elif what == "delete":
-        DeltaTable(str(path)).delete(f"cents % 3 = {chance.randrange(3)}")
-    elif what == "update":
-        DeltaTable(str(path)).update(updates={"cents": "cents + 10"}, predicate=f"cents % 2 = {chance.randrange(2)}")
-    elif what == "truncate":
-        DeltaTable(str(path)).delete()
-    else:
-        compact(path)
 
 
 @pytest.mark.parametrize("seed", range(8))
