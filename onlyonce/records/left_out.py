@@ -1,7 +1,6 @@
 """The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
 
-The model's rule says what is late (`onlyonce.model.frontier`). It is asked once for each frontier; all rows of a batch carry
-the same one, so there are few. Whole columns are compared with the windows at once.
+`placed` says which records are late.
 
 Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a pipeline that never ran has no rows.
 Not promised: that only committed batches are shown. Rows are shown as soon as they are in `events`.
@@ -20,15 +19,13 @@ from numpy.typing import NDArray
 from onlyonce import settings
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.chained import Chained
 from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.windows import Fixed, Joined, Session, Window, micros, reach
+from onlyonce.model.windows import Session, micros
+from onlyonce.records import placed
+from onlyonce.records.placed import Times
 from onlyonce.storage import event_rows, log_entries
 
 Row = dict[str, Any]
-Times = NDArray[np.int64]
-
-NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 
 _ORIGIN = {"oo_lineage": "lineage", "oo_batch": "batch"}
 
@@ -54,32 +51,8 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
     `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
     """
     assert output.window is not None
-    for starts, ends, late in _judged(part, output.window, micros(output.lateness)):
+    for starts, ends, late in placed.judged(part, output.window, micros(output.lateness)):
         yield starts, ends, np.flatnonzero(late)
-
-
-def _judged(part: pa.RecordBatch, window: Window, lateness: int) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
-    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output before that leaves it out."""
-    closed = closed_by_row(part.column("oo_frontier"), window, lateness)
-    known = closed != NOTHING_CLOSED
-    if isinstance(window, Chained):
-        for _, before, late in _judged(part, window.upstream, micros(window.waits_before)):
-            [(starts, ends)] = _windows(window.own, before - 1)
-            yield starts, ends, known & (ends <= closed) | (late & window.leaves_late_out)
-        return
-    times = _whole_micros(part.column("oo_event_time"))
-    for starts, ends in _windows(window, times):
-        compared = times - reach(window) if isinstance(window, Session | Joined) else ends
-        yield starts, ends, known & (compared <= closed)
-
-
-def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:
-    """Up to where the output's windows were closed for each row; NOTHING_CLOSED while nothing was."""
-    names = [field.name for field in frontiers.type]
-    columns = np.column_stack([_whole_micros(column) for column in frontiers.flatten()])
-    distinct, which = np.unique(columns, axis=0, return_inverse=True)
-    closed = [_closed_until(dict(zip(names, values, strict=True)), window, lateness) for values in distinct.tolist()]
-    return np.array(closed, dtype=np.int64)[which.reshape(-1)]
 
 
 def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
@@ -138,45 +111,3 @@ def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[p
     for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part
-
-
-def _windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
-    """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
-    if isinstance(window, Fixed) and not window.in_utc:
-        yield _days(window, times)
-        return
-    last: Any = window.last_end(times)  # type: ignore[arg-type]
-    if isinstance(window, Session):
-        yield times, last
-        return
-    size = micros(window.size)
-    step = size if isinstance(window, Fixed) else micros(window.slide)
-    for back in range(window.per_record):
-        yield last - back * step - size, last - back * step
-
-
-def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
-    """(starts, ends) of days by a wall clock, which only the model knows: asked once for each of the days."""
-    starts, ends = np.empty_like(times), np.empty_like(times)
-    order = np.argsort(times)
-    ordered = times[order]
-    at = 0
-    while at < len(ordered):
-        start, end = window.assign(int(ordered[at]))[0]
-        upto = int(np.searchsorted(ordered, end))
-        starts[order[at:upto]], ends[order[at:upto]] = start, end
-        at = upto
-    return starts, ends
-
-
-def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:
-    known = {name: None if value == NOTHING_CLOSED else value for name, value in values.items()}
-    until = closed_until(Frontier(**known), window, lateness)
-    return NOTHING_CLOSED if until is None else until
-
-
-def _whole_micros(column: pa.Array) -> Times:
-    """Timestamps as whole microseconds; null becomes NOTHING_CLOSED."""
-    whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    numbers: Times = pc.fill_null(whole, NOTHING_CLOSED).to_numpy(zero_copy_only=False)
-    return numbers

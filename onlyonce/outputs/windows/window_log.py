@@ -21,7 +21,7 @@ from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.function import rejecting
-from onlyonce.outputs.windows import raw_windows, windowing
+from onlyonce.outputs.windows import counting, raw_windows, windowing
 from onlyonce.receive import events, past_rows
 from onlyonce.session import schemas
 
@@ -104,6 +104,9 @@ def _counts(context: RunContext, root: Output, received: list[Any]) -> list[dict
         return []
     if root.window is None and not moved:
         return [_never_late(events.count(files))]
+    if root.window is not None and not moved and sum(one.kept for one in received) <= counting.MOST:
+        found = counting.counted(files, root.window, root.lateness)
+        return [row | {name: to_time(row[name]) for name in TIMES} for row in found]
     kept = past_rows.kept(context.spark, context.events, schemas.of(events.PLACED_BY), received)
     if root.window is None:
         return [_never_late(kept.count())]

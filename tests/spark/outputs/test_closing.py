@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -130,6 +131,26 @@ def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spa
         {(0, 3, START + HOUR // 3, START + HOUR - 7): 1, (1, 0, None, None): 1}
     )
     assert counts(Fixed(timedelta(hours=1))) == Counter({(0, 3, None, None): 1, (1, 0, None, None): 1})
+
+
+def test_the_driver_counts_the_windows_of_a_batch_as_sparks_executors_do(spark: Any, tmp_path: Path) -> None:
+    from onlyonce.outputs.windows import counting, windowing
+    from onlyonce.receive import events
+
+    frontiers = [None, (to_time(START + HOUR), None, None, None), (to_time(START + 4 * HOUR), None, None, None)]
+    rows = [(to_time(START + n * HOUR // 7), frontiers[n % 3]) for n in range(60)]
+    frame = spark.createDataFrame(rows, f"oo_event_time timestamp, oo_frontier {events.FRONTIER}")
+    frame.coalesce(1).write.parquet(f"{tmp_path}/rows")
+    files = sorted((tmp_path / "rows").glob("*.parquet"))
+
+    for window in (*WINDOWS, *DAYS):
+        by_spark = windowing.counted(frame, window, timedelta(minutes=10)).select(
+            "in_time", "late", "late_from", "late_to", *[time.alias(name) for name, time in windowing.bounds().items()]
+        )
+        found = counting.counted(files, window, timedelta(minutes=10))
+        assert Counter(tuple(sorted(row.items(), key=str)) for row in found) == Counter(
+            tuple(sorted(row.asDict().items(), key=str)) for row in by_spark.collect()
+        ), window
 
 
 def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
