@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from threading import Condition
 from typing import Any
@@ -142,9 +143,12 @@ class RunContext:
         """In how many partitions a batch of about so many bytes is cut that begins now. A replay takes the number of its row."""
         if self.pipeline.partitions:
             return self.pipeline.partitions
-        # Of a cluster what it is asked for: executors come and go.
-        cores = cluster_cores(dict(self.spark.sparkContext.getConf().getAll())) or self.spark.sparkContext.defaultParallelism
-        return partitions.of_batch(size, cores, settings.spark().most_partitions)
+        return partitions.of_batch(size, self._asked_cores or self.spark.sparkContext.defaultParallelism, settings.spark().most_partitions)
+
+    @cached_property
+    def _asked_cores(self) -> int | None:
+        """Of a cluster what it is asked for: executors come and go. Asked once: Python reads a setting of Spark's by a call for each."""
+        return cluster_cores(dict(self.spark.sparkContext.getConf().getAll()))
 
     def declaration_hash(self, query: str) -> str:
         """The fingerprint of what decides a query's results."""

@@ -30,7 +30,7 @@ from onlyonce.model.chained import Chained
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
-from onlyonce.outputs import results, stateless
+from onlyonce.outputs import in_driver, results, stateless
 from onlyonce.outputs.events import backlog, reading
 from onlyonce.outputs.events.first_reading import Part
 from onlyonce.outputs.events.replayed import Versions
@@ -165,7 +165,7 @@ def _batch(
             passing("output-consumed")
             return
         fired = triggering.fired(context, query, steps[0].output, batch, versions) if steps[0].output.trigger and not context.bounded else None
-        commit(context, query, steps, batch, versions, results.hold(held, fired.rows if fired else frame), held, fired)
+        commit(context, query, steps, batch, versions, fired.rows if fired else frame, held, fired)
     passing("output-after-end")
 
 
@@ -179,7 +179,12 @@ def commit(
     held: ExitStack,
     fired: Fired | None = None,
 ) -> None:
-    """Write the rows of a begun batch to all its sinks, and end it. `rows` are held; `fired`: what they are of, where the output has a trigger."""
+    """Write the rows of a begun batch to all its sinks, and end it. `fired`: what they are of, where the output has a trigger."""
+    if few := in_driver.written(context, query, steps, batch, versions, rows):
+        _tell(query, batch, steps[0].output, few.rows, 0)
+        _end(context, query, steps, batch, versions, _of(context, steps[0].output, few.windows), 0, fired)
+        return
+    rows = results.hold(held, rows)
     if steps[0].output.stable_input:
         rows.count()
         rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
@@ -200,10 +205,16 @@ def _write(
     found = results.measured(rows, step.output.sink)
     passing("output-consumed")
     again = step.writer.write(batch, found.rows, found.content)
-    unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
-    query.log.info("written", unit=unit, rows=found.content.rows, again=again)
-    same = {"instance": context.instance, "output": step.output.name, "generation": 0}
-    return [same | window for window in found.windows], again
+    _tell(query, batch, step.output, found.content.rows, again)
+    return _of(context, step.output, found.windows), again
+
+
+def _tell(query: Query, batch: Batch, output: Output, rows: int, again: int) -> None:
+    query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{output.name}", rows=rows, again=again)
+
+
+def _of(context: RunContext, output: Output, windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"instance": context.instance, "output": output.name, "generation": 0} | window for window in windows]
 
 
 def _end(

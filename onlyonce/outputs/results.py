@@ -42,10 +42,11 @@ WINDOW = ["window_start", "window_end"]
 
 @dataclass(frozen=True)
 class Step:
-    """One output of a query's chain: the root, or one made from it."""
+    """One output of a query's chain: the root, or one made from it. `adds_no_rows`: its function gives a row for a record at most."""
 
     output: Output
     writer: SinkWriter
+    adds_no_rows: bool
 
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
@@ -146,7 +147,7 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     steps, empty = [], context.spark.createDataFrame([], result.schema)
     for output in [root, *context.pipeline.made_from(root)]:
         schema = flat(rows_of(output, empty, context.seen.frames)).schema
-        step = Step(output, writer_for(context, query, output))
+        step = Step(output, writer_for(context, query, output), output is root and stateless.adds_no_rows(result))
         with own_target.claimed(context, output):
             step.writer.prepare(_nullable(schema))
         steps.append(step)
@@ -199,8 +200,8 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
     groups = _groups(plain, by)
     windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
-    if sink is not None and (newer := _newer(sink, plain.columns)):
-        plain = _newest(plain, sink.keys, newer)
+    if sink is not None and (order := newer(sink, plain.columns)):
+        plain = _newest(plain, sink.keys, order)
         groups = _groups(plain, [])
     return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
@@ -209,7 +210,7 @@ def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
     return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
 
 
-def _newer(sink: Sink, columns: list[str]) -> list[Column]:
+def newer(sink: Sink, columns: list[str]) -> list[Column]:
     """By what rows with the same keys are put in order, the newest first; none where each is a row of the sink."""
     if later_window_wins(sink.write, sink.keys, columns):
         return [F.col(name).desc() for name in reversed(WINDOW)]

@@ -19,6 +19,22 @@ STATELESS = {
 """The logical operators of Spark that keep no state of a stream: a join of one stream, with tables."""
 
 
+ADDS_NO_ROWS = {
+    "Project", "Filter", "Union", "EventTimeWatermark", "SubqueryAlias", "StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation",
+    "LogicalRelation", "LogicalRDD", "ResolvedHint", "View",
+}  # fmt: skip
+"""Those that give a row for a row at most. The sides of a union here are the control rows and the others."""
+
+
+def adds_no_rows(result: DataFrame) -> bool:
+    """Whether a function gives a row for each record at most, told by Spark's plan. An operator that is not known counts as one that may give more."""
+    return _each_in(ADDS_NO_ROWS, result._jdf.queryExecution().analyzed())  # type: ignore[operator]
+
+
+def _each_in(names: set[str], node: Any) -> bool:
+    return node.nodeName() in names and all(_each_in(names, node.children().apply(n)) for n in range(node.children().size()))
+
+
 def is_stateless(result: DataFrame) -> bool:
     """Whether a stream writes each row in the batch that reads it. An operator that is not known counts as one with state;
     what tables beside the stream are made by does not count."""

@@ -31,11 +31,11 @@ def judged(part: pa.RecordBatch, window: Window, lateness: int) -> Iterator[tupl
     known = closed != NOTHING_CLOSED
     if isinstance(window, Chained):
         for _, before, late in judged(part, window.upstream, micros(window.waits_before)):
-            [(starts, ends)] = _windows(window.own, before - 1)
+            [(starts, ends)] = windows(window.own, before - 1)
             yield starts, ends, known & (ends <= closed) | (late & window.leaves_late_out)
         return
     times = whole_micros(part.column("oo_event_time"))
-    for starts, ends in _windows(window, times):
+    for starts, ends in windows(window, times):
         compared = times - reach(window) if isinstance(window, Session | Joined) else ends
         yield starts, ends, known & (compared <= closed)
 
@@ -51,7 +51,7 @@ def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> T
     return np.repeat(np.array(closed, dtype=np.int64)[which.reshape(-1)], np.diff(begins, append=len(columns)))
 
 
-def _windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
+def windows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
     """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
     if isinstance(window, Fixed) and not window.in_utc:
         yield _days(window, times)

@@ -19,6 +19,8 @@ from onlyonce.model.units import Content
 from onlyonce.session.names import quoted
 
 MASK = (1 << 64) - 1
+HASH = "oo_hash"
+"""The column with the `row_hash` of each row, while rows are on their way to a sink."""
 
 
 def row_hash(schema: StructType) -> Column:

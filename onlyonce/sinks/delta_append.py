@@ -8,8 +8,10 @@ Who calls it: `sink_delta`, the staging of rows. Errors: those of `delta.once`; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from onlyonce.model.location import Location
@@ -20,11 +22,19 @@ from onlyonce.storage.appended import Appended
 
 def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
     """Append rows once; gives the table's version that holds them."""
-    to = Appended(path)
-    table = to.table
-    delta_features.refuse(table, path, changes=False)
 
-    def write(folder: Location) -> Sequence[Location]:
+    def write(table: DeltaTable, folder: Location) -> Sequence[Location]:
         return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
-    return own_tables.append(write, to, commit, replayed=replayed)
+    return _append(write, path, commit, replayed)
+
+
+def append_few(rows: pa.Table, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
+    """The same of rows that the driver has, with the columns as the table calls them."""
+    return _append(lambda table, folder: delta_rows.write_few(rows, folder, table.metadata().partition_columns), path, commit, replayed)
+
+
+def _append(write: Callable[[DeltaTable, Location], Sequence[Location]], path: Location, commit: delta.Commit, replayed: bool) -> int:
+    to = Appended(path)
+    delta_features.refuse(to.table, path, changes=False)
+    return own_tables.append(lambda folder: write(to.table, folder), to, commit, replayed=replayed)

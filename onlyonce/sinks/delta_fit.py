@@ -8,6 +8,8 @@ table. Not promised: that the write succeeds, for a disk may be full. `onlyonce 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -33,7 +35,7 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
     table = opening.table(path)
     there = delta_rows.schema(table)
     written = delta_rows.as_stored(stored, there)
-    for name, condition in (_conditions(table, there, {*stored.columns}) | delta_inside.conditions(there, written.schema)).items():
+    for name, condition in conditions(table, there, written, {*stored.columns}).items():
         # Delta lets in what is true; neither false nor null.
         if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(
@@ -43,8 +45,12 @@ def check(output: Output, path: Location, rows: DataFrame, stored: DataFrame) ->
             )
 
 
-def _conditions(table: DeltaTable, there: StructType, given: set[str]) -> dict[str, str]:
-    """What a row must be, by the table's constraints and its columns."""
+def conditions(table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()) -> dict[str, str]:
+    """What a row must be, by the table's constraints and its columns; of those that the table generates where the output has `given` them."""
+    return _own(table, there, given) | delta_inside.conditions(there, written.schema)
+
+
+def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[str, str]:
     checks = {
         f"constraint {key.removeprefix(CONSTRAINT)}": text
         for key, text in table.metadata().configuration.items()

@@ -11,22 +11,26 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.model.location import Location
 from onlyonce.session.names import quoted
-from onlyonce.storage import stores
+from onlyonce.storage import own_tables, stores
 from onlyonce.storage.stores import arrow
-from onlyonce.storage.table_files import Held
+from onlyonce.storage.table_files import Held, partition_text
 
 FILE = "oo_file"
 """The column that says in which file a row is."""
 GENERATED = "delta.generationExpression"
+PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
+"""Kinds of columns that Arrow writes as Spark does."""
 
 
 def schema(table: DeltaTable) -> StructType:
@@ -85,3 +89,19 @@ def write(rows: DataFrame, folder: Location, by: Sequence[str]) -> list[Location
     (writer.partitionBy(*by) if by else writer).parquet(str(folder))
     files = [entry.at for entry in stores.of(folder).entries(folder) if entry.at.name.endswith(".parquet")]
     return sorted((file for file in files if arrow.footer(file).num_rows), key=str)
+
+
+def write_few(rows: pa.Table, folder: Location, by: Sequence[str]) -> list[Location]:
+    """The same of rows that the driver has: one file for each combination of values."""
+    places = rows.select(list(by)).group_by(list(by)).aggregate([]).to_pylist() if by else [{}]
+    return [_write_place(rows, folder, values) for values in places]
+
+
+def _write_place(rows: pa.Table, folder: Location, values: dict[str, Any]) -> Location:
+    for name, value in values.items():
+        column = rows.column(name)
+        rows = rows.filter(pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))).drop_columns([name])
+    texts = {name: partition_text(value) for name, value in values.items()}
+    file = folder.joinpath(*(f"{name}={own_tables.NULL if text is None else quote(text, safe='')}" for name, text in texts.items()), "part-few.parquet")
+    arrow.write(file, rows, compression="zstd", store_schema=False)
+    return file

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from deltalake import CommitProperties
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,6 +28,7 @@ from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.session.names import quoted
 from onlyonce.sinks import (
+    content_hash,
     delta_append,
     delta_deletes,
     delta_features,
@@ -34,10 +36,12 @@ from onlyonce.sinks import (
     delta_history,
     delta_name,
     delta_replace,
+    delta_rows,
     delta_table,
     delta_upsert,
     witness,
 )
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sources.parse import columns
 from onlyonce.storage import changing, delta, opening
 
@@ -86,7 +90,7 @@ class DeltaWriter:
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        dated = rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
+        dated = _dated(rows)
         if content.rows:
             delta_fit.check(self._output, self.path, dated, self._stored(dated))
         if not batch.at_least_once:
@@ -104,6 +108,28 @@ class DeltaWriter:
             changing.change(self.path, commit, plan, replayed=batch.replayed)
         passing("delta-after-write")
         return 0
+
+    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """Those of an append to a table that asks nothing of a row, of columns that Arrow writes as Spark does."""
+        if self._sink.write != "append" or not all(isinstance(field.dataType, delta_rows.PLAIN) for field in rows.schema.fields):
+            return None
+        table = opening.table(self.path)
+        there = delta_rows.schema(table)
+        stored = delta_rows.as_stored(_dated(rows.withColumn(HASH, content_hash.row_hash(rows.schema))), there)
+        if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
+            return None
+        return stored
+
+    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
+        """The same witness and commit, with files that the driver writes."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        if not batch.at_least_once:
+            self._witness(unit, content)
+        if content.rows == 0:
+            return
+        passing("delta-before-write")
+        delta_append.append_few(rows.drop_columns([HASH]), self.path, self._commit(batch, unit, content), replayed=batch.replayed)
+        passing("delta-after-write")
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""
@@ -163,6 +189,10 @@ class DeltaWriter:
         if not self._sink.newest_by:
             return None
         return delta_upsert.as_new(self._sink.newest_by)
+
+
+def _dated(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(DATE, F.to_date("window_start")) if "window_start" in rows.columns else rows
 
 
 def _with_date(schema: StructType) -> StructType:

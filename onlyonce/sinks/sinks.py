@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
@@ -36,6 +37,17 @@ class SinkWriter(Protocol):
 
     def end(self, connection: Connection, batch: Batch) -> None:
         """In the transaction that ends the batch: see that its units are in the platform's log."""
+
+
+@runtime_checkable
+class TakesFew(Protocol):
+    """A sink that the driver writes few rows to by itself."""
+
+    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """The rows as the driver is to have them, with their hashes (HASH); None where they are for Spark's tasks."""
+
+    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
+        """As `write`, with those rows."""
 
 
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:

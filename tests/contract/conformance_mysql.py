@@ -17,10 +17,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database
 from onlyonce.declare.pipeline import MySQL, Output
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.testing.suite import processes
 from onlyonce.testing.suite.cases import Guarantee, Row, Rows
 from onlyonce.testing.suite.log import Log

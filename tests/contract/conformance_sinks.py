@@ -20,11 +20,12 @@ from onlyonce.commitlog.sinks import files
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Postgres
 from onlyonce.model.batch import Batch, Outcome, to_micros
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.files import files_unit, finalize
 from onlyonce.sinks.files.contents import Counted
 from onlyonce.sinks.files.stores import folder_of, store_of
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows
 from onlyonce.testing.suite.log import NOON, plan_of

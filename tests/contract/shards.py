@@ -21,9 +21,10 @@ from onlyonce.database.connect import run
 from onlyonce.declare.outputs.sinks import FileSink
 from onlyonce.model.batch import Outcome, to_micros
 from onlyonce.model.units import UnitId
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.files import files_unit
 from onlyonce.sinks.files.stores import folder_of, store_of
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.testing.suite.task import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from onlyonce.model.location import Location
@@ -56,8 +55,7 @@ def _of_part(part: pa.RecordBatch, window: Window, lateness: int) -> pa.Table:
     pairs = []
     for starts, ends, late in placed.judged(part, window, lateness):
         if isinstance(window, Session):
-            ends = HOUR.last_end(times)  # type: ignore[arg-type]
-            starts = ends - micros(HOUR.size)
+            [(starts, ends)] = placed.windows(HOUR, times)
         pairs.append(pa.table({"window_start": starts, "window_end": ends, "is_late": late, "time": times}))
     found = pa.concat_tables(pairs).group_by(_BY, use_threads=False)
     return found.aggregate([([], "count_all"), ("time", "min"), ("time", "max")]).rename_columns(

@@ -60,7 +60,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     frame = fired.rows if fired else _rows(context, query, root, batch, versions, before)
     steps = results.steps_of(context, query, root, frame)
     with ExitStack() as held:
-        outputs.commit(context, query, steps, batch, versions, results.hold(held, frame), held, fired)
+        outputs.commit(context, query, steps, batch, versions, frame, held, fired)
     query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
 
 

@@ -28,10 +28,10 @@ from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.model.sinks.shards import Shard, Temporary, Written
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
-from onlyonce.sinks.content_hash import Tally
+from onlyonce.sinks.content_hash import HASH, Tally
 from onlyonce.sinks.files import formats
 from onlyonce.sinks.files.stores import Store
-from onlyonce.sinks.postgres.pinned import HASH, Batches, counted
+from onlyonce.sinks.postgres.pinned import Batches, counted
 
 START, END, SHARD = "oo_start", "oo_end", "oo_shard"
 RESULT = "partition int, files long"

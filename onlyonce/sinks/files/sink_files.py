@@ -27,9 +27,10 @@ from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.files import files_unit, formats, stores
 from onlyonce.sinks.files.files_unit import END, SHARD, START
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION, check_replay, commit_nothing, pin
+from onlyonce.sinks.postgres.pinned import PARTITION, check_replay, commit_nothing, pin
 
 LINE = "oo_line"
 WINDOW = ("window_start", "window_end")

@@ -25,11 +25,12 @@ from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.mysql import mysql_columns, mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.target_database import database_of
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
 
 

@@ -24,8 +24,9 @@ from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.units import Content, UnitId
 from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
 
 SHARDS = 50

@@ -16,9 +16,9 @@ from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.units import Content, UnitId, compare
 from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import Tally
+from onlyonce.sinks.content_hash import HASH, Tally
 
-HASH, PARTITION = "oo_hash", "oo_target"
+PARTITION = "oo_target"
 
 Batches = Iterator[pa.RecordBatch]
 

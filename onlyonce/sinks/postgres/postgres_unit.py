@@ -26,9 +26,9 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
 from onlyonce.model.units import UnitId, compare
 from onlyonce.session.worker import attempt_name, session_of
-from onlyonce.sinks.content_hash import Tally
+from onlyonce.sinks.content_hash import HASH, Tally
 from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION, Batches, counted
+from onlyonce.sinks.postgres.pinned import PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
 QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
@@ -76,7 +76,8 @@ def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batche
 
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
-        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        # In the driver, which writes the one partition of a small batch, there is no task.
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId())) if context else work
         tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)) | dict(work.beside))
         not_stored = [HASH, PARTITION, *(column for column, _ in work.beside)]
         rows = (batch.drop_columns(not_stored) for batch in counted(here.unit, batches, tally))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
@@ -25,8 +26,9 @@ from onlyonce.model.units import Content, UnitId
 from onlyonce.session import worker
 from onlyonce.session.names import quoted
 from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 
@@ -58,6 +60,25 @@ class PostgresWriter:
         self._commit(batch, rows, self._sink.write, None)
         return 0
 
+    def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """Those of a batch of one partition: the driver is its task then."""
+        if batch.at_least_once or batch.plan.partitions != 1:
+            return None
+        stored = self._stored(rows)
+        hashed = stored.withColumn(HASH, content_hash.row_hash(stored.schema))
+        return hashed.select(*[_export(f) for f in stored.schema.fields], HASH, F.lit(0).alias(PARTITION))
+
+    def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
+        """The one unit of the batch."""
+        if content.rows == 0:
+            self._units.commit_nothing(batch, content)
+            return
+        passing("postgres-before-units")
+        beside = (HASH, PARTITION)
+        work = self._work(batch, tuple(name for name in content.floats if name in {*rows.column_names} - {*beside}), self._sink.write, None)
+        for _ in postgres_unit.write_unit(work)(iter(rows.to_batches())):
+            passing("postgres-after-units")
+
     def landed(self, plan: Plan) -> bool:
         """Whether any rows of this batch are noted."""
         return self._noted(plan) > 0
@@ -68,7 +89,7 @@ class PostgresWriter:
         self._commit(batch, rows, "replace", tuple(time.isoformat() for time in span.times))
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
-        rows = rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
+        rows = self._stored(rows)
         schema = rows.schema
         key = (
             F.xxhash64(*[F.col(quoted(k)) for k in self._sink.keys])
@@ -77,12 +98,17 @@ class PostgresWriter:
         )
         pinned = self._units.pinned(batch, rows, key)
         exported = pinned.select(*[_export(f) for f in schema.fields], HASH, PARTITION)
+        self._units.commit(exported, self._work(batch, floats(schema), write, windows))
+
+    def _stored(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*[quoted(f.name) for f in self._table.stored(rows.schema).fields])
+
+    def _work(self, batch: Batch, floats: tuple[str, ...], write: str, windows: tuple[str, ...] | None) -> postgres_unit.Work:
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        work = postgres_unit.Work(
+        return postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, write, self._sink.keys,
-            floats(schema), windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
+            floats, windows, self._table.by_window, newest_by=self._sink.newest_by, deletes=self._sink.deletes,
         )  # fmt: skip
-        self._units.commit(exported, work)
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         schema = self._table.stored(rows.schema)

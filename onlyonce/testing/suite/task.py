@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 
-from onlyonce.sinks.postgres.pinned import HASH, PARTITION
+from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.postgres.pinned import PARTITION
 
 
 class Context:

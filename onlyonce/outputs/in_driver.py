@@ -1,0 +1,88 @@
+"""Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task would.
+
+Otherwise a batch is three jobs: one that looks at its rows, and two that write them and see that they are there. Each takes a part of a second, however few rows it has,
+and a task in Python has a session in the database of its own.
+
+Only of a function that gives a row for a record at most, so that few records are few rows; of an output alone, whose sink can take rows so. The unit and its content
+are those of the tasks, so a replay may go the other way.
+
+Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning, since they try again.
+Not promised: that a small batch is written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from onlyonce import settings
+from onlyonce.commitlog import batches
+from onlyonce.context.query import Query
+from onlyonce.context.run_context import RunContext
+from onlyonce.database.connect import run
+from onlyonce.failpoints import passing
+from onlyonce.model import partitions
+from onlyonce.model.batch import Batch, to_time
+from onlyonce.model.chained import Chained
+from onlyonce.model.errors import Retryable
+from onlyonce.outputs import results
+from onlyonce.outputs.events.replayed import Versions
+from onlyonce.outputs.windows import raw_windows
+from onlyonce.records.placed import whole_micros
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.sinks import TakesFew
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many rows were written, and how many of them are in each window."""
+
+    rows: int
+    windows: list[dict[str, Any]]
+
+
+def written(context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame) -> Written | None:
+    """Write a batch's rows; None where that is for Spark's tasks. `frame` is not held: it is read once."""
+    step = steps[0]
+    if len(steps) > 1 or not _has_few(context, query, step, batch, versions) or not isinstance(step.writer, TakesFew):
+        return None
+    plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
+    wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)
+    if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
+        return None
+    rows: pa.Table = wanted.toArrow()
+    passing("output-consumed")
+    tally = content_hash.Tally(HASH, {field.name: field.name for field in content_hash.float_fields(plain.schema)})
+    for part in rows.to_batches():
+        tally.add(part)
+    content = tally.content()
+    try:
+        step.writer.write_few(batch, rows, content)
+    except (OSError, Retryable) as error:
+        query.log.warning("a small batch could not be written by the driver; Spark's tasks try", problem=str(error))
+        return None
+    return Written(content.rows, _windows(rows))
+
+
+def _has_few(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> bool:
+    root = step.output
+    if not step.adds_no_rows or context.bounded or root.stable_input or root.trigger or isinstance(root.window, Chained):
+        return False
+    if raw_windows.are_of(context.pipeline, root, stateless=True):
+        return False
+    if batch.plan.source_from is None and query.start_from:
+        return False  # a new life reads again what an earlier one has counted
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, versions.after, versions.upto))
+    return sum(one.kept for one in received) * partitions.A_RECORD < settings.in_driver_bytes()
+
+
+def _windows(rows: pa.Table) -> list[dict[str, Any]]:
+    if results.WINDOW[0] not in rows.column_names:
+        return []
+    bounds = {name: whole_micros(rows.column(name)) for name in results.WINDOW}
+    groups = pa.table(bounds).group_by(results.WINDOW).aggregate([([], "count_all")]).to_pylist()
+    return [{name: to_time(group[name]) for name in results.WINDOW} | {"rows": group["count_all"]} for group in groups]
