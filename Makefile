@@ -17,7 +17,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions bench bench-all clean
+.PHONY: help env lock docs demo up down compose-env check test test-all test-faults test-matrix test-versions bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -79,10 +79,14 @@ test-versions: env ## DAGs, page and a sample of Spark with the oldest and the n
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
 bench: env $(MADE)/classes ## the benchmarks; what they find is written to tests/benchmarks/results
-	$(BIN)/pytest -q -s tests/benchmarks -m slow
+	$(BIN)/pytest -q -s tests/benchmarks -m slow --ignore tests/benchmarks/test_peers.py
 
 bench-all: export ONLYONCE_BENCH_IDS := 1000000,10000000,100000000
 bench-all: bench ## the same, and how receive grows with the catalog: up to 100 million ids (4 GB of disk, 10 minutes more)
+
+bench-peers: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
+bench-peers: env $(MADE)/classes $(MADE)/peers ## Flink, Bytewax and Spark's own ways beside receive, on the same files (an environment of 800 MB)
+	$(BIN)/pytest -q -s tests/benchmarks/test_peers.py -m slow
 
 lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
@@ -132,6 +136,12 @@ define resolve
 	echo "The jars of $(1) are missing; nothing was changed. Look at .venv/ivy.log, see that the network" \
 		"works (IVY_SETTINGS=<file> names another repository), then run the same command again." >&2; exit 1
 endef
+
+$(MADE)/peers: $(MADE)/packages tests/benchmarks/peers/requirements.txt tests/benchmarks/peers/jars.xml
+	@echo "env: other engines, in .venv/peers"
+	@$(UV) venv --quiet --allow-existing --python $(BIN)/python .venv/peers
+	@$(UV) pip install --quiet --python .venv/peers/bin/python -r tests/benchmarks/peers/requirements.txt
+	$(call resolve,tests/benchmarks/peers/jars.xml,.venv/peers/jars)
 
 $(MADE)/jars: $(MADE)/packages docker/ivy.xml
 	$(call resolve,docker/ivy.xml,.venv/jars)

@@ -48,10 +48,15 @@ class Clock:
         for query in self._started:
             query.awaitTermination()
             for progress in query.recentProgress:
-                if progress.numInputRows:
+                if progress.numInputRows or _went_on(progress):
                     self.seconds[progress.name].append(progress.durationMs["triggerExecution"] / 1000)
                     self.parts[progress.name].append(dict(progress.durationMs))
         self._started.clear()
+
+
+def _went_on(progress: Any) -> bool:
+    """Whether a batch had input that its function did not read as rows."""
+    return any(source.startOffset != source.endOffset for source in progress.sources)
 
 
 def cpu_seconds(server: Server) -> float:

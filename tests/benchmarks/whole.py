@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from onlyonce import settings
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
@@ -59,16 +60,17 @@ class Bare:
         self.url = settings.database_url().replace("+psycopg2", "")
 
     def drain(self) -> None:
-        """All that is there, through all three queries."""
+        """All that is there, through all three queries: the two outputs beside each other, as ours are."""
         self.received.drain()
-        self._output("per_kind", per_kind, self._to_delta)
-        self._output("per_user", per_user, self._to_postgres)
+        queries = [self._output("per_kind", per_kind, self._to_delta), self._output("per_user", per_user, self._to_postgres)]
+        for query in queries:
+            query.awaitTermination()
 
-    def _output(self, name: str, transform: Any, write: ways.Write) -> None:
+    def _output(self, name: str, transform: Any, write: ways.Write) -> StreamingQuery:
         events = self.spark.readStream.format("delta").load(self.received.target).withWatermark("at", "1 hour")
         result = transform(events.withColumn("oo_window", F.window("at", "1 hour")))
         writer = result.writeStream.outputMode("append").option("checkpointLocation", f"{self.below}/{name}")
-        writer.trigger(availableNow=True).foreachBatch(write).start().awaitTermination()
+        return writer.trigger(availableNow=True).foreachBatch(write).start()
 
     def _to_delta(self, rows: DataFrame, batch_id: int) -> None:
         flat = rows.select("oo_window.start", "oo_window.end", "kind", "rows", "amount")

@@ -8,7 +8,7 @@ Who calls it: `window_log`. Errors: OSError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 _BY = ["window_start", "window_end", "is_late"]
 
 
-def counted(files: list[Location], window: Window, lateness: timedelta) -> list[Row]:
+def counted(files: Sequence[Location], window: Window, lateness: timedelta) -> list[Row]:
     """As `windowing.counted`: window_start, window_end, in_time, late, in (record, window) pairs; of sessions also late_from and late_to. In microseconds."""
     each = [_of_part(part, window, micros(lateness)) for file in files for part in _parts(file)]
     if not each:
