@@ -100,6 +100,7 @@ def _timed(python: Path, name: str, source: Path, target: Path) -> float:
         store = target.parent / "recovery"
         store.mkdir()
         subprocess.run([python, "-m", "bytewax.recovery", store, "2"], check=True, env=environment)
+        environment["BYTEWAX_RECOVERY_BACKUP_INTERVAL"] = "0"
         flow = f"{SCRIPTS / 'bytewax_flow.py'}:flow"
         command: list[str | Path] = [python, "-m", "bytewax.testing", flow, "-p", "2", "-r", store, "-s", "2"]
     else:
