@@ -97,6 +97,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option("--from", "With --bounded, of a topic: from this message time.", name="start", metavar="TIME", read=moment),
         Option("--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment),
         _switch("--forever", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
+        _switch("--standby", "With --forever: where a driver is at work, wait for its end with Spark started, and take its place then."),
         Option("--every", "With --forever: the seconds between two looks for new input; by default 5.", float, default=EVERY_SECONDS, metavar="SECONDS", least=0),
         Option("--max-files", "How many files one batch takes.", int, least=1),
         _switch("--dry-run", "Say what would be read; write nothing."),

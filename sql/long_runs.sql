@@ -5,13 +5,17 @@ INSERT INTO onlyonce_private.long_runs (instance) VALUES (:instance) ON CONFLICT
 -- look --
 -- The last long run of a pipeline. Ages are by this server's clock.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, turns,
-       stop_asked_at IS NOT NULL AS stop_asked, exit_code, why
+       stop_asked_at IS NOT NULL AS stop_asked, exit_code, why, locked
 FROM onlyonce_private.long_runs WHERE instance = :instance
+
+-- hold --
+-- Until this session ends, nobody else holds it: so its holder's end is known at once, however it came.
+SELECT pg_try_advisory_lock(hashtextextended('onlyonce long run ' || :instance, 0)) AS ours
 
 -- look_and_lock --
 -- The same, and nobody else takes it until this transaction ends.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, turns,
-       stop_asked_at IS NOT NULL AS stop_asked, exit_code, why
+       stop_asked_at IS NOT NULL AS stop_asked, exit_code, why, locked
 FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 
 -- take --
@@ -19,7 +23,7 @@ FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 UPDATE onlyonce_private.long_runs
 SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, turns = 0,
     turn_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,
-    ended_at = NULL, exit_code = NULL, why = NULL, down = '{}'
+    ended_at = NULL, exit_code = NULL, why = NULL, down = '{}', locked = true
 WHERE instance = :instance RETURNING attempt
 
 -- beat --

@@ -29,23 +29,28 @@ def look(connection: Connection, instance: str) -> LongRun | None:
 
 
 def take(
-    connection: Connection, instance: str, run_id: str, driver: str, *, every: timedelta, beat: timedelta
+    connection: Connection, instance: str, run_id: str, driver: str, *, every: timedelta, beat: timedelta, released: bool = False
 ) -> Taken:
     """Become the one that drives the pipeline. Of two that start at the same instant one does.
 
     `driver` is this driver's name and nobody else's, so that it knows its own row after a lost answer. Raises
-    Superseded when another is alive; one whose heartbeat has ended is superseded.
+    Superseded when another is alive; one whose heartbeat has ended is superseded, and one whose lock is `released`.
     """
     do(connection, "long_runs", "add", instance=instance)
     known = LongRun(*tuple(ask(connection, "long_runs", "look_and_lock", instance=instance)[0]))
     if known.driver == driver:
         return Taken(instance, known.attempt)
-    refuse_beside(known)
+    refuse_beside(known, released=released)
     row = ask(
         connection, "long_runs", "take", instance=instance, run_id=run_id, driver=driver, every=every,
         lost_after=lost_after(beat),
     )[0]  # fmt: skip
     return Taken(instance, row.attempt)
+
+
+def hold(connection: Connection, instance: str) -> bool:
+    """Whether this session holds the lock of a pipeline's long run, from now on at the latest."""
+    return bool(ask(connection, "long_runs", "hold", instance=instance)[0].ours)
 
 
 def beat(connection: Connection, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:

@@ -153,6 +153,36 @@ def transaction(database: Database) -> Iterator[Connection]:
             ) from error
 
 
+class Session:
+    """A session that one holder keeps, for a lock that lasts as long as it. Each statement is a transaction. One that broke is made anew when it is asked again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._engine: Engine | None = None
+        self._connection: Connection | None = None
+
+    def ask(self, work: Callable[[Connection], T]) -> T:
+        """Raises DatabaseAway."""
+        try:
+            if self._connection is None:
+                # An engine of its own: those that are shared let go what was not used for long.
+                self._engine = _new_engine(self._database)
+                self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            return work(self._connection)
+        except DBAPIError as error:
+            self.close()
+            raise broken.away(error) from error
+
+    def close(self) -> None:
+        """End the session."""
+        if self._engine is not None:
+            self._engine.dispose()
+            if self._connection is not None:
+                self._connection.invalidate()
+                self._connection.close()
+        self._engine, self._connection = None, None
+
+
 def run(database: Database, work: Callable[[Connection], T]) -> T:
     """Do `work` in one transaction, and again while the database is away, for a bounded time.
 

@@ -25,6 +25,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.model.errors import OnlyonceError, Superseded
 from onlyonce.model.run.isolation import first_line
 from onlyonce.model.run.long_run import Stopped
+from onlyonce.run.standby import Place
 
 log = structlog.get_logger()
 
@@ -35,8 +36,8 @@ class LongRun:
     Not promised: that a driver which hangs is found by its heartbeat; `onlyonce.long_runs.turn_at` tells that.
     """
 
-    def __init__(self, database: Database, taken: long_runs.Taken) -> None:
-        self.taken = taken
+    def __init__(self, database: Database, taken: long_runs.Taken, place: Place) -> None:
+        self.taken, self._place = taken, place
         # Not a lineage's name: a driver that starts ends the sessions of those.
         self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
         self._turns = 0
@@ -82,6 +83,7 @@ class LongRun:
         while not self._done.wait(settings.heartbeat_seconds()):
             try:
                 log_rotation.rotate()
+                self._place.ours()  # a session that broke has left it
                 if run(self._database, lambda conn: long_runs.beat(conn, self.taken, self._turns, self._down)):
                     self._asked.set()
             except Superseded as error:
@@ -93,15 +95,17 @@ class LongRun:
 
 
 @contextmanager
-def held(database: Database, instance: str, run_id: str, every: timedelta) -> Iterator[LongRun]:
+def held(database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None) -> Iterator[LongRun]:
     """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
 
     Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
     """
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
     beat = timedelta(seconds=settings.heartbeat_seconds())
-    taken = run(database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat))
-    mine = LongRun(database, taken)
+    place = place or Place(database, instance)
+    released = place.ours()
+    taken = run(database, lambda conn: long_runs.take(conn, instance, run_id, name, every=every, beat=beat, released=released))
+    mine = LongRun(database, taken, place)
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)
     try:
@@ -114,6 +118,8 @@ def held(database: Database, instance: str, run_id: str, every: timedelta) -> It
         with suppress(OnlyonceError):  # where the log is away its heartbeat tells the same
             mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
+    finally:
+        place.leave()
 
 
 @contextmanager

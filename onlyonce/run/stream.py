@@ -22,7 +22,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
 from onlyonce.model.report import Report
 from onlyonce.model.run.long_run import refuse_beside, refuse_with
-from onlyonce.run import long_run
+from onlyonce.run import long_run, standby
 from onlyonce.session import ending
 from onlyonce.storage.stores import claiming
 
@@ -60,6 +60,8 @@ def arguments(argv: list[str]) -> Namespace:
     asked = parse("run", argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
+    elif asked.standby:
+        raise Refused("--standby is for a long run", data="nothing was read or written", hint="add --forever")
     return asked
 
 
@@ -88,15 +90,25 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
 
 
 def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> None:
+    every, place = timedelta(seconds=asked.every), standby.Place(database, instance)
+    warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
+    if asked.standby and warm is None:
+        return
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
-    every = timedelta(seconds=asked.every)
-    with long_run.held(database, instance, asked.run_id, every) as mine:
+    with long_run.held(database, instance, asked.run_id, every, place) as mine:
         from onlyonce.run import continuous
 
-        context = _context(pipeline, instance, database, asked)
+        context = warm or _context(pipeline, instance, database, asked)
         context.between_batches, context.trigger = mine.between_batches, continuous.trigger(every)
         with continuous.up(context, mine.stop, mine.tell_down) as look:
             mine.turns(look, every)
+
+
+def _stand_by(pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: standby.Place) -> RunContext | None:
+    """What a driver that takes another's place has ready; None where it is not to take it."""
+    context = _context(pipeline, instance, database, asked)
+    context.spark.range(1).count()  # with the first job Spark starts much that the next one has
+    return context if standby.wait(database, instance, place) else None
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:

@@ -79,6 +79,33 @@ def _ours(platform: Platform, url: str) -> dict[str, list[float]]:
     return {name: watch.waited(times) for name, watch in watches.items()}
 
 
+def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[..., Platform]) -> None:
+    """A long run is killed by SIGKILL between two files; another, with Spark started, takes its place and takes in the next."""
+    platform = new_platform(PIPELINES)
+    asked = ("arrivals", "--forever", "--every", "0.2")
+    waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/arrivals'"
+    seconds: list[float] = []
+    driver = platform.start(*asked)
+    for number in range(KILLS):
+        arrivals.put(settings.inbox("arrivals"), number, records=10)
+        until(lambda n=number: committed(platform) > n, "a batch more")  # type: ignore[misc]
+        other = platform.start(*asked, "--standby")
+        until(lambda: platform.sql(waiting)["n"][0] == 2, "one that stands by")
+        arrivals.put(settings.inbox("arrivals"), 1000 + number, records=10)
+        before, began = committed(platform), time.monotonic()
+        os.killpg(driver.pid, signal.SIGKILL)
+        arrivals.put(settings.inbox("arrivals"), 2000 + number, records=10)
+        until(lambda n=before: committed(platform) > n, "a batch more")  # type: ignore[misc]
+        seconds.append(round(time.monotonic() - began, 2))
+        driver.communicate()
+        driver = other
+    ask_stop(platform, "arrivals")
+    output, _ = driver.communicate(timeout=JOB_TIMEOUT)
+    assert driver.returncode == 0, output[-3000:]
+    print(f"from kill -9 to the next commit, by one that stands by: {seconds} s (aim 8)")
+    measure.keep("arrival", kill_to_commit_standing_by={"seconds": seconds, "median": measure.median(seconds), "aim": 8, **measure.circumstances()})
+
+
 def test_from_a_kill_to_the_next_commit(new_platform: Callable[..., Platform]) -> None:
     """A drain is killed by SIGKILL when it has committed a batch more, and started again at once."""
     platform = new_platform(PIPELINES)

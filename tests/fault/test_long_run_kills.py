@@ -92,6 +92,26 @@ def test_a_long_run_that_is_killed_and_started_again_makes_one_result(
     assert platform.sql("SELECT attempt FROM onlyonce.long_runs")["attempt"].tolist() == [3]
 
 
+def test_a_driver_that_stands_by_goes_on_where_the_killed_one_was(platform: Platform, spark: object) -> None:
+    """No heartbeat is waited for: with the default one the place would be free after half a minute. A third stands by for the second, and ends with it when that is asked to stop."""
+    put(platform, 0)
+    first = start(platform, "receive-after-delta", 2)
+    until(lambda: state(platform) == "running", "a long run")
+    others = [platform.start(*FOREVER, "--standby") for _ in range(2)]
+    until(lambda: platform.sql("SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'")["n"][0] == 3, "two that stand by")
+    put(platform, 1)
+    killed(first)
+    put(platform, 2)
+    whole_turns(platform, len(FILES))
+    ask_stop(platform)
+    ends = [(driver.communicate(timeout=JOB_TIMEOUT)[0][-2000:], driver.returncode) for driver in others]
+
+    assert [code for _, code in ends] == [0, 0], ends
+    assert platform.sql("SELECT attempt FROM onlyonce.long_runs")["attempt"].tolist() == [2]
+    platform.run("shop", "--close")
+    check(platform, FILES)
+
+
 def test_a_frozen_long_run_that_wakes_is_fenced(platform: Platform, spark: object) -> None:
     """It is stopped before the end of a batch, another takes its place, and when it wakes it ends as superseded."""
     for number in range(len(FILES)):

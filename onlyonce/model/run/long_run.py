@@ -29,7 +29,7 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 
 @dataclass(frozen=True)
 class LongRun:
-    """The last long run of a pipeline as the log has it. `attempt` counts the drivers that took the row."""
+    """The last long run of a pipeline as the log has it. `attempt` counts the drivers that took the row; `locked`: its driver holds a lock for as long as it lives."""
 
     instance: str
     attempt: int
@@ -41,6 +41,7 @@ class LongRun:
     stop_asked: bool
     exit_code: int | None
     why: str | None
+    locked: bool = False
 
     @property
     def alive(self) -> bool:
@@ -73,13 +74,14 @@ def refuse_with(**asked: bool) -> None:
         )
 
 
-def refuse_beside(known: LongRun | None) -> None:
-    """Nothing else may drive a pipeline whose long run is alive. Raises Superseded.
+def refuse_beside(known: LongRun | None, *, released: bool = False) -> None:
+    """Nothing else may drive a pipeline whose long run is alive. Raises Superseded. `released`: nobody holds the lock of its long run, so a driver that held it is
+    at its end, however young its heartbeat.
 
     Asked by a driver that starts, long run or drain. Two that start at the same instant are decided by the row's lock;
     whatever slips through, the epoch fences.
     """
-    if known is not None and known.alive:
+    if known is not None and known.alive and not (released and known.locked):
         raise Superseded(
             f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, on {known.driver})",
             data="nothing was started; what is in the inbox, and what comes, is taken in by that one",
@@ -115,6 +117,22 @@ def on_watch(known: LongRun | None) -> Watch:
     if known.exit_code is not None and EXIT_CODES.get(known.exit_code) in (Refused, InvariantBroken):
         return "fail"
     return "start" if known.turns else "retry"
+
+
+StandBy = Literal["wait", "take", "leave"]
+
+
+def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) -> StandBy:
+    """What a driver does that stands by. `seen`: the long run as it was when it came.
+
+    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where that one was asked to stop: then nobody is to start it again.
+    """
+    if seen is None or not seen.alive:
+        return "take"
+    assert now is not None, "a row that was there stays"
+    if now.attempt == seen.attempt and (now.stopped or (released and now.stop_asked)):
+        return "leave"
+    return "take" if not now.alive or (released and now.locked) else "wait"
 
 
 def ending(known: LongRun) -> str:

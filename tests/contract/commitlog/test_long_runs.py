@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from threading import Thread
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +19,7 @@ from onlyonce.commitlog.long_runs import Taken
 from onlyonce.database.connect import Database, forget_connections, run, transaction
 from onlyonce.model.errors import OnlyonceError, Refused, Superseded
 from onlyonce.model.run.long_run import Stopped
-from onlyonce.run import long_run
+from onlyonce.run import long_run, standby
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
 from tests.support.together import together
@@ -293,3 +294,39 @@ def test_a_second_start_takes_nothing(log: Log, hold: Hold) -> None:
 
     hold(lambda mine: mine.turns(turn, EVERY))
     assert [row[:2] for row in states(log)] == [(1, "stopped")]
+
+
+def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(log: Log, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeat counts as young for minutes; the next driver is let in at once, and not before. So is the one that stands by."""
+    monkeypatch.setenv("ONLYONCE_HEARTBEAT", "60")
+    ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'"
+    attempts: list[int] = []
+
+    def first(mine: long_run.LongRun) -> None:
+        with pytest.raises(Superseded):
+            hold(lambda mine: None)
+        standing = Thread(target=lambda: attempts.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop"))))
+        standing.start()
+        standing.join(1.0)
+        assert standing.is_alive()
+        log.rows(ends)
+        standing.join(PATIENCE)
+        log.rows(ends)  # that of the one that stood by
+        hold(lambda mine: attempts.append(mine.taken.attempt))
+
+    hold(first)
+    assert attempts == [True, 2]
+
+
+def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Log, hold: Hold) -> None:
+    found: list[bool] = []
+    standing = Thread(target=lambda: found.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop"))))
+
+    def work(mine: long_run.LongRun) -> None:
+        standing.start()
+        run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
+        mine.turns(lambda: True, timedelta(milliseconds=10))
+
+    hold(work)
+    standing.join(PATIENCE)
+    assert found == [False]

@@ -20,6 +20,7 @@ from onlyonce.model.run.long_run import (
     on_start,
     on_watch,
     refuse_beside,
+    standing_by,
 )
 
 BEAT = timedelta(seconds=5)
@@ -48,6 +49,38 @@ def test_nothing_drives_beside_a_living_one() -> None:
         with pytest.raises(Superseded, match="attempt 3") as refused:
             refuse_beside(known)
         assert "onlyonce stop shop" in refused.value.hint
+
+
+def test_a_driver_whose_lock_is_released_stops_nobody_however_young_its_heartbeat() -> None:
+    """One of an older version has no lock, so only its heartbeat says that it has ended."""
+    refuse_beside(replace(ALIVE, locked=True), released=True)
+    with pytest.raises(Superseded):
+        refuse_beside(replace(ALIVE, locked=False), released=True)
+
+
+HELD = replace(ALIVE, locked=True)
+
+
+@pytest.mark.parametrize(
+    "seen, now, released, does",
+    [
+        (None, None, True, "take"),
+        (LOST, LOST, False, "take"),
+        (ended(0), ended(0), True, "take"),  # whoever starts it means it
+        (HELD, HELD, False, "wait"),
+        (HELD, replace(HELD, stop_asked=True), False, "wait"),
+        (HELD, HELD, True, "take"),  # killed
+        (HELD, ended(75, locked=True), True, "take"),
+        (HELD, replace(HELD, quiet=lost_after(BEAT)), False, "take"),  # it hangs, and holds its lock
+        (HELD, ended(0, locked=True), True, "leave"),
+        (HELD, replace(HELD, stop_asked=True), True, "leave"),  # killed while it was stopping
+        (HELD, replace(HELD, attempt=4), False, "wait"),  # another was quicker
+        (HELD, ended(0, attempt=4), True, "take"),
+        (ALIVE, ALIVE, True, "wait"),  # of an older version: the free lock says nothing
+    ],
+)
+def test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped(seen: LongRun | None, now: LongRun | None, released: bool, does: str) -> None:
+    assert standing_by(seen, now, released=released) == does
 
 
 @pytest.mark.parametrize("known", [None, LOST, ended(0), ended(75), ended(64), replace(LOST, stop_asked=True)])

@@ -1,0 +1,55 @@
+"""The place of a pipeline's long run, as a lock that its driver's session holds; and a driver that stands by, with Spark started, until the place is free.
+
+A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by whatever end its process came. So the next driver need not wait, and one
+that stands by has nothing to start. The lock decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
+
+Who calls it: `onlyonce.run.stream`. Errors: DatabaseAway.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from onlyonce.commitlog import long_runs
+from onlyonce.database.connect import Database, Session, run
+from onlyonce.model.run.long_run import standing_by
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 0.2
+
+
+class Place:
+    """The lock of one pipeline's long run."""
+
+    def __init__(self, database: Database, instance: str) -> None:
+        self._instance = instance
+        # Not a lineage's name: a driver that starts ends the sessions of those.
+        self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
+
+    def ours(self) -> bool:
+        """Whether this driver holds it, from now on at the latest."""
+        return self._session.ask(lambda connection: long_runs.hold(connection, self._instance))
+
+    def leave(self) -> None:
+        """Give it up."""
+        self._session.close()
+
+
+def wait(database: Database, instance: str, place: Place) -> bool:
+    """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as well."""
+    seen = run(database, lambda conn: long_runs.look(conn, instance))
+    told = False
+    while True:
+        released = place.ours()
+        now = run(database, lambda conn: long_runs.look(conn, instance))
+        what = standing_by(seen, now, released=released)
+        if what != "wait":
+            log.info("stood by", then=what)
+            return what == "take"
+        if not told and now:
+            log.info("standing by", driver=now.driver, attempt=now.attempt)
+            told = True
+        time.sleep(LOOK_SECONDS)
