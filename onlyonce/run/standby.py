@@ -3,7 +3,7 @@
 A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by whatever end its process came. So the next driver need not wait, and one
 that stands by has nothing to start. The lock decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
 
-Who calls it: `onlyonce.run.stream`. Errors: DatabaseAway.
+Who calls it: `onlyonce.run.stream`. Errors: those of `run`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import structlog
 
 from onlyonce.commitlog import long_runs
 from onlyonce.database.connect import Database, Session, run
+from onlyonce.model.errors import DatabaseAway
 from onlyonce.model.run.long_run import standing_by
 
 log = structlog.get_logger()
@@ -30,8 +31,11 @@ class Place:
         self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
 
     def ours(self) -> bool:
-        """Whether this driver holds it, from now on at the latest."""
-        return self._session.ask(lambda connection: long_runs.hold(connection, self._instance))
+        """Whether this driver holds it, from now on at the latest. Not where the database does not say so."""
+        try:
+            return self._session.ask(lambda connection: long_runs.hold(connection, self._instance))
+        except DatabaseAway:
+            return False  # a new session is asked the next time
 
     def leave(self) -> None:
         """Give it up."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from threading import Thread
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import pytest
