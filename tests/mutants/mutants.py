@@ -538,6 +538,33 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "late-is-counted-in-time", "the driver counts late records among those in time", "onlyonce/outputs/windows/counting.py",
+        (('row["late" if found["is_late"] else "in_time"]', 'row["in_time"]'),),
+        ("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
+    ),
+    Mutant(
+        "whatever-frontier-comes-first", "all records of a file are judged by the frontier of its first", "onlyonce/records/placed.py",
+        (("(columns[1:] != columns[:-1]).any(axis=1)", "np.zeros(len(columns) - 1, bool)"),),
+        ("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
+    ),
+    Mutant(
+        "exploded-in-the-driver", "a function that makes many rows of a record is for the driver", "onlyonce/outputs/stateless.py",
+        (('"Project", "Filter", "Union", "EventTimeWatermark", "SubqueryAlias"', '"Project", "Filter", "Generate", "Union", "EventTimeWatermark", "SubqueryAlias"'),),
+        ("tests/spark/outputs/test_in_driver.py::test_the_driver_takes_the_rows_of_functions_only_that_add_none",),
+        spark=True,
+    ),
+    Mutant(
+        "few-without-their-hashes", "what the driver writes is claimed as nothing, so a replay by tasks finds other rows", "onlyonce/outputs/in_driver.py",
+        (("        tally.add(part)\n", "        pass\n"),),
+        ("tests/spark/outputs/test_in_driver.py::test_rows_units_and_windows_are_the_same_whoever_wrote_them",),
+        spark=True,
+    ),
+    Mutant(
+        "free-lock-of-an-older-driver", "a driver that has no lock counts as dead, since nobody holds its lock", "onlyonce/model/run/long_run.py",
+        (('return "take" if not now.alive or (released and now.locked) else "wait"', 'return "take" if not now.alive or released else "wait"'),),
+        ("tests/unit/model/run/test_model_long_run.py::test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped",),
+    ),
+    Mutant(
         "closing-from-its-end", "of the windows that close only the records since the last close are looked for", "onlyonce/outputs/windows/raw_windows.py",
         (("before - longest(window)", "before"),),
         ("tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",),

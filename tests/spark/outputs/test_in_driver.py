@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.outputs import outputs
+from onlyonce.outputs import outputs, stateless
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -76,6 +76,18 @@ def test_a_replay_of_an_output_may_go_the_other_way(
     for table in (platform.table("shop/plain"), platform.table("shop/dated"), *(platform.sql(f"SELECT * FROM results.{name}") for name in ("rows", "kept"))):
         assert table["id"].is_unique
         assert len(table) >= 100
+
+
+def test_the_driver_takes_the_rows_of_functions_only_that_add_none(spark: Any) -> None:
+    records = spark.createDataFrame([(1, "a b")], "id long, text string")
+    adds_none = (records, records.filter("id > 0").selectExpr("id + 1 AS id"), records.select("id").union(records.select("id")))
+    adds_some = (
+        records.selectExpr("explode(split(text, ' '))"), records.join(records, "id"), records.groupBy("id").count(),
+        records.selectExpr("id", "stack(2, id, text)"), records.mapInPandas(lambda parts: parts, records.schema),
+    )  # fmt: skip
+
+    assert all(stateless.adds_no_rows(frame) for frame in adds_none)
+    assert not any(stateless.adds_no_rows(frame) for frame in adds_some)
 
 
 class Lost(Exception):
