@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce.commitlog.lineages import Driver, check_epoch
+from onlyonce.context.working_copy import WorkingCopy
 from onlyonce.database.connect import Database, run
 from onlyonce.model.location import Location
 from onlyonce.model.run.long_run import first_cause
@@ -35,7 +36,7 @@ ONE_BATCH: Mapping[str, Any] = {"processingTime": "36500 days"}
 
 @dataclass(frozen=True)
 class Query:
-    """A query that this driver may run: its lineage, checkpoint folder, and database under its name."""
+    """A query that this driver may run: its lineage, checkpoint folder, and database under its name. `copy`: where Spark does not work on that folder itself."""
 
     driver: Driver
     folder: Location
@@ -43,6 +44,12 @@ class Query:
     start_from: dict[str, Any]
     between_batches: Callable[[], None] = lambda: None
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+    copy: WorkingCopy | None = None
+
+    @property
+    def written(self) -> Location:
+        """Where Spark writes its checkpoint: the folder itself, or a copy of it."""
+        return self.copy.path if self.copy else self.folder
 
     @property
     def lineage(self) -> str:
@@ -100,8 +107,10 @@ class _Started:
 
     def run(self, frame: DataFrame, mode: str) -> Exception | None:
         """Start it and wait for its end; gives what Spark says of that, if it failed."""
+        if self._query.copy:
+            self._query.copy.fill()
         writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
-        writer = writer.option("checkpointLocation", str(self._query.folder)).trigger(**self._query.trigger)
+        writer = writer.option("checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)).trigger(**self._query.trigger)
         self._running = running = writer.foreachBatch(self._batch).start()
         told: Exception | None = None
         try:
@@ -113,6 +122,7 @@ class _Started:
                 self.failures.append(error)
         try:
             self._look(running)
+            self._put_what_ended()
         except Exception as error:
             # Worse than whatever ended it, and no reason to start again.
             self.failures.insert(0, error)
@@ -127,6 +137,8 @@ class _Started:
             self._query.between_batches()
             if self._running:
                 self._look(self._running)
+            if self._query.copy:
+                self._query.copy.planned(batch_id)
             self._on_batch(frame, batch_id)
         except BaseException as error:
             self.failures.append(error)
@@ -137,11 +149,16 @@ class _Started:
     def _go_on_or_stop(self, running: StreamingQuery) -> None:
         if not self.failures:
             self._keep_failure(lambda: self._look(running))
+            self._keep_failure(self._put_what_ended)
             self._keep_failure(self._query.between_batches)
         # A batch at work is left to end. One that would begin after this look ends the query by itself.
         done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
         if done and not running.status["isTriggerActive"]:
             running.stop()
+
+    def _put_what_ended(self) -> None:
+        if self._query.copy:
+            self._query.copy.ended()
 
     def _keep_failure(self, step: Callable[[], None]) -> None:
         try:

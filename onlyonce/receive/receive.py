@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, closes, turns
+from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -62,16 +63,19 @@ def take_in(context: RunContext) -> None:
     query = context.open_query("receive")
     taken_in = run(query.database, lambda conn: batches.last_taken_in(conn, context.instance))
     query.log.info("to take in", records=context.source().records_after(taken_in))
-    stream = context.source().stream(context.spark, int(query.start_from.get("version", 0)))
+    with working_copy.of(query.folder) as copy:
+        worked = replace(query, copy=copy)
 
-    def on_batch(frame: DataFrame, batch_id: int) -> None:
-        with context.receiving:
-            ended = _batch(context, query, frame, batch_id)
-            context.receiving.notify_all()
-        if ended is not None:  # the outputs go on meanwhile
-            merge_as_it_grows.merge(query.database, query.driver, context.instance, ended)
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            with context.receiving:
+                ended = _batch(context, worked, frame, batch_id)
+                context.receiving.notify_all()
+            if ended is not None:  # the outputs go on meanwhile
+                merge_as_it_grows.merge(query.database, query.driver, context.instance, ended)
 
-    drain_query(query, stream, "append", on_batch)
+        spark = working_copy.session(context.spark) if copy else context.spark
+        stream = context.source().stream(spark, int(query.start_from.get("version", 0)))
+        drain_query(worked, stream, "append", on_batch)
 
 
 def something_waits(context: RunContext) -> bool:
@@ -149,8 +153,8 @@ def _skip(query: Query, batch: Batch) -> None:
 
 
 def _plan(context: RunContext, query: Query, batch_id: int, listed: sources.Cut) -> Plan:
-    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
-    before = checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None
+    offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
+    before = checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None
     return Plan(
         lineage=query.lineage,
         batch_id=batch_id,

@@ -7,13 +7,15 @@ import re
 from onlyonce.model import errors, function_errors, origin, store_failures
 
 _OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
+PLANNED = "another driver has planned batch"
 OTHER_DRIVER = (
+    PLANNED,
     "CONCURRENT_STREAM_LOG_UPDATE",
     # The same, as a failed query tells it: its message has lost the name of the condition.
     "Multiple streaming queries are concurrently using",
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
 )
-"""How Spark says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
+"""How Spark, or `context.working_copy`, says that somebody else writes into the checkpoint: later, or just as the first batch begins."""
 OUT_OF_MEMORY = (
     "java.lang.OutOfMemoryError",
     # The same, as a failed query tells it: its message has lost the name of the class.

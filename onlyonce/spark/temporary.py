@@ -1,10 +1,10 @@
-"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, and what the JVM unpacks.
+"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, what the JVM unpacks, and copies of checkpoints.
 
 Each driver has a folder of its own below `<home>/tmp`, and holds a lock of the operating system on it for as long as its process lives. A killed driver
 leaves its folder and loses its lock, at the same instant. So the next driver that starts asks for each folder's lock, and deletes a folder of which it gets
 it. No age and no process id is looked at.
 
-Who calls it: the Airflow operator, which names the folder to spark-submit, and `onlyonce.session.session`. Errors: OSError where the home can't be written. Not
+Who calls it: the Airflow operator, which names the folder to spark-submit, `onlyonce.session.session` and `onlyonce.context.working_copy`. Errors: OSError where the home can't be written. Not
 promised: that a folder goes from a file system without locks. There nobody can be asked, and folders stay.
 """
 
@@ -63,6 +63,14 @@ def hold(options: Mapping[str, str]) -> None:
         if folder.parent == root() and folder not in _held:
             _hold(folder)
     sweep()
+
+
+def of_driver() -> Path:
+    """A folder that goes with this driver: the one that it holds, or one that is made for it now."""
+    if not _held:
+        _hold(root() / f"driver-{uuid4().hex[:12]}")
+        sweep()
+    return next(iter(_held))
 
 
 def sweep() -> list[Path]:

@@ -38,6 +38,10 @@ class Appended:
         self._transactions[app_id] = (now, found)
         return found
 
+    def holds(self, app_id: str, number: int, version: int) -> None:
+        """A commit of this run was acknowledged: the table's version that has the transaction of this number."""
+        self._transactions[app_id] = (version, number)
+
     def _since(self, app_id: str, now: int) -> int | None:
         if app_id not in self._transactions:
             return self.table.transaction_version(app_id)

@@ -50,7 +50,7 @@ def change(path: Location, commit: delta.Commit, plan: Plan, *, replayed: bool =
 
 
 def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: Plan) -> int | None:
-    """Gives the version after which it was committed, None when the transaction was there."""
+    """Gives the version that has it, None when the transaction was there."""
     planned: tuple[list[Held], str, Change] | None = None
     for attempt in own_tables.tries(path):
         with attempt:
@@ -61,10 +61,8 @@ def _carry_out(opened: DeltaTable, path: Location, commit: delta.Commit, plan: P
             files, form = plan.files(table), _form(table)
             if planned is None or (files, form) != planned[:2]:
                 planned = (files, form, plan.write(table, files, path / own_tables.folder(commit)))
-            before = table.version()
             passing("table-before-commit")
-            _commit(table, path, commit, planned[2])
-            return before
+            return _commit(table, path, commit, planned[2])
     return None
 
 
@@ -74,8 +72,8 @@ def _form(table: DeltaTable) -> str:
     return str((table.schema().to_json(), metadata.partition_columns, sorted(metadata.configuration.items()), table.protocol()))
 
 
-def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Change) -> None:
-    now = int(time.time() * 1000)
+def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Change) -> int:
+    now, new = int(time.time() * 1000), table.version() + 1
     indexed = statistics.columns(table)
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(
@@ -89,4 +87,7 @@ def _commit(table: DeltaTable, path: Location, commit: delta.Commit, change: Cha
         app_transactions=[Transaction(commit.app_id, commit.version, now)],
         max_commit_retries=0,
     )
-    table.create_write_transaction(actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties)
+    table.create_write_transaction(
+        actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties, post_commithook_properties=delta.afterwards(new)
+    )
+    return new

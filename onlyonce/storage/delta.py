@@ -9,12 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import tenacity
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from pyspark.sql.types import StructType
 
 from onlyonce.model.errors import InvariantBroken
@@ -25,6 +24,9 @@ from onlyonce.storage.log_entries import LOG
 
 RECENT = 20
 """How many commits back the look usually goes; when the commit is older, all of the history is read."""
+
+CLEANED_EVERY = 10
+"""Spark's own number of commits from one cleanup of a log to the next."""
 
 KEEP_ALL = {
     "delta.appendOnly": "true",
@@ -133,8 +135,8 @@ def once(
 ) -> int:
     """Write unless it is there; then find the commit and compare. Gives its version.
 
-    write      looks for the transaction again at each try of its own; may tell after which version its commit came, so that only the entries
-               behind it are read to find it
+    write      looks for the transaction again at each try of its own; gives the version of its commit where that was acknowledged, and then nobody has to
+               look: it is there on condition that no other was
     replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
                where `delta.setTransactionRetentionDuration` is set
     table      the table, where the caller has just opened it
@@ -143,10 +145,9 @@ def once(
     Raises InvariantBroken when something else is there under this transaction, or a later one.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
-    after: int | None = None
-    if (known is None or known < commit.version) and not (replayed and find(path, commit)):
-        after = write()
-    there = (None if after is None else _behind(path, commit, after)) or find(path, commit)
+    if (known is None or known < commit.version) and not (replayed and find(path, commit)) and (new := write()) is not None:
+        return new
+    there = find(path, commit)
     if there is None or there[1].get("content") != commit.content or there[1].get("unit") != commit.unit:
         raise InvariantBroken(
             f"{path}: transaction {commit.app_id} version {commit.version} should hold {commit.unit} "
@@ -173,13 +174,10 @@ def find(path: Location, commit: Commit) -> tuple[int, dict[str, Any]] | None:
     return None
 
 
-def _behind(path: Location, commit: Commit, after: int) -> tuple[int, dict[str, Any]] | None:
-    """The same among the entries behind a version: usually the next one. None when it is not told there."""
-    with suppress(FileNotFoundError):
-        for number in count(after + 1):
-            if commit.is_told_by(note := log_entries.noted(path, number)):
-                return number, note
-    return None
+def afterwards(version: int) -> PostCommitHookProperties:
+    """What delta-rs does once a version is committed: a checkpoint where one is due, and at every tenth it looks for entries of the log that may go by the
+    table's own rule. That look lists the log, so it is not for each commit."""
+    return PostCommitHookProperties(cleanup_expired_logs=None if version % CLEANED_EVERY == 0 else False)
 
 
 def latest(path: Location) -> int:

@@ -76,9 +76,8 @@ def folder(commit: delta.Commit) -> str:
 
 
 def _commit(to: Appended, commit: delta.Commit, files: Sequence[Location]) -> int | None:
-    """Name the files in the log; gives the version after which it was, None when the transaction was there. `delta.once` has just looked, so the first try
-    takes the table as it is."""
-    # delta-rs refuses a commit whose transaction id another one has used since this look; the next look finds that out.
+    """Name the files in the log; gives the version that has them, None when the transaction was there. `delta.once` has just looked, so the first try
+    takes the table as it is. delta-rs is not to try by itself: then a commit that it acknowledges is the next version, and nobody reads it again."""
     for attempt in tries(to.at):
         with attempt:
             if attempt.retry_state.attempt_number > 1:
@@ -89,14 +88,18 @@ def _commit(to: Appended, commit: delta.Commit, files: Sequence[Location]) -> in
             properties = CommitProperties(
                 custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
                 app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
+                max_commit_retries=0,
             )
             by = table.metadata().partition_columns
             indexed = statistics.columns(table)
             passing("table-before-commit")
             actions = [added(to.at, file, indexed) for file in files]
-            before = table.version()
-            table.create_write_transaction(actions, "append", table.schema(), by, commit_properties=properties)
-            return before
+            new = table.version() + 1
+            table.create_write_transaction(
+                actions, "append", table.schema(), by, commit_properties=properties, post_commithook_properties=delta.afterwards(new)
+            )
+            to.holds(commit.app_id, commit.version, new)
+            return new
     return None
 
 

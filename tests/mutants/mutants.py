@@ -18,6 +18,8 @@ STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 UPSERT = "tests/spark/sinks/test_delta_upsert.py::"
 CHANGES = "tests/storage/test_changes.py::"
+COMMITS = "tests/storage/test_commits.py::"
+COPY = "tests/storage/test_working_copy.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
 UNITS = "tests/unit/model/test_model_units.py::"
 SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_not_show"
@@ -1226,6 +1228,41 @@ _ALL = (
         "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
         (('({"allow_http": "true"} if plain_http(at) else {})', '({"allow_http": "true", "conditional_put": "disabled", "aws_s3_allow_unsafe_rename": "true"} if plain_http(at) else {})'),),
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
+    ),
+    Mutant(
+        "version-of-another", "a commit that others came between is told as the version that it was meant to be", "onlyonce/storage/own_tables.py",
+        (("max_commit_retries=0,", "max_commit_retries=15,"),),
+        (OWN + "test_commits_of_other_transactions_between_do_not_disturb",),
+    ),
+    Mutant(
+        "log-listed-by-each", "each commit lists the table's log, to see what of it may go", "onlyonce/storage/delta.py",
+        (("cleanup_expired_logs=None if version % CLEANED_EVERY == 0 else False", "cleanup_expired_logs=None"),),
+        (COMMITS + "test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_committed[versitygw]",),
+    ),
+    Mutant(
+        "own-commit-read-again", "a run reads what it has committed itself", "onlyonce/storage/appended.py",
+        (("        self._transactions[app_id] = (version, number)\n", "        pass\n"),),
+        (COMMITS + "test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_committed[versitygw]",),
+    ),
+    Mutant(
+        "plan-over-a-plan", "a driver puts its plan of a batch over that of another", "onlyonce/context/working_copy.py",
+        (("if not stores.of(self.folder).put_new(", "if stores.of(self.folder).put("),),
+        (COPY + "test_of_two_drivers_with_one_batch_the_first_plan_stands[local]",),
+    ),
+    Mutant(
+        "ends-at-the-end", "Spark's word of the end of a batch comes into the store at the end of its query only", "onlyonce/context/working_copy.py",
+        (("        self.ended()\n", ""),),
+        (COPY + "test_the_store_has_the_plan_before_a_batch_and_its_end_before_the_next[local]",),
+    ),
+    Mutant(
+        "checkpoint-for-ever", "files of a checkpoint in a store never go", "onlyonce/context/working_copy.py",
+        (("        if batch_id >= KEPT:\n", "        if False:\n"),),
+        (COPY + "test_a_checkpoint_has_no_more_than_its_last_batches[versitygw]",),
+    ),
+    Mutant(
+        "plan-after-its-batch", "the plan of a batch comes into the store once the batch has ended", "onlyonce/context/query.py",
+        (("                self._query.copy.planned(batch_id)\n            self._on_batch(frame, batch_id)\n", "                self._on_batch(frame, batch_id)\n                self._query.copy.planned(batch_id)\n                return\n            self._on_batch(frame, batch_id)\n"),),
+        ("tests/storage/test_run_on_s3.py::test_kills_do_not_show_in_what_is_in_the_store[committed]",), spark=True,
     ),
     Mutant(
         "blocks-anywhere", "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records", "onlyonce/receive/block_rows.py",

@@ -2,7 +2,8 @@
 //
 // It makes a write of a key exclude whatever else is asked of that key, as Amazon's store does: versitygw looks for the object, writes its
 // ETag and then the object, so that a second writer at the same moment may win as well, or is told of an object that is not there yet.
-// It counts requests, and lets the store be slow or ill: /-/counts, /-/reset, /-/delay?ms=20, /-/fault?kind=slow&every=7&method=PUT&after=100.
+// It counts requests and keeps a line of each, and lets the store be slow or ill: /-/counts, /-/log, /-/reset, /-/delay?ms=20,
+// /-/fault?kind=slow&every=7&method=PUT&after=100.
 package main
 
 import (
@@ -22,7 +23,10 @@ import (
 	"time"
 )
 
-const stripes = 1024
+const (
+	stripes = 1024
+	lines   = 10000 // that are kept
+)
 
 // What /-/fault asks for, of each so manieth request after some. Kind: slow (503 SlowDown), error (500), expired (400 ExpiredToken) and gone
 // (404 NoSuchBucket) are answered instead of the store; before (the connection ends, nothing was done), cut (it is done, and the answer ends
@@ -37,6 +41,7 @@ type front struct {
 	keys   [stripes]sync.RWMutex
 	mutex  sync.Mutex
 	counts map[string]int
+	log    []string
 	delay  time.Duration
 	fault  fault
 }
@@ -60,7 +65,7 @@ func main() {
 			DisableCompression:  true,
 		},
 	}
-	log.Fatal(http.ListenAndServe(*listen, &front{store: proxy, counts: map[string]int{}}))
+	log.Fatal(http.ListenAndServe(*listen, &front{store: proxy, counts: map[string]int{}, log: []string{}}))
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -89,6 +94,9 @@ func (f *front) noted(r *http.Request) (string, time.Duration) {
 		name = "LIST"
 	}
 	f.counts[name]++
+	if len(f.log) < lines {
+		f.log = append(f.log, name+" "+r.URL.RequestURI()+" "+r.UserAgent())
+	}
 	if f.fault.Every == 0 || f.fault.Method != "" && f.fault.Method != name {
 		return "", f.delay
 	}
@@ -165,8 +173,10 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/-/counts":
 		json.NewEncoder(w).Encode(f.counts)
+	case "/-/log":
+		json.NewEncoder(w).Encode(f.log)
 	case "/-/reset":
-		f.counts, f.delay, f.fault = map[string]int{}, 0, fault{}
+		f.counts, f.log, f.delay, f.fault = map[string]int{}, []string{}, 0, fault{}
 	case "/-/delay":
 		ms, err := strconv.Atoi(asked.Get("ms"))
 		if err != nil {

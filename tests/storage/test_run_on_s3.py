@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -16,9 +17,13 @@ from tests.support.s3 import S3
 
 pytestmark = pytest.mark.spark
 
+SMALL, REQUESTS = 12, 25
+"""Batches, and what one of them may ask: its own requests, and what looks now and then ask."""
 Kill = tuple[str, int]
 COMMITTED: list[Kill] = [("receive-after-delta", 2)]
 """Rows are in `events`, and the log does not know."""
+TOLD: list[Kill] = [("receive-before-begin", 2), ("receive-after-end", 2)]
+"""The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not Spark's word."""
 UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
 
@@ -38,7 +43,9 @@ def put_all(platform: Platform, files: list[list[dict[str, object]]]) -> None:
         platform.put("shop", f"sales-{number:04}.jsonl", list(records))
 
 
-@pytest.mark.parametrize("kills", [COMMITTED, pytest.param(UNNAMED, marks=pytest.mark.whole)], ids=["committed", "unnamed"])
+@pytest.mark.parametrize(
+    "kills", [COMMITTED, pytest.param(TOLD, marks=pytest.mark.whole), pytest.param(UNNAMED, marks=pytest.mark.whole)], ids=["committed", "told", "unnamed"]
+)
 def test_kills_do_not_show_in_what_is_in_the_store(
     platform: Platform, root: Location, versitygw: S3, kills: list[Kill]
 ) -> None:
@@ -55,6 +62,20 @@ def test_kills_do_not_show_in_what_is_in_the_store(
     assert_equals_the_batch(files)
     assert_all_in_the_store(platform, root)
     assert_no_secret(platform, versitygw, told + output)
+
+
+def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Location, versitygw: S3) -> None:
+    """From its plan to the next one's. It is as much for the twelfth as for the second."""
+    put_all(platform, shop_oracle.sales(10 * SMALL, SMALL))
+    versitygw.well()
+    code, output = platform.run_whole("shop")
+    assert code == 0, output
+
+    log = versitygw.log
+    plans = [at for at, line in enumerate(log) if line.startswith("PUT ") and "/checkpoints/receive/1/offsets/" in line]
+    asked = [len(log[at:after]) for at, after in pairwise(plans)]
+    assert len(asked) == SMALL - 1
+    assert max(asked) <= REQUESTS, log[plans[-2] : plans[-1]]
 
 
 @pytest.mark.parametrize("point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)])

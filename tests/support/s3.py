@@ -56,6 +56,11 @@ class S3:
         """How many requests there were since the last `well`, by method; a LIST is one of its own."""
         return dict(self._told("counts").json())
 
+    @property
+    def log(self) -> list[str]:
+        """Those requests in their order: method, address, and the client's name of itself."""
+        return list(self._told("log").json())
+
     def well(self) -> None:
         """As a server that just started: no delay, no fault, nothing counted."""
         self._told("reset")

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from onlyonce.model.errors import InvariantBroken
 from onlyonce.receive import events
-from onlyonce.storage import attempt_files, own_tables, statistics
+from onlyonce.storage import attempt_files, log_entries, own_tables, statistics
 from onlyonce.storage.delta import SKIPPING, Commit
 from tests.support.together import together
 
@@ -73,14 +73,17 @@ def test_of_drivers_at_the_same_instant_one_commits_and_the_others_find_it(table
 
 
 def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> None:
-    """Thirty transaction ids by three threads at once: each commits, none twice."""
+    """Thirty transaction ids by three threads at once: each commits, none twice, and is told the version that has its rows."""
 
-    def mine(first: int) -> None:
-        for n in range(first, first + 10):
+    def mine(first: int) -> list[int]:
+        return [
             own_tables.append_rows([[row(n)]], table, Commit(f"app-{n}", 1, f"app-{n}/1", 1, ""), {"kind": "a"})
+            for n in range(first, first + 10)
+        ]
 
-    assert together(*[partial(mine, first) for first in (0, 10, 20)]) == [None] * 3
+    told = [version for versions in together(*[partial(mine, first) for first in (0, 10, 20)]) for version in versions]
     assert numbers(table) == Counter(range(30))
+    assert [log_entries.noted(table, version)["app_id"] for version in told] == [f"app-{n}" for n in range(30)]
 
 
 def test_the_files_of_a_commit_are_in_the_order_of_their_rows(table: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_database_that_goes_away_in_the_middle_is_one_error_and_a_rerun_comple
     monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "2.0")
     with Proxy(platform.environment["ONLYONCE_DATABASE_URL"]) as proxy, monkeypatch.context() as outage:
         outage.setenv("ONLYONCE_DATABASE_URL", proxy.url)
-        once_at(outage, "receive", "receive-before-end", proxy.refuse)
+        once_at(outage, "receive.receive", "receive-before-end", proxy.refuse)
         with pytest.raises(Retryable, match="database did not answer") as failure:
             platform.run("shop", "--close")
     assert "run the same command again" in failure.value.hint
