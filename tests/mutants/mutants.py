@@ -475,6 +475,11 @@ _ALL = (
         ("tests/storage/test_object_inbox_commands.py::test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none",),
     ),
     Mutant(
+        "a-crash-test-at-work-is-left", "what a crash test that is at work has in a store is taken for what a killed one left", "onlyonce/operate/disk_state.py",
+        (("            if all(time.time()", "            if any(time.time()"),),
+        ("tests/storage/test_commands.py::test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left",),
+    ),
+    Mutant(
         "keys-in-sparks-settings", "Spark is told the keys of the store", "onlyonce/storage/stores/options.py",
         (("        \"spark.hadoop.fs.s3a.endpoint.region\"", "        \"spark.hadoop.fs.s3a.secret.key\": variable(\"AWS_SECRET_ACCESS_KEY\") or \"\",\n        \"spark.hadoop.fs.s3a.endpoint.region\""),),
         ("tests/storage/test_secrets.py::test_spark_is_told_no_key",),

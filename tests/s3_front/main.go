@@ -3,6 +3,7 @@
 // It makes a write of a key exclude whatever else is asked of that key, as Amazon's store does: versitygw looks for the object, writes its
 // ETag and then the object, so that a second writer at the same moment may win as well, or is told of an object that is not there yet.
 // It counts requests, and lets the store be slow or ill: /-/counts, /-/reset, /-/delay?ms=20, /-/fault?kind=slow&every=7&method=PUT&after=100.
+// And it answers for a bucket of very many objects by itself (made.go).
 package main
 
 import (
@@ -39,6 +40,7 @@ type front struct {
 	counts map[string]int
 	delay  time.Duration
 	fault  fault
+	made   int
 }
 
 func main() {
@@ -70,6 +72,10 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, delay := f.noted(r)
 	time.Sleep(delay)
+	if f.made > 0 && isMade(r) {
+		made(w, r, f.made)
+		return
+	}
 	if kind == "" || kind == "deaf" {
 		if kind == "deaf" {
 			r.Header.Del("If-None-Match")
@@ -166,7 +172,7 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 	case "/-/counts":
 		json.NewEncoder(w).Encode(f.counts)
 	case "/-/reset":
-		f.counts, f.delay, f.fault = map[string]int{}, 0, fault{}
+		f.counts, f.delay, f.fault, f.made = map[string]int{}, 0, fault{}, 0
 	case "/-/delay":
 		ms, err := strconv.Atoi(asked.Get("ms"))
 		if err != nil {
@@ -174,6 +180,13 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.delay = time.Duration(ms) * time.Millisecond
+	case "/-/made":
+		objects, err := strconv.Atoi(asked.Get("objects"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		f.made = objects
 	case "/-/fault":
 		every, err := strconv.Atoi(asked.Get("every"))
 		if err != nil {

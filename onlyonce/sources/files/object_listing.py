@@ -108,6 +108,8 @@ def pages(prefix: Url) -> Iterator[list[Entry]]:
         if listed % TOLD == 0:
             log.info("listing", prefix=str(prefix), objects=listed)
         yield [one for one in page if _is_input(one.at.key[begin:])]  # type: ignore[union-attr]
+    if listed >= TOLD:
+        log.info("listed", prefix=str(prefix), objects=listed)
 
 
 def _fresh(prefix: Url, named: str, there: Known) -> Iterator[tuple[Entry, bool]]:
