@@ -480,6 +480,11 @@ _ALL = (
         ("tests/storage/test_commands.py::test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left",),
     ),
     Mutant(
+        "one-archive-for-all", "Spark is given the archive of classes of another class path, which the JVM ignores", "onlyonce/spark/options.py",
+        (('("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")', '"spark.jsa"'),),
+        ("tests/unit/test_spark_options.py::test_data_in_s3_has_an_archive_of_its_own",),
+    ),
+    Mutant(
         "keys-in-sparks-settings", "Spark is told the keys of the store", "onlyonce/storage/stores/options.py",
         (("        \"spark.hadoop.fs.s3a.endpoint.region\"", "        \"spark.hadoop.fs.s3a.secret.key\": variable(\"AWS_SECRET_ACCESS_KEY\") or \"\",\n        \"spark.hadoop.fs.s3a.endpoint.region\""),),
         ("tests/storage/test_secrets.py::test_spark_is_told_no_key",),
