@@ -25,7 +25,7 @@ help: ## this list
 env: $(MADE)/jars $(MADE)/onlyonce ## the locked environment in .venv, and the jars
 	@:
 
-demo: env $(MADE)/classes $(if $(filter s3,$(STORE)),$(MADE)/s3) ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself; STORE=s3: data in an S3 of this machine)
+demo: env $(if $(filter s3,$(STORE)),$(MADE)/s3) $(MADE)/classes ## the whole platform on real data, shown as it goes; Ctrl-C stops it (EXIT=1: stops by itself; STORE=s3: data in an S3 of this machine)
 	@$(BIN)/$(if $(filter s3,$(STORE)),python -m tests.support.demo_on_s3,onlyonce demo) $(if $(EXIT),--exit)
 
 up: env $(MADE)/classes ## start the platform: PostgreSQL, migrations, Airflow
@@ -152,8 +152,9 @@ $(MADE)/s3: $(MADE)/packages docker/s3.xml
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)
 
-# Spark starts a third sooner with it, and works without.
-$(MADE)/classes: $(MADE)/jars $(MADE)/onlyonce onlyonce/session/class_archive.py
+# Spark starts a third sooner with it, and works without. Where S3's jars are, there is one for them too.
+$(MADE)/classes: $(MADE)/jars $(wildcard $(MADE)/s3) $(MADE)/onlyonce onlyonce/session/class_archive.py
 	@echo "env: the archive of Spark's classes"
 	@$(BIN)/python -m onlyonce.session.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
+	@[ ! -e $(MADE)/s3 ] || ONLYONCE_DATA=s3://any $(BIN)/python -m onlyonce.session.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
 	@touch $@

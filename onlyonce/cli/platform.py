@@ -11,6 +11,7 @@ from onlyonce.cli.shell import Json, PipelineName, give
 from onlyonce.declare.sources.ranges import Growing
 from onlyonce.declare.sources.sources import Kafka, PubSub
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import on_disk
 from onlyonce.model.report import Report
 
 PANEL = "The platform"
@@ -94,10 +95,10 @@ def feed(
             f"a feed writes JSON lines, and {pipeline} reads {declared.source.layout()}",
             hint="feed an inbox of another pipeline, and make your input of its files",
         )
-    # The folder that the declaration names, or the default; `feed` itself refuses a name without data.
-    inbox = settings.inbox(pipeline, declared.source.inbox if declared else None)
+    # The inbox that the declaration names, or the default; `feed` itself refuses a name without data.
+    inbox = settings.inbox_location(pipeline, declared.source.inbox if declared else None)
     if declared and isinstance(declared.source, Growing):
-        grown = grow.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate)
+        grown = grow.feed(pipeline, on_disk(inbox), duplicates=duplicates, seed=seed, files=files, records=records, rate=rate)
         give(Report(f"{pipeline}: appended", "", {**asdict(grown), "inbox": str(inbox)}), as_json)
         return
     fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)

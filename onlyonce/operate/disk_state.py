@@ -34,6 +34,7 @@ LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
 LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
 LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
+LEFT_AT_THE_PREFIX = re.compile(r"onlyonce\.json\.[0-9a-f]{32}|crashtest-[0-9a-f]{8}")
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
@@ -152,6 +153,20 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
         if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE, deep=False)
     return sorted(found)
+
+
+def left_at_the_prefix() -> dict[str, list[str]]:
+    """Where data is in a store: its place, and the objects there of a first start and of crash tests that were killed. On a disk these have folders of their own."""
+    root = settings.data_root()
+    if isinstance(root, Path):
+        return {}
+    store, found = stores.of(root), list[str]()
+    for name in store.names(root):
+        if LEFT_AT_THE_PREFIX.fullmatch(name):
+            there = [*store.entries(root / name), *filter(None, [store.look(root / name)])]
+            if all(time.time() - one.modified > STALE_SECONDS for one in there):
+                found += [str(one.at) for one in there]
+    return {str(root): sorted(found)}
 
 
 def _left_by_spark(data: Location) -> list[str]:

@@ -126,7 +126,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         frozenset(pipelines), queries, begun, orphans, uneven, vouched, tables.events(list(instances)),
         disk_state.checkpoints(queries), landed, tables.unreadable, forgotten, changed,
         frozenset(_redeclared(pipelines, queries, begun["batches"])), list(health.damaged_filters(database)),
-        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()},
+        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()} | disk_state.left_at_the_prefix(),
         waits,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Which files of a folder an instance has taken in, by the registry of its source and by the log. No Spark.
+"""Which files of an inbox an instance has taken in, by the registry of its source and by the log. No Spark.
 
 Only the files that are there are asked for, however many have come and gone. Who calls it: `archive`, and `erase.in_use`. Errors: those of the
 connection, and DeltaError where the registry can't be read.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.catalog import collector
+from onlyonce.model.location import Location
 from onlyonce.sources.files import moved_inboxes
 from onlyonce.storage import event_rows, log_entries
 
@@ -39,7 +39,7 @@ class Entry:
     passed_by: bool
 
 
-def entries(connection: Connection, instance: str, there: Collection[Path]) -> list[Entry]:
+def entries(connection: Connection, instance: str, there: Collection[Location]) -> list[Entry]:
     """The registry's entries of these files; one that was replaced or registered by a later life has several."""
     table = settings.data_location(instance) / "files"
     if not there or not log_entries.any_in(table):

@@ -2,7 +2,8 @@
 
     python -m onlyonce.session.class_archive
 
-It does once what drivers do, and has the JVM write the loaded classes to a file. Who calls it: `make demo`, `up` and `test`. Sessions
+It does once what drivers do, and has the JVM write the loaded classes to a file. `ONLYONCE_DATA=s3://any` makes the one of sessions whose data is there: other jars are on
+their class path, and no store is asked. Who calls it: `make demo`, `up` and `test`. Sessions
 of a local master use the file if it is there (`onlyonce.spark.options`). A JVM that was updated since, or has other jars, ignores
 the file and starts as slowly as before. Not promised: that every class is in it.
 """
@@ -17,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import environment
-from onlyonce.spark.options import CLASSES, USE_CLASSES, options
+from onlyonce.spark.options import QUIETLY, classes, options
 
 
 def main() -> None:
-    """Make the file anew. Ends with 1 where this JVM makes none: Spark works without."""
-    CLASSES.unlink(missing_ok=True)
+    """Make the file anew, for the class path of this environment. Ends with 1 where this JVM makes none: Spark works without."""
+    classes().unlink(missing_ok=True)
     # A JVM whose options come from elsewhere would write, or use, another archive.
     environment.remove("JDK_JAVA_OPTIONS")
     environment.set_missing("PYSPARK_PYTHON", sys.executable)
@@ -30,18 +31,18 @@ def main() -> None:
         spark = _session(Path(folder))
         _work(spark, Path(folder))
         _end(spark)
-    if not CLASSES.exists():
-        sys.exit(f"this JVM made no archive of Spark's classes ({CLASSES}); Spark starts without it, a little later")
+    if not classes().exists():
+        sys.exit(f"this JVM made no archive of Spark's classes ({classes()}); Spark starts without it, a little later")
 
 
 def _session(folder: Path) -> SparkSession:
     master = "local[2]"
     builder = SparkSession.builder.appName("class archive").master(master)
     own = {
-        "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off",
+        "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={classes()} {QUIETLY}",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    for key, value in ({name: v for name, v in options(master).items() if v != USE_CLASSES} | own).items():
+    for key, value in (options(master) | own).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

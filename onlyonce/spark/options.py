@@ -19,8 +19,6 @@ from onlyonce.spark.master import driver_host, refuse_master
 from onlyonce.storage.stores import options as stores
 
 JARS = settings.jars() or Path(sys.prefix) / "jars"
-CLASSES = JARS / "spark.jsa"
-"""The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM, it loads them."""
 PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
@@ -33,7 +31,7 @@ _MERGED = {
     "spark.executor.extraClassPath": ":",
     JAVA: " ",
 }
-USE_CLASSES = f"-XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 """A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the driver is told has nothing to do with memory."""
 WITHOUT_MEMORY = (3, 52)
@@ -51,6 +49,11 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
     mode = theirs.get("spark.submit.deployMode", "client")
     refuse_master(master, mode)
     return added(_ours(master, mode, theirs) | _jars(theirs), theirs)
+
+
+def classes() -> Path:
+    """The classes of Spark as the JVM maps them (`onlyonce.session.class_archive`). Without the file, or with that of another JVM or class path, it loads them."""
+    return JARS / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
 
 
 def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
@@ -103,7 +106,7 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    java = [END_WITHOUT_MEMORY, *([USE_CLASSES] if CLASSES.exists() else [])]
+    java = [END_WITHOUT_MEMORY, *([f"-XX:SharedArchiveFile={classes()} {QUIETLY}"] if classes().exists() else [])]
     if PACKAGE.is_file() and not ("log4j" in theirs.get(JAVA, "") or has_logging()):
         java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
     else:

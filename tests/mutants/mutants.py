@@ -462,6 +462,31 @@ _ALL = (
         ("tests/storage/test_archive.py::test_another_object_of_that_name_stays_and_so_does_the_file",),
     ),
     Mutant(
+        "folders-are-objects", "the marker of a folder in a store is taken for an object", "onlyonce/storage/stores/objects.py",
+        (("yield from self._no_markers([", "yield from (["),),
+        ("tests/storage/test_stores.py::test_the_marker_of_a_folder_is_no_object[versitygw]",),
+    ),
+    Mutant(
+        "released-over-others", "the lines of a release go over the object that has their name", "onlyonce/outputs/releases/release.py",
+        (("        return stores.of(path).put_new(path, partial.read_bytes())\n", "        stores.of(path).put(path, partial.read_bytes())\n        return True\n"),),
+        ("tests/storage/test_object_inbox_commands.py::test_an_object_of_another_that_has_the_name_of_a_release_stays",),
+    ),
+    Mutant(
+        "erased-before-it-comes", "records are erased while an object in the inbox that holds them is not taken in", "onlyonce/operate/erase/in_use.py",
+        ((", *found.objects]", "]"),),
+        ("tests/storage/test_object_inbox_commands.py::test_an_erasure_names_the_objects_that_hold_the_records_and_writes_none",),
+    ),
+    Mutant(
+        "a-crash-test-at-work-is-left", "what a crash test that is at work has in a store is taken for what a killed one left", "onlyonce/operate/disk_state.py",
+        (("            if all(time.time()", "            if any(time.time()"),),
+        ("tests/storage/test_commands.py::test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left",),
+    ),
+    Mutant(
+        "one-archive-for-all", "Spark is given the archive of classes of another class path, which the JVM ignores", "onlyonce/spark/options.py",
+        (('("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")', '"spark.jsa"'),),
+        ("tests/unit/test_spark_options.py::test_data_in_s3_has_an_archive_of_its_own",),
+    ),
+    Mutant(
         "keys-in-sparks-settings", "Spark is told the keys of the store", "onlyonce/storage/stores/options.py",
         (("        \"spark.hadoop.fs.s3a.endpoint.region\"", "        \"spark.hadoop.fs.s3a.secret.key\": variable(\"AWS_SECRET_ACCESS_KEY\") or \"\",\n        \"spark.hadoop.fs.s3a.endpoint.region\""),),
         ("tests/storage/test_secrets.py::test_spark_is_told_no_key",),

@@ -4,6 +4,7 @@
 // ETag and then the object, so that a second writer at the same moment may win as well, or is told of an object that is not there yet.
 // It counts requests and keeps a line of each, and lets the store be slow or ill: /-/counts, /-/log, /-/reset, /-/delay?ms=20,
 // /-/fault?kind=slow&every=7&method=PUT&after=100.
+// And it answers for a bucket of very many objects by itself (made.go).
 package main
 
 import (
@@ -44,6 +45,7 @@ type front struct {
 	log    []string
 	delay  time.Duration
 	fault  fault
+	made   int
 }
 
 func main() {
@@ -75,6 +77,10 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	kind, delay := f.noted(r)
 	time.Sleep(delay)
+	if f.made > 0 && isMade(r) {
+		made(w, r, f.made)
+		return
+	}
 	if kind == "" || kind == "deaf" {
 		if kind == "deaf" {
 			r.Header.Del("If-None-Match")
@@ -176,7 +182,7 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 	case "/-/log":
 		json.NewEncoder(w).Encode(f.log)
 	case "/-/reset":
-		f.counts, f.log, f.delay, f.fault = map[string]int{}, []string{}, 0, fault{}
+		f.counts, f.log, f.delay, f.fault, f.made = map[string]int{}, []string{}, 0, fault{}, 0
 	case "/-/delay":
 		ms, err := strconv.Atoi(asked.Get("ms"))
 		if err != nil {
@@ -184,6 +190,13 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.delay = time.Duration(ms) * time.Millisecond
+	case "/-/made":
+		objects, err := strconv.Atoi(asked.Get("objects"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		f.made = objects
 	case "/-/fault":
 		every, err := strconv.Atoi(asked.Get("every"))
 		if err != nil {

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import structlog
@@ -92,6 +93,27 @@ def test_the_doctor_finds_a_store_healthy_and_what_the_log_does_not_know(lived: 
     found = doctor.main(["--grace=0"]).tables["findings"]
 
     assert {one["where"] for one in found} == {str(stranger.parent), str(later)}
+
+
+def test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left(lived: Shop, versitygw: S3) -> None:
+    """Old as a whole; a crash test at work is left alone."""
+    root = settings.data_root()
+    killed = [root / f"onlyonce.json.{uuid4().hex}", root / "crashtest-00c0ffee" / "data" / "shop" / "rows", root / "crashtest-00c0ffee" / "onlyonce.json"]
+    for place in killed:
+        stores.of(place).put(place, b"some")
+    for file in bucket_of(versitygw).rglob("*"):
+        os.utime(file, (0, 0))  # LastModified, as this server has it
+    for name in ("old", "new"):
+        place = root / "crashtest-0000beef" / name
+        stores.of(place).put(place, b"some")
+    old = bucket_of(versitygw) / "lake" / "crashtest-0000beef" / "old"
+    os.utime(old, (0, 0))
+    before = objects() - {str(place) for place in killed}
+
+    [found] = doctor.main(["--grace=0"]).tables["findings"]
+    assert (found["finding"], found["where"]) == ("stale temporaries", str(root))
+    assert doctor.main(["--grace=0", "--fix", "--yes"]).tables["findings"] == []
+    assert objects() == before
 
 
 def test_the_doctor_finds_a_lost_checkpoint_and_gives_the_lineage_a_new_life(lived: Shop) -> None:

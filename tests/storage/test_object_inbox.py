@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.location import Location, Url
+from onlyonce.model.location import Location, Url, location
 from onlyonce.sources.files import line_reader, listing, object_file, object_listing
 from onlyonce.sources.files.line_reader import Range
 from onlyonce.sources.files.listing import InputFile
 from onlyonce.sources.files.object_listing import Known
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
+from tests.support.s3 import S3
 
 CONTENT = b"".join(b'{"id": %d, "what": "%s"}\n' % (number, b"x" * (number % 90)) for number in range(3000)) + b"the last one"
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -141,24 +142,12 @@ def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
     assert all([*part] == sorted(part, key=lambda file: file.path) for part in parts)
 
 
-class _Many:
-    """A store with very many objects."""
-
-    def __init__(self, prefix: Url, objects: int) -> None:
-        self.prefix, self.objects = prefix, objects
-
-    def entries(self, _: Location) -> Iterator[Entry]:
-        """One after the other."""
-        for number in range(self.objects):
-            yield Entry(self.prefix / f"part-{number:09}.json", 10, f"{number:032x}", 1.0)
-
-
-def test_very_many_objects_are_listed_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of them is new but one: beside the registry's hashes a page is in memory."""
-    prefix, objects = Url("s3://bucket", "in"), 100_000
-    monkeypatch.setattr(stores, "of", lambda _: _Many(prefix, objects))
-    monkeypatch.setattr(listing, "accept", lambda path, name, size, at, header, etag: InputFile(name, size, at, 1, None))
-    entries = ({"batch_no": 0, "path": str(one.at), "mark": one.etag} for one in _Many(prefix, objects - 1).entries(prefix))
+@pytest.mark.parametrize("store", ["versitygw"], indirect=True)
+def test_very_many_objects_are_listed_in_little_memory(store: S3) -> None:
+    """All of them are known but the last: a request for each thousand and one for that, and a page in memory beside the registry's hashes."""
+    objects = 100_000
+    prefix = location(store.made(objects))
+    entries = ({"batch_no": 0, "path": f"{prefix}/part-{number:09}.json", "mark": f'"{number:032x}"'} for number in range(objects - 1))
     there = object_listing.known(pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000))
     assert there.names.nbytes + there.marks.nbytes == 16 * (objects - 1)
     tracemalloc.start()
@@ -167,4 +156,5 @@ def test_very_many_objects_are_listed_in_little_memory(monkeypatch: pytest.Monke
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
-    assert last.path.endswith(f"{objects - 1:09}.json")
+    assert (last.path, last.lines) == (f"{prefix}/part-{objects - 1:09}.json", 1)
+    assert store.counts == {"LIST": objects // object_listing.PAGE, "GET": 1}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyarrow import fs
 
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.location import Location, location
@@ -38,6 +39,28 @@ def test_a_listing_has_no_end_of_page(place: Location) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: store.put(place / f"{number:05}", b""), range(1100)))
     assert sorted(entry.at.name for entry in store.entries(place)) == [f"{number:05}" for number in range(1100)]
+
+
+def test_the_marker_of_a_folder_is_no_object(store: S3) -> None:
+    """Consoles, Arrow and S3A put one; an object that is empty is one nevertheless."""
+    place = location(f"{store.bucket()}/some/prefix")
+    for name in ("", "alone", "kept", "kept/deep"):
+        mark(store, place / name)
+    assert not stores.anything(place)
+    stores.of(place).put(place / "kept" / "rows", b"some")
+    stores.of(place).put(place / "empty", b"")
+
+    assert {str(entry.at) for entry in stores.of(place).entries(place)} == {f"{place}/kept/rows", f"{place}/empty"}
+    assert {*stores.of(place).names(place)} == {"alone", "kept", "empty"}
+    assert stores.of(place).look(place / "alone") is None
+    stores.of(place).clear(place)
+    assert not stores.anything(place)
+
+
+def mark(store: S3, at: Location) -> None:
+    """Put the marker of a folder and of those above it, by the one client at hand that does so."""
+    client = fs.S3FileSystem(endpoint_override=store.url, region="us-east-1")
+    client.create_dir(str(at).removeprefix("s3://"))
 
 
 def test_a_range_is_of_the_content_that_was_listed_or_it_is_refused(place: Location) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.needed import missing
 
 BUILD_TIMEOUT = 900
-SOURCES = ("main.go", "go.mod", "go.sum")
+SOURCES = ("*.go", "go.mod", "go.sum")
 
 
 def built(source: Path, why: str, package: str = ".") -> Path:
@@ -22,7 +22,7 @@ def built(source: Path, why: str, package: str = ".") -> Path:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
         missing(f"there is no Go on this machine: {why}")
-    content = b"".join((source / name).read_bytes() for name in SOURCES if (source / name).exists())
+    content = b"".join(file.read_bytes() for pattern in SOURCES for file in sorted(source.glob(pattern)))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onlyonce"
     program = cache / f"{source.name}-{hashlib.sha256(content).hexdigest()[:16]}"
     if not program.exists():

@@ -1,6 +1,11 @@
-"""The test pipeline with what a backfill, an erasure and a finalize work on, where all data is in an object store: files by windows, and single records."""
+"""The test pipeline with what a backfill, a release, an erasure and a finalize work on, where inbox and data are in an object store: files by windows, and single records.
+
+STORED_DAYS_AHEAD: what is dated later than so many days from now is invalid.
+"""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
 from onlyonce.environment import variable
@@ -8,10 +13,11 @@ from tests.support.shop import LATENESS, MINUTE
 
 SHOP = Pipeline(
     name="shop",
-    source=Files(max_files_a_batch=1),
+    source=Files(inbox=variable("STORED_INBOX"), max_files_a_batch=1),
     schema="id string, shop string, at timestamp, cents long, weight double",
     record_id=("id",),
     event_time="at",
+    max_ahead=timedelta(days=float(variable("STORED_DAYS_AHEAD") or 1)),
     outputs=(
         Output(
             name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,

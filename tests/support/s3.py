@@ -73,6 +73,11 @@ class S3:
         """Each so manieth request, of a method or of all, meets a fault, once some have passed; the kinds are told in `tests/s3_front`."""
         self._told("fault", kind=kind, every=str(every), method=method, after=str(after))
 
+    def made(self, objects: int) -> str:
+        """From now on there is a bucket of so many objects that nobody has stored; gives the prefix that they are below."""
+        self._told("made", objects=str(objects))
+        return "s3://made/in"
+
     def _told(self, what: str, **asked: str) -> httpx.Response:
         return httpx.get(f"{self.url}/-/{what}", params=asked).raise_for_status()
 

@@ -21,7 +21,6 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of jars as `make env` leaves it."""
     (tmp_path / "delta-spark_4.2_2.13-4.4.0.jar").touch()
     monkeypatch.setattr(spark_options, "JARS", tmp_path)
-    monkeypatch.setattr(spark_options, "CLASSES", tmp_path / "spark.jsa")
     return tmp_path
 
 
@@ -56,6 +55,18 @@ def test_the_archive_of_classes_is_used_by_a_local_master_that_has_one(
         (jars / "spark.jsa").touch()
 
     assert ("SharedArchiveFile" in spark_options.options(master).get(JAVA, "")) is used
+
+
+def test_data_in_s3_has_an_archive_of_its_own(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM ignores the archive of another class path, and S3's jars are on it there alone."""
+    (jars / "spark.jsa").touch()
+    beside = jars.with_name(f"{jars.name}-s3")
+    beside.mkdir()
+    (beside / "hadoop-aws-3.4.1.jar").touch()
+    monkeypatch.setenv("ONLYONCE_DATA", "s3://bucket/lake")
+    assert "SharedArchiveFile" not in spark_options.options("local[2]")[JAVA]
+    (jars / "spark-s3.jsa").touch()
+    assert f"SharedArchiveFile={jars / 'spark-s3.jsa'} " in spark_options.options("local[2]")[JAVA]
 
 
 @pytest.mark.parametrize("master", ["k8s://https://host:6443", "sc://host:15002", "mesos://host:5050", "yarn-cluster"])

@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from onlyonce.local.feed import flights, user_counts
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, Url
+from onlyonce.storage import stores
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ DATA_SETS = {
 
 def feed(
     pipeline: str,
-    inbox: Path,
+    inbox: Location,
     *,
     duplicates: float = 0.05,
     seed: int = 1,
     files: int | None = None,
     records: int | None = None,
 ) -> FeedReport:
-    """Write the pipeline's data set to `inbox` and say what is there. Called by the command line and tests.
+    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and say what is there. Called by the command line and tests.
 
     `duplicates` is the number of re-deliveries for each record: 0.05 makes 105 lines of 100 records. A
     record may come again several times, byte for byte the same. `records` is a limit (all by default),
@@ -70,7 +71,6 @@ def feed(
     lines, count = json_lines(arrivals), len(deliveries)
     names = [f"{pipeline}-{number:04d}-of-{count:04d}.jsonl" for number in range(1, count + 1)]
     missing = [name for name, part in zip(names, deliveries, strict=True) if not _is_there(inbox / name, lines[part])]
-    inbox.mkdir(parents=True, exist_ok=True)
     for name, part in zip(names, deliveries, strict=True):
         if name in missing:
             _write(inbox / name, lines[part])
@@ -138,23 +138,34 @@ def _content(lines: np.ndarray) -> bytes:
     return ("\n".join(lines.tolist()) + "\n").encode()
 
 
-def _is_there(path: Path, lines: np.ndarray) -> bool:
-    if not path.exists():
+def _is_there(at: Location, lines: np.ndarray) -> bool:
+    try:
+        there = stores.of(at).read(at)
+    except FileNotFoundError:
         return False
-    if path.read_bytes() == _content(lines):
+    if there == _content(lines):
         return True
-    raise Refused(
-        f"{path.name} is in the inbox already, with other content",
-        data="nothing was written; a run may have read that file, and a file is never replaced",
-        hint="repeat the feed with the options of the first time, or name another inbox",
-    )
+    raise _other_content(at.name)
 
 
-def _write(path: Path, lines: np.ndarray) -> None:
-    """The file appears whole or not at all: written under a dot-name that no source lists, then renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
+def _write(at: Location, lines: np.ndarray) -> None:
+    """The file appears whole or not at all: written under a dot-name that no source lists, then renamed; or by one conditional PUT."""
+    if isinstance(at, Url):
+        if not stores.of(at).put_new(at, _content(lines)):
+            raise _other_content(at.name)
+        return
+    at.parent.mkdir(parents=True, exist_ok=True)
+    temporary = at.with_name(f".{at.name}.tmp")
     with temporary.open("wb") as file:
         file.write(_content(lines))
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary.replace(at)
+
+
+def _other_content(name: str) -> Refused:
+    return Refused(
+        f"{name} is in the inbox already, with other content",
+        data="it was left as it is: a run may have read that file, and a file is never replaced",
+        hint="repeat the feed with the options of the first time, or name another inbox",
+    )

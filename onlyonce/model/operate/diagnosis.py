@@ -33,7 +33,7 @@ class Evidence:
     changed        lineage → why it can't go on as its query is declared now
     redeclared     lineages whose begun batch began under another declaration than today's
     filters        (instance, chunk, ids) of damaged filters
-    temporaries    instance → files that a killed process left
+    temporaries    instance, or a store's prefix → files that a killed process left
     """
 
     declared: frozenset[str]

@@ -37,7 +37,7 @@ from onlyonce.model.operate.erasing import Condition
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.report import Report
 from onlyonce.operate import staged_rows
-from onlyonce.operate.erase import in_use, input_files, records, windows
+from onlyonce.operate.erase import in_use, input_files, input_objects, records, windows
 from onlyonce.operate.erase.in_use import Found
 from onlyonce.storage import delta, stores
 
@@ -107,6 +107,7 @@ def _look(database: Database, pipeline: Pipeline, condition: Condition) -> Found
     return Found(
         records.found(_events(pipeline), pipeline, condition),
         input_files.found(pipeline, condition),
+        input_objects.found(pipeline, condition),
         run(database, lambda conn: erasures.outbox(conn, pipeline.name, condition)),
     )
 
@@ -115,7 +116,7 @@ def _meant(connection: Connection, pipeline: Pipeline, found: Found, *, ids: boo
     upto = windows.upto(connection, pipeline, found.records)
     spans = windows.again(connection, pipeline, found.records.times)
     others = [f"bounded run {name}: onlyonce drop {name}" for name in erasures.bounded_runs(connection, pipeline.name)]
-    left = [*windows.left(pipeline), *input_files.left(pipeline), *others, OTHERS]
+    left = [*windows.left(pipeline), *input_files.left(pipeline), *input_objects.left(found.objects), *others, OTHERS]
     return Erasure(0, upto, spans, found.lines, _packed(found.records.ids) if ids else None, left)
 
 

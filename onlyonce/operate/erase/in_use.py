@@ -6,13 +6,13 @@ Who calls it: `forget`. Errors: Refused while a driver is at work, Retryable whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from onlyonce.commitlog import erasures
 from onlyonce.database.connect import Database, run
 from onlyonce.declare.pipeline import Kafka, Pipeline
 from onlyonce.model.errors import Refused, Retryable
+from onlyonce.model.location import Location, Url
 from onlyonce.operate import taken_in
 from onlyonce.operate.erase import input_files
 from onlyonce.operate.erase.input_files import Lines
@@ -25,6 +25,7 @@ class Found:
 
     records: Records
     files: list[Lines]
+    objects: list[Url]
     outbox: list[Any]
 
     @property
@@ -42,7 +43,7 @@ def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
             data="nothing was changed",
             hint=f"stop it (onlyonce stop {pipeline.name}), or let it end; unfinished work is ended by running the same command again",
         )
-    new = _not_taken_in(database, pipeline, found.files)
+    new = _not_taken_in(database, pipeline, found)
     unsent = [row for row in found.outbox if row.state not in ("delivered", "dead", "invalid")]
     if new or unsent:
         what = f"{new[0]} is not taken in yet" if new else f"output {unsent[0].output} has not sent them yet"
@@ -53,16 +54,16 @@ def refuse(database: Database, pipeline: Pipeline, found: Found) -> None:
         )
 
 
-def _not_taken_in(database: Database, pipeline: Pipeline, files: list[Lines]) -> list[Path]:
-    """Files with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
-    if isinstance(pipeline.source, Kafka) or not files:
+def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[Location]:
+    """Files and objects with such lines whose batch is not committed, by this pipeline and by others that read the inbox. What is in the archive is."""
+    if isinstance(pipeline.source, Kafka) or not (found.files or found.objects):
         return []
     inbox = input_files.inbox_of(pipeline)
-    there = [one.path for one in files if one.path.parent == inbox]
+    there: list[Location] = [*(one.path for one in found.files if one.path.parent == inbox), *found.objects]
     known = [_taken_in(database, name, there) for name in (pipeline.name, *input_files.sharing(pipeline))]
     return [path for path in there if any(str(path) not in one for one in known)]
 
 
-def _taken_in(database: Database, name: str, there: list[Path]) -> set[str]:
+def _taken_in(database: Database, name: str, there: list[Location]) -> set[str]:
     found = run(database, lambda conn: taken_in.entries(conn, name, there))
     return {entry.path for entry in found if entry.committed or entry.passed_by}

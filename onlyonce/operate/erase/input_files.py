@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 from onlyonce import settings
@@ -19,7 +20,7 @@ from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
 from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
-from onlyonce.model.location import Url
+from onlyonce.model.location import Location, Url
 from onlyonce.model.operate.erasing import Condition
 from onlyonce.sources.files import packing
 from onlyonce.storage import durable
@@ -36,12 +37,16 @@ class Lines:
 
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
-    """The files of a pipeline, in its inbox and in the archive, with such lines."""
+    """The files of a pipeline, in its inbox and in the archive, with such lines. Those in a store have `input_objects`."""
     if not _plain(pipeline):
         return []
     columns = pipeline.columns() if pipeline.source.format == "csv" else None
-    some = ((path, _places(path, condition, columns)) for path in _files(pipeline) if not _packed(path))
-    return [Lines(path, places) for path, places in some if places]
+    found = []
+    for path in _files(pipeline):
+        if not _packed(path):
+            with path.open("rb") as file:
+                found.append(Lines(path, places(file, condition, columns)))
+    return [one for one in found if one.places]
 
 
 def blank(lines: Lines) -> None:
@@ -76,7 +81,7 @@ def left(pipeline: Pipeline) -> list[str]:
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
         return [f"{files}: delete those with such records", *others]
     packed = sum(_packed(path) for path in _files(pipeline))
-    links = sum(path.is_symlink() for path in inbox.iterdir()) if inbox.is_dir() else 0
+    links = sum(path.is_symlink() for path in inbox.iterdir()) if isinstance(inbox, Path) and inbox.is_dir() else 0
     told = {"packed input file(s)": packed, "link(s)": links}
     archive = settings.archive()
     stored = [f"objects below {archive / pipeline.name}: delete those with such records"] if isinstance(archive, Url) else []
@@ -105,16 +110,16 @@ def _packed(path: Path) -> bool:
     return packing.of(path.name) is not None or path.name.lower().endswith(packing.LEFT_ALONE)
 
 
-def inbox_of(pipeline: Pipeline) -> Path:
-    """The folder of its input."""
+def inbox_of(pipeline: Pipeline) -> Location:
+    """The folder or prefix of its input."""
     assert not isinstance(pipeline.source, Kafka)
-    return settings.inbox(pipeline.name, pipeline.source.inbox)
+    return settings.inbox_location(pipeline.name, pipeline.source.inbox)
 
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     archive = settings.archive()
     for folder in (inbox_of(pipeline), archive / pipeline.name if isinstance(archive, Path) else None):
-        if folder is not None and folder.is_dir():
+        if isinstance(folder, Path) and folder.is_dir():
             yield from sorted(
                 path
                 for path in folder.iterdir()
@@ -122,16 +127,14 @@ def _files(pipeline: Pipeline) -> Iterator[Path]:
             )
 
 
-def _places(path: Path, condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
+def places(content: IO[bytes], condition: Condition, columns: list[str] | None) -> list[tuple[int, int]]:
+    """The bytes [first, until) of the lines that are meant."""
     longest = max(condition.values.values(), key=len).encode()
-    places, at = [], 0
-    with path.open("rb") as file:
-        for line in file:
-            text = line.rstrip(b"\r\n")
-            # Most lines have not even the bytes; a letter may be written as an escape, though.
-            if (longest in text or b"\\u" in text) and condition.fits_line(
-                text.decode("utf-8", "replace").lstrip("\ufeff"), columns
-            ):
-                places.append((at, at + len(text)))
-            at += len(line)
-    return places
+    found, at = [], 0
+    for line in content:
+        text = line.rstrip(b"\r\n")
+        # Most lines have not even the bytes; a letter may be written as an escape, though.
+        if (longest in text or b"\\u" in text) and condition.fits_line(text.decode("utf-8", "replace").lstrip("\ufeff"), columns):
+            found.append((at, at + len(text)))
+        at += len(line)
+    return found

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -26,15 +29,16 @@ from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.declare import loading as declarations
 from onlyonce.declare.pipeline import Growing, Kafka, Pipeline
+from onlyonce.declare.sources import inputs
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused
-from onlyonce.model.location import Location
+from onlyonce.model.location import Location, Url, is_url
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import releasing
 from onlyonce.model.outputs.releasing import Kind, RowSet
 from onlyonce.model.report import Report
 from onlyonce.sources.files import packing
-from onlyonce.storage import event_rows, log_entries, opening
+from onlyonce.storage import event_rows, log_entries, opening, stores
 
 log = structlog.get_logger()
 
@@ -62,7 +66,7 @@ def main(argv: list[str]) -> Report:
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
     whole = not isinstance(pipeline.source, Growing)
-    gone = [one for one in sets if one.file and (not whole or packing.of(one.file) or not Path(one.file).is_file())]
+    gone = [one for one in sets if one.file and (not whole or is_url(one.file) or packing.of(one.file) or not Path(one.file).is_file())]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
     if kept := run(database, lambda conn: removals.kept_from(conn, pipeline.name)):
@@ -124,21 +128,14 @@ def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]
 
 def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namespace) -> dict[str, Any]:
     """Put a begun release's file into the inbox, unless an attempt before has; end it."""
-    folder = settings.inbox(pipeline.name, pipeline.source.inbox)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = inputs.folder(pipeline)
+    assert folder is not None
     path = folder / releasing.file_name(release.kind, release.number)
-    partial = folder / f".{path.name}.{uuid4().hex}"
-    try:
+    with _beside(path) as partial:
         found = _lines(database, pipeline, asked, release.sets, release.events_version, partial, release.kind)
         passing("release-before-put")
         put = Put(str(path) if found.lines else None, found.lines, found.left_out, found.still_invalid)
         run(database, lambda conn: releases.end(conn, release, lambda: _in_place(pipeline, partial, path, put)))
-    finally:
-        partial.unlink(missing_ok=True)
-    for left in folder.glob(
-        f".{path.name}.*"
-    ):  # of attempts that were killed; now that it has ended none needs its own
-        left.unlink(missing_ok=True)
     log.info("released", release=release.number, path=put.path, lines=put.lines, left_out=put.left_out)
     return {
         "release": release.number,
@@ -149,15 +146,41 @@ def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namesp
     }
 
 
-def _in_place(pipeline: Pipeline, partial: Path, path: Path, put: Put) -> Put:
-    """Give the file its name, once: a link fails where the name is taken. What was read and cleared away stays away."""
+@contextmanager
+def _beside(path: Location) -> Iterator[Path]:
+    """Where the lines are written first: under a hidden name in the folder, or, for a store, on this machine. Nothing is left there."""
+    if isinstance(path, Url):
+        with TemporaryDirectory() as here:
+            yield Path(here, path.name)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+    for left in path.parent.glob(f".{path.name}.*"):  # of attempts that were killed; now that it has ended none needs its own
+        left.unlink(missing_ok=True)
+
+
+def _in_place(pipeline: Pipeline, partial: Path, path: Location, put: Put) -> Put:
+    """Give the lines their name, once. What was read and cleared away stays away."""
     if put.path is None or str(path) in _registered(pipeline.name):
         return put
+    if not _named(partial, path):
+        log.info("an attempt before has put it", path=str(path))
+    return put
+
+
+def _named(partial: Path, path: Location) -> bool:
+    """Whether the lines have the name now: a link fails where it is taken, and so does a conditional PUT, which has them in memory."""
+    if isinstance(path, Url):
+        return stores.of(path).put_new(path, partial.read_bytes())
     try:
         os.link(partial, path)
     except FileExistsError:
-        log.info("an attempt before has put it", path=str(path))
-    return put
+        return False
+    return True
 
 
 def _registered(instance: str) -> set[str]:
@@ -185,6 +208,8 @@ def _lines(
 def _why_not(file: str, *, whole: bool) -> str:
     if not whole:
         return "grew, and part of it may be kept"
+    if is_url(file):
+        return "is an object (put what it holds into the inbox under a new name)"
     return "is packed, and was damaged as a whole" if packing.of(file) else "is not there any more"
 
 

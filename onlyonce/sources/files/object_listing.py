@@ -4,7 +4,7 @@ An object is known by its key and its ETag. A million objects are listed in page
 each, and what is new is registered some thousand at a time. Whoever can't be counted because it was replaced since the page was listed is left to the
 next look. As in a folder, what lies deeper than the prefix, and what begins with . or _, is left alone.
 
-Who calls it: `discovery`, `source_files`. Errors: those of the store. Not promised: that a prefix without an object is told from one that was lost.
+Who calls it: `discovery`, `source_files`, and `erase`. Errors: those of the store. Not promised: that a prefix without an object is told from one that was lost.
 """
 
 from __future__ import annotations
@@ -100,14 +100,21 @@ def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def _fresh(prefix: Url, named: str, there: Known) -> Iterator[tuple[Entry, bool]]:
-    """What is new, with whether its name is known."""
+def pages(prefix: Url) -> Iterator[list[Entry]]:
+    """The objects directly below a prefix that are input, page by page; the log is told how far it is."""
     listed, begin = 0, len(prefix.key) + 1 if prefix.key else 0
     for page in _parts(stores.of(prefix).entries(prefix), PAGE):
         listed += len(page)
         if listed % TOLD == 0:
             log.info("listing", prefix=str(prefix), objects=listed)
-        entries = [one for one in page if _is_input(one.at.key[begin:])]  # type: ignore[union-attr]
+        yield [one for one in page if _is_input(one.at.key[begin:])]  # type: ignore[union-attr]
+    if listed >= TOLD:
+        log.info("listed", prefix=str(prefix), objects=listed)
+
+
+def _fresh(prefix: Url, named: str, there: Known) -> Iterator[tuple[Entry, bool]]:
+    """What is new, with whether its name is known."""
+    for entries in pages(prefix):
         names = _hashes([f"{named}/{one.at.name}" for one in entries])
         is_known, marks = there.look(names)
         same = is_known & (marks == _hashes([one.etag for one in entries]))

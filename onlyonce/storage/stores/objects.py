@@ -1,6 +1,7 @@
 """Objects of S3, GCS and ADLS behind the interface of stores, by obstore. A PUT is whole or not there, and its answer is for good.
 
 obstore asks again after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
+Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists it without the slash, and can neither read nor delete it: here it is none.
 Who calls it: `stores.of`. Errors: those of the interface. Not promised: that an object which a role may not list is told from one that is not there.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """Objects of one answer to a listing: what S3 gives at most."""
+AT_ONCE = 16
 PATIENCE = timedelta(seconds=60)
 GONE_AGAIN = 5
 """How often a PUT is tried while its object is there for the PUT, and not for the GET after it."""
@@ -48,15 +51,14 @@ class Objects:
         url = _url(below)
         with told(url):
             for page in obstore.list(self.bucket(url), url.key or None, chunk_size=PAGE):
-                for one in page:
-                    yield _entry(Url(url.root, one["path"]), one)
+                yield from self._no_markers([_entry(Url(url.root, one["path"]), one) for one in page if one["path"] != url.key])
 
     def names(self, at: Location) -> Iterator[str]:
         """See the interface."""
         url = _url(at)
         with told(url):
             found = obstore.list_with_delimiter(self.bucket(url), url.key or None)
-        yield from (Url(url.root, one["path"]).name for one in found["objects"])
+        yield from (Url(url.root, one["path"]).name for one in found["objects"] if one["path"] != url.key)
         yield from (Url(url.root, prefix).name for prefix in found["common_prefixes"])
 
     def look(self, at: Location) -> Entry | None:
@@ -129,6 +131,15 @@ class Objects:
         """See the interface."""
         with suppress(FileNotFoundError):  # no store that was tried copies an object onto itself without more
             self.put(at, self.read(at))
+
+    def _no_markers(self, found: list[Entry]) -> list[Entry]:
+        """Of some entries those that are objects by their names: a request for each that is empty."""
+        empty = {one.at: one for one in found if not one.bytes}
+        if not empty:
+            return found
+        with ThreadPoolExecutor(min(len(empty), AT_ONCE)) as pool:
+            looks = list(pool.map(self.look, empty))
+        return [one for one in found if one.bytes] + [one for one, there in zip(empty.values(), looks, strict=True) if there and not there.bytes]
 
     def _put_if_absent(self, url: Url, content: bytes) -> bool:
         with told(url):

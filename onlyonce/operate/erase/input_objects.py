@@ -1,0 +1,60 @@
+"""Which objects of an inbox in a store hold lines that an erasure means. They are named, and stay: an object that is written anew has another ETag, by which the registry
+would refuse it as replaced. A person deletes them, since what they hold has been taken in.
+
+All objects are read, packed ones too. Who calls it: `forget`. Errors: Changed for one that is replaced meanwhile; those of the store. No object is written or deleted.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources import inputs
+from onlyonce.model.location import Url
+from onlyonce.model.operate.erasing import Condition
+from onlyonce.operate.erase import input_files
+from onlyonce.sources.files import listing, object_listing, packing
+from onlyonce.storage.stores import Entry
+
+NAMED = 100
+"""So many objects are named at most: whoever deletes them asks again."""
+
+
+def found(pipeline: Pipeline, condition: Condition) -> list[Url]:
+    """The objects with such lines, and those that are damaged, by name."""
+    inbox = inputs.folder(pipeline)
+    if not inputs.in_store(pipeline):
+        return []
+    assert isinstance(inbox, Url)
+    columns = pipeline.columns() if pipeline.source.format == "csv" else None
+    held: list[Url] = []
+    with ThreadPoolExecutor(object_listing.AT_ONCE) as pool:
+        for page in object_listing.pages(inbox):
+            holds = pool.map(lambda one: _holds(one, condition, columns), page)
+            held += [inbox / one.at.name for one, is_one in zip(page, holds, strict=True) if is_one]
+    return sorted(held)
+
+
+def left(objects: list[Url]) -> Iterator[str]:
+    """What a person is told to delete."""
+    for one in objects[:NAMED]:
+        yield f"object {one}: it holds such records, or is damaged, and what it holds has been taken in: delete it"
+    if len(objects) > NAMED:
+        yield f"{len(objects) - NAMED:,} more such objects: delete these, then run the same command again"
+
+
+def _holds(entry: Entry, condition: Condition, columns: list[str] | None) -> bool:
+    name = str(entry.at)
+    try:
+        with listing.opened(name, packing.of(name), entry.bytes, entry.etag) as content:
+            lines: Any = content
+            return bool(input_files.places(io.BufferedReader(lines, listing.PIECE), condition, columns))
+    except FileNotFoundError:
+        return False
+    except Exception as error:
+        if packing.of(name) and packing.is_damage(error):
+            return True
+        raise
