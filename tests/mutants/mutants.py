@@ -1226,6 +1226,16 @@ _ALL = (
         ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
     ),
     Mutant(
+        "rows-of-whatever-is-there", "Parquet in an object is read by Arrow's own file system, which has no conditions", "onlyonce/sources/files/parquet_files.py",
+        (("    if at.etag:", "    if at.bytes < 0:"),),
+        ("tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[parquet-versitygw]",),
+    ),
+    Mutant(
+        "changed-is-damaged", "an object that is replaced while it is counted counts as a damaged file", "onlyonce/sources/files/typed_files.py",
+        (("        except (OnlyonceError, FileNotFoundError):\n            raise\n", ""),),
+        ("tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[avro-versitygw]",),
+    ),
+    Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
         "onlyonce/model/chained.py",
         (("        return micros(self.waits_before) + (", "        return 0 * ("),),

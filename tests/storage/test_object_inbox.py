@@ -6,6 +6,7 @@ import bz2
 import gzip
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.model.location import Location, Url
-from onlyonce.sources.files import line_reader, listing, object_file, object_listing
+from onlyonce.sources.files import line_reader, listing, object_file, object_listing, typed_files
 from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.files.listing import InputFile
+from onlyonce.sources.files.listing import Counter, InputFile
 from onlyonce.sources.files.object_listing import Known
+from onlyonce.sources.parse import record_id
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
+from tests.support.shop import SHOP
+from tests.unit.sources.test_typed_files import PUT, sales
 
 CONTENT = b"".join(b'{"id": %d, "what": "%s"}\n' % (number, b"x" * (number % 90)) for number in range(3000)) + b"the last one"
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -37,10 +42,12 @@ def put(at: Location, content: bytes) -> Entry:
     return entry
 
 
-def new(prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100) -> list[list[InputFile]]:
+def new(
+    prefix: Location, there: Known | None = None, header: str | None = None, most: int = 100, count: Counter | None = None
+) -> list[list[InputFile]]:
     """What is new below a prefix."""
     assert isinstance(prefix, Url)
-    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most))
+    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), header, most, count))
 
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
@@ -128,6 +135,72 @@ def test_what_changed_since_it_was_listed_is_told_and_never_read(place: Location
     list(readers["same"])
 
 
+def typed(prefix: Location, form: str) -> Pipeline:
+    """The test pipeline over Parquet or Avro there."""
+    return replace(SHOP, source=Files(inbox=str(prefix), format=form))  # type: ignore[arg-type]
+
+
+def columns(pipeline: Pipeline, file: InputFile) -> list[dict[str, Any]]:
+    """The rows of a file as its tasks read them, with the key that stands for it."""
+    read = typed_files._reader(pipeline)
+    return [row for part in typed_files._parts(file, pipeline) for batch in read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("form", PUT)
+def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet and Avro: counted alike, read alike in however many requests and tasks; one that is damaged is refused as a file is."""
+    PUT[form](tmp_path / "rows", sales(220))
+    content = (tmp_path / "rows").read_bytes()
+    (tmp_path / "torn").write_bytes(content[: len(content) // 2])
+    for name in ("rows", "torn"):
+        put(place / name, (tmp_path / name).read_bytes())
+    monkeypatch.setattr(object_file, "PIECE", 700)
+    monkeypatch.setattr(typed_files, "PART", 1)
+    of_objects, of_files = typed(place, form), typed(tmp_path, form)
+
+    [[found, torn]] = new(place, count=typed_files.counter(of_objects))
+    [file, torn_file] = listing.new_files(tmp_path, {}, None, typed_files.counter(of_files))
+
+    assert (found.lines, found.refusal, found.path) == (220, None, f"{place}/rows")
+    assert torn.refusal
+    assert torn.refusal == torn_file.refusal
+    mine, theirs = columns(of_objects, found), columns(of_files, file)
+    assert {row.pop("oo_file") for row in mine} == {record_id.of_file(found.path)}
+    assert {row.pop("oo_file") for row in theirs} == {record_id.of_file(file.path)}
+    assert mine == theirs
+    assert [row["oo_position"] for row in mine] == list(range(220))
+
+
+@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("form", PUT)
+def test_rows_of_an_object_that_changed_are_told_and_never_read(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two requests of one reader, and before the first; while it is counted it is left to the next look, and is never called damaged."""
+    monkeypatch.setattr(object_file, "PIECE", 700)
+    monkeypatch.setattr(typed_files, "AT_ONCE", 7)
+    PUT[form](tmp_path / "rows", sales(5000))
+    PUT[form](tmp_path / "others", sales(5000)[::-1])
+    pipeline = typed(place, form)
+    put(place / "rows", (tmp_path / "rows").read_bytes())
+    count = typed_files.counter(pipeline)
+    [[found]] = new(place, count=count)
+    [part] = typed_files._parts(found, pipeline)
+    reader = typed_files._reader(pipeline)(part)
+    next(reader)
+
+    put(place / "rows", (tmp_path / "others").read_bytes())
+
+    with pytest.raises(Changed):
+        list(reader)
+    with pytest.raises(Changed):
+        list(typed_files._reader(pipeline)(part))
+    with pytest.raises(Changed):
+        count(part.at)
+    stores.of(place).delete(place / "rows")
+    with pytest.raises(FileNotFoundError):
+        count(part.at)
+
+
 @pytest.mark.parametrize("place", ["versitygw"], indirect=True)
 def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
     """With a header, and one that has another; a name that says it is packed otherwise."""
@@ -157,7 +230,7 @@ def test_very_many_objects_are_listed_in_little_memory(monkeypatch: pytest.Monke
     """None of them is new but one: beside the registry's hashes a page is in memory."""
     prefix, objects = Url("s3://bucket", "in"), 100_000
     monkeypatch.setattr(stores, "of", lambda _: _Many(prefix, objects))
-    monkeypatch.setattr(listing, "accept", lambda path, name, size, at, header, etag: InputFile(name, size, at, 1, None))
+    monkeypatch.setattr(listing, "accept", lambda path, name, size, at, header, count, etag: InputFile(name, size, at, 1, None))
     entries = ({"batch_no": 0, "path": str(one.at), "mark": one.etag} for one in _Many(prefix, objects - 1).entries(prefix))
     there = object_listing.known(pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000))
     assert there.names.nbytes + there.marks.nbytes == 16 * (objects - 1)

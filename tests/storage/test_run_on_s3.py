@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
+import fastavro
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from onlyonce import settings
 from onlyonce.model.location import Location, location
@@ -21,6 +28,22 @@ COMMITTED: list[Kill] = [("receive-after-delta", 2)]
 """Rows are in `events`, and the log does not know."""
 UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
+
+AVRO = {"type": "record", "name": "sale", "fields": [
+    {"name": "id", "type": "string"}, {"name": "shop", "type": "string"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "cents", "type": "long"}, {"name": "weight", "type": "double"},
+]}  # fmt: skip
+
+
+def put_avro(path: Path, records: list[dict[str, Any]]) -> None:
+    """As a file."""
+    with path.open("wb") as file:
+        fastavro.writer(file, AVRO, records)
+
+
+PUT: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
+    "parquet": lambda path, records: parquet.write_table(pa.Table.from_pylist(records), path, row_group_size=50), "avro": put_avro,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -55,6 +78,24 @@ def test_kills_do_not_show_in_what_is_in_the_store(
     assert_equals_the_batch(files)
     assert_all_in_the_store(platform, root)
     assert_no_secret(platform, versitygw, told + output)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", PUT)
+def test_rows_of_files_in_a_store_after_a_kill(
+    platform: Platform, root: Location, versitygw: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Parquet and Avro that lie in a store as well, read by Spark's tasks."""
+    files, inbox = shop_oracle.sales(200, 2), location(f"{versitygw.bucket()}/in")
+    platform.give(monkeypatch, STORED_SHOP_INBOX=str(inbox), STORED_SHOP_FORMAT=form)
+    for number, records in enumerate(files):
+        PUT[form](tmp_path / f"{number}", [record | {"at": datetime.fromisoformat(str(record["at"]))} for record in records])
+        stores.of(inbox).put(inbox / f"{number}", (tmp_path / f"{number}").read_bytes())
+    code, output = platform.run_killed("receive-after-delta", "shop", "--close", nth=1)
+    assert code < 0, output
+    code, output = platform.run_whole("shop", "--close")
+    assert code == 0, output
+    assert_equals_the_batch(files)
 
 
 @pytest.mark.parametrize("point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)])
