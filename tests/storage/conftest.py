@@ -1,4 +1,4 @@
-"""Places for files: a local disk, a real server of S3, and moto. One process of each for a session of tests."""
+"""Places for files: a local disk, a real server of S3, moto, and the emulator of Azure. One process of each for a session of tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from onlyonce.model.location import Location, location
-from tests.support import s3
+from tests.support import azure, s3
 
 
 @pytest.fixture(scope="session")
@@ -24,12 +24,19 @@ def moto() -> Iterator[s3.S3]:
         yield server
 
 
-@pytest.fixture(params=["local", "versitygw", "moto"])
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[azure.Azure]:
+    """Azure's own emulator."""
+    with azure.azurite() as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "versitygw", "moto", pytest.param("azurite", marks=pytest.mark.whole)])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Location:
     """An empty place."""
     if request.param == "local":
         return location(str(request.getfixturevalue("tmp_path") / "place"))
-    server: s3.S3 = request.getfixturevalue(request.param)
+    server: s3.S3 | azure.Azure = request.getfixturevalue(request.param)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return location(f"{server.bucket()}/some/prefix")

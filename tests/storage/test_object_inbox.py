@@ -31,6 +31,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes, ".gz": lambda plain: gzip.compress(plain[:9000]) + gzip.compress(plain[9000:]), ".bz2": bz2.compress,
     ".zst": lambda plain: pa.compress(plain, "zstd", asbytes=True),
 }  # fmt: skip
+STORES = ["versitygw", "moto", pytest.param("azurite", marks=pytest.mark.whole)]
 FOUND = tuple[list[tuple[int, str]], ...]
 
 
@@ -61,7 +62,7 @@ def lines(ranges: list[Range]) -> list[tuple[int, str]]:
     return [one for batch in batches for one in zip(batch["oo_position"].to_pylist(), batch["oo_line"].to_pylist(), strict=True)]
 
 
-@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("ending", PACKED)
 def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted alike, and read alike, in however many ranges and requests."""
@@ -86,7 +87,7 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(place: Location, tmp_
     assert len(lines(mine)) == found.lines == 3001
 
 
-@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("place", STORES, indirect=True)
 def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     """What is there is not new; other content under its name is refused, once; the same content is the same object. Deeper, or hidden, is none of it."""
     put(place / "one", b"{}\n{}\n")
@@ -95,7 +96,8 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     [[one]] = new(place)
     assert (one.lines, one.refusal) == (2, None)
     put(place / "one", b"{}\n{}\n")
-    assert new(place, known([one])) == []
+    again = [file for part in new(place, known([one])) for file in part]
+    assert [file.refusal is not None for file in again] == ([True] if str(place).startswith("abfss:") else [])  # there an ETag is of the write
 
     put(place / "one", b"{}\n")
     put(place / "two", b"{}\n")
@@ -109,7 +111,7 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     assert entries.roots == (str(place),)
 
 
-@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("place", STORES, indirect=True)
 def test_what_changed_since_it_was_listed_is_told_and_never_read(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     """When its batch begins, and by a reader between two requests; gone is told as gone."""
     monkeypatch.setattr(object_file, "PIECE", 5000)
@@ -146,7 +148,7 @@ def columns(pipeline: Pipeline, file: InputFile) -> list[dict[str, Any]]:
     return [row for part in typed_files._parts(file, pipeline) for batch in read(part) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("form", PUT)
 def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parquet and Avro: counted alike, read alike in however many requests and tasks; one that is damaged is refused as a file is."""
@@ -172,7 +174,7 @@ def test_an_object_has_the_rows_of_a_file_at_their_places(place: Location, tmp_p
     assert [row["oo_position"] for row in mine] == list(range(220))
 
 
-@pytest.mark.parametrize("place", ["versitygw", "moto"], indirect=True)
+@pytest.mark.parametrize("place", STORES, indirect=True)
 @pytest.mark.parametrize("form", PUT)
 def test_rows_of_an_object_that_changed_are_told_and_never_read(place: Location, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two requests of one reader, and before the first; while it is counted it is left to the next look, and is never called damaged."""

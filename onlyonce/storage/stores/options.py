@@ -58,4 +58,6 @@ def region() -> str | None:
 
 def plain_http(at: Url) -> bool:
     """Whether the store is spoken to without TLS, as one on this machine is."""
+    if at.scheme == "abfss":
+        return (variable("AZURE_STORAGE_USE_EMULATOR") or "").lower() == "true"
     return is_s3(at) and (endpoint() or "").startswith("http://")
