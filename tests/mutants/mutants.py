@@ -1226,6 +1226,12 @@ _ALL = (
         ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
     ),
     Mutant(
+        "files-that-go-stay", "the commit of a change names what comes, and not the files whose rows are in it", "onlyonce/storage/changing.py",
+        (("        ) for held in change.gone\n", "        ) for held in ()\n"),),
+        ("tests/spark/sinks/test_other_readers.py::test_three_readers_see_the_same_rows_after_each_kind_of_commit",),
+        spark=True,
+    ),
+    Mutant(
         "etag-as-it-is-told", "an ETag counts as another one where a store's listing leaves out its quotes", "onlyonce/storage/stores/objects.py",
         (("""f'"{etag.strip(chr(34))}"'""", "etag"),),
         ("tests/storage/test_stores.py::test_one_content_has_one_etag_whoever_tells_it",),
