@@ -22,11 +22,11 @@ TAKES: dict[str, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["Growing", "PubSub"])
+@pytest.mark.parametrize(("where", "why"), [("Growing", "no object is appended to"), ("PubSub", "it would become a local folder")])
 @pytest.mark.parametrize("url", URLS)
-def test_a_url_is_no_folder_of_a_declaration(where: str, url: str) -> None:
+def test_a_url_is_no_folder_of_a_declaration(where: str, why: str, url: str) -> None:
     """It is refused when the declaration is made, and not written to as a folder of that name."""
-    with pytest.raises(Refused, match="a URL: it would become a local folder"):
+    with pytest.raises(Refused, match=f"a URL: {why}"):
         TAKES[where](url)
     TAKES[where]("/data/in")
 
