@@ -31,7 +31,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes, ".gz": lambda plain: gzip.compress(plain[:9000]) + gzip.compress(plain[9000:]), ".bz2": bz2.compress,
     ".zst": lambda plain: pa.compress(plain, "zstd", asbytes=True),
 }  # fmt: skip
-STORES = ["versitygw", "moto", pytest.param("azurite", marks=pytest.mark.whole)]
+STORES = ["versitygw", "moto", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))]
 FOUND = tuple[list[tuple[int, str]], ...]
 
 
