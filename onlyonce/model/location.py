@@ -105,7 +105,7 @@ def location(text: str, whose: str = "a location") -> Location:
     scheme = SCHEMES.get(kind[1])
     if parts is None or scheme is None or ("@" in parts[2] and scheme != "abfss") or (parts[2].partition("@")[0].count(":")):
         raise Refused(
-            f"{whose} is {_without_login(text)!r}: not s3://bucket/prefix, gs://bucket/prefix or abfss://container@account/prefix",
+            f"{whose} is {_without_login(text)!r}: not s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs.core.windows.net/prefix",
             data="nothing was read or written",
             hint="a key, an endpoint or a region goes into the standard variables of the store (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …), not into the URL",
         )

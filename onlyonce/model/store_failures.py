@@ -9,23 +9,24 @@ import re
 
 from onlyonce.model.errors import OnlyonceError, Refused, Retryable
 
-NO_BUCKET = "NoSuchBucket"
-SHUT_OUT = (NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+NO_OBJECT = ("NoSuchKey", "BlobNotFound")
+SHUT_OUT = (*NO_BUCKET, "XAdminUserNotFound", "InvalidAccessKeyId", "AccessDenied", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
 """Codes of a store for a bucket or a key that it does not know, or no more, whatever status it gives them."""
 AWAY = ("SlowDown", "ServiceUnavailable", "InternalError", "Unable to execute HTTP request", "Acquire operation took longer than")
 """Of one that is busy or away, after all that its client has tried."""
-_CLIENTS = ("software.amazon.awssdk", "<Code>", "Generic S3 error", "AWS Error")
+_CLIENTS = ("software.amazon.awssdk", "<Code>", "Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "AWS Error")
 _CODE = re.compile(rf"\b({'|'.join(SHUT_OUT)})(?:Exception)?\b")
 _PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
 
 
 def refused(where: str, code: str | None) -> Refused:
     """Of a store that does not let us in, or has no such bucket."""
-    if code == NO_BUCKET:
+    if code in NO_BUCKET:
         return Refused(
             f"the bucket of {where} is not there",
             data="nothing was written that is not whole",
-            hint="make the bucket, or correct its name, the region (AWS_REGION) or the endpoint (AWS_ENDPOINT_URL)",
+            hint="make the bucket, or correct its name, or what leads there (of S3 AWS_REGION and AWS_ENDPOINT_URL)",
         )
     return Refused(
         f"{where} does not let us in" + (f": {code}" if code else ""),
@@ -40,7 +41,7 @@ def away(where: str, said: str) -> Retryable:
     return Retryable(
         f"{where} does not answer as a store does: {said[:200]}",
         data="nothing was written that is not whole",
-        hint="run the same command again; if it stays so, look at the endpoint (AWS_ENDPOINT_URL) and the region (AWS_REGION)",
+        hint="run the same command again; if it stays so, look at what leads there (of S3 AWS_ENDPOINT_URL and AWS_REGION)",
     )
 
 

@@ -22,7 +22,7 @@ from pyarrow import parquet
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import column_types
 from onlyonce.sources.files import avro_files, packing
-from onlyonce.sources.files.listing import opened
+from onlyonce.sources.files.listing import FileAt, opened
 
 ROWS = 1000
 BYTES = 1 << 24
@@ -119,8 +119,8 @@ def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
 
 
 def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
-    names = avro_files.columns(str(path))
-    rows = next(avro_files.records(str(path), ROWS), [])
+    at = FileAt(str(path))
+    names, rows = avro_files.columns(at), next(avro_files.records(at, ROWS), [])
     held = pa.RecordBatch.from_pydict({name: [row[name] for row in rows] for name in names})
     return False, {field.name: column_types.of_arrow(field.type) for field in held.schema}, rows
 
@@ -130,7 +130,7 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 def _lines(path: Path) -> Iterator[str]:
     """The first lines, without what is cut off at the end of the sample."""
-    with opened(str(path), packing.of(path.name)) as file:
+    with opened(FileAt(str(path)), packing.of(path.name)) as file:
         for line in islice(io.BytesIO(file.read(BYTES)), ROWS):
             # The last one may be cut off by the end of the sample.
             if line.strip() and (line.endswith(b"\n") or not file.read(1)):

@@ -188,18 +188,22 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
-    header = ",".join(pipeline.columns()) if pipeline.source.header else None
-    count: Counter | None = typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
+    header, count = _first_line_and_counter(pipeline)
     known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
     return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links))
 
 
+def _first_line_and_counter(pipeline: Pipeline) -> tuple[str | None, Counter | None]:
+    header = ",".join(pipeline.columns()) if pipeline.source.header else None
+    return header, typed_files.counter(pipeline) if pipeline.source.format in TYPED else None
+
+
 def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     assert isinstance(inbox.folder, Url)
-    header = ",".join(inbox.pipeline.columns()) if inbox.pipeline.source.header else None
+    header, count = _first_line_and_counter(inbox.pipeline)
     named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots(), inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
-    return object_listing.new_objects(inbox.folder, named, there.objects, header, most)
+    return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count)
 
 
 def _objects(table: Location) -> Registered:

@@ -7,18 +7,22 @@ fetches them once (`spark.jars.packages`), in the versions of the installed pack
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 from onlyonce import settings
 from onlyonce.model.errors import Refused
+from onlyonce.model.location import Location, Url
 
 SCALA = "2.13"
 SDK = "2.35.4"
 """The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
 CLOUD = "4.1.2"
 """The newest spark-hadoop-cloud that there is, as in docker/s3.xml; of it one class is used, the writer of checkpoints."""
+CLIENTS = {"gs": "gcs-connector", "abfss": "hadoop-azure"}
+"""Hadoop's clients of stores that no jars come for: how their files are named."""
 WITHOUT = (
     "software.amazon.awssdk:bundle", "org.apache.hadoop:hadoop-cloud-storage", "org.apache.hadoop:hadoop-azure",
     "org.apache.hadoop:hadoop-huaweicloud", "org.apache.hadoop:hadoop-client-runtime", "com.google.cloud.bigdataoss:gcs-connector",
@@ -43,6 +47,18 @@ def of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
     if s3:
         return {"spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]), "spark.jars.excludes": ",".join(WITHOUT)}
     return {"spark.jars.packages": ",".join(coordinates())}
+
+
+def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> None:
+    """Of data in GCS or ADLS: see that somebody has brought the jar with which Spark gets there, into the folder or by a setting (`named`)."""
+    client = CLIENTS.get(at.scheme) if isinstance(at, Url) else None
+    if client is None or any(client in text for text in named) or list(folder.glob(f"{client}*.jar")):
+        return
+    raise Refused(
+        f"the data is in {at}, and Spark has no client of such a store: there is no jar {client}",
+        data="nothing was started",
+        hint=f"put {client} and what it needs into {folder}, or name them in spark.jars.packages. No run on Spark was ever tested there; in S3 all are (docs/how-to/object-store.md)",
+    )
 
 
 def _of_s3(folder: Path) -> Path:

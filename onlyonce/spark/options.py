@@ -117,7 +117,8 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
-    named = (theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
+    named = [theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
+    jars.refuse_without_client(settings.data_root(), JARS, named)
     if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
         return {}
     return jars.of_session(JARS, s3=is_s3(settings.data_root()))

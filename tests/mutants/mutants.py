@@ -1246,8 +1246,8 @@ _ALL = (
     ),
     Mutant(
         "no-bucket-is-no-object", "a bucket that is gone is told as an object that is not there", "onlyonce/storage/stores/objects.py",
-        (('        if _code(error) in (None, "NoSuchKey"):\n', "        if True:\n"),),
-        ("tests/storage/test_stores.py::test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there",),
+        (('        if _code(error) in (None, *store_failures.NO_OBJECT):\n', "        if True:\n"),),
+        ("tests/storage/test_stores.py::test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there[versitygw]",),
     ),
     Mutant(
         "commits-without-the-condition", "delta-rs commits to a store by a PUT that overwrites", "onlyonce/storage/stores/options.py",
@@ -1313,6 +1313,32 @@ _ALL = (
         "piece-of-another-place", "a reader of an object takes the piece that it has for whatever it is asked for", "onlyonce/sources/files/object_file.py",
         (("        if not 0 <= skipped <= len(self._piece) - wanted:", "        if not self._piece:"),),
         ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
+    ),
+    Mutant(
+        "files-that-go-stay", "the commit of a change names what comes, and not the files whose rows are in it", "onlyonce/storage/changing.py",
+        (("        ) for held in change.gone\n", "        ) for held in ()\n"),),
+        ("tests/spark/sinks/test_other_readers.py::test_three_readers_see_the_same_rows_after_each_kind_of_commit",),
+        spark=True,
+    ),
+    Mutant(
+        "etag-as-it-is-told", "an ETag counts as another one where a store's listing leaves out its quotes", "onlyonce/storage/stores/objects.py",
+        (("""f'"{etag.strip(chr(34))}"'""", "etag"),),
+        ("tests/storage/test_stores.py::test_one_content_has_one_etag_whoever_tells_it",),
+    ),
+    Mutant(
+        "spark-without-a-client", "data in GCS or ADLS is taken though Spark has nothing to get there", "onlyonce/spark/jars.py",
+        (("    if client is None or ", "    if True or client is None or "),),
+        ("tests/unit/storage/test_store_options.py::test_a_store_that_spark_has_no_client_of_is_refused_before_it_starts[gs://lake-gcs-connector]",),
+    ),
+    Mutant(
+        "rows-of-whatever-is-there", "Parquet in an object is read by Arrow's own file system, which has no conditions", "onlyonce/sources/files/parquet_files.py",
+        (("    if at.etag:", "    if at.bytes < 0:"),),
+        ("tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[parquet-versitygw]",),
+    ),
+    Mutant(
+        "changed-is-damaged", "an object that is replaced while it is counted counts as a damaged file", "onlyonce/sources/files/typed_files.py",
+        (("        except (OnlyonceError, FileNotFoundError):\n            raise\n", ""),),
+        ("tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[avro-versitygw]",),
     ),
     Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",

@@ -1,4 +1,4 @@
-"""Places for files: a local disk, a real server of S3, and moto. One process of each for a session of tests."""
+"""Places for files: a local disk, a real server of S3, moto, and what stands for Azure and GCS. One process of each for a session of tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from onlyonce.model.location import Location, location
-from tests.support import s3
+from tests.support import azure, gcs, s3
 
 
 @pytest.fixture(scope="session")
@@ -24,12 +24,26 @@ def moto() -> Iterator[s3.S3]:
         yield server
 
 
-@pytest.fixture(params=["local", "versitygw", "moto"])
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[azure.Azure]:
+    """Azure's own emulator."""
+    with azure.azurite() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gcs.Gcs]:
+    """A GCS that is none of Google's."""
+    with gcs.served_by_go(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "versitygw", "moto", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Location:
     """An empty place."""
     if request.param == "local":
         return location(str(request.getfixturevalue("tmp_path") / "place"))
-    server: s3.S3 = request.getfixturevalue(request.param)
+    server: s3.S3 | azure.Azure | gcs.Gcs = request.getfixturevalue(request.param)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return location(f"{server.bucket()}/some/prefix")

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import fastavro
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from onlyonce import settings
 from onlyonce.model.location import Location, location
@@ -26,6 +33,22 @@ TOLD: list[Kill] = [("receive-before-begin", 2), ("receive-after-end", 2)]
 """The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not Spark's word."""
 UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""
+
+AVRO = {"type": "record", "name": "sale", "fields": [
+    {"name": "id", "type": "string"}, {"name": "shop", "type": "string"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "cents", "type": "long"}, {"name": "weight", "type": "double"},
+]}  # fmt: skip
+
+
+def put_avro(path: Path, records: list[dict[str, Any]]) -> None:
+    """As a file."""
+    with path.open("wb") as file:
+        fastavro.writer(file, AVRO, records)
+
+
+PUT: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
+    "parquet": lambda path, records: parquet.write_table(pa.Table.from_pylist(records), path, row_group_size=50), "avro": put_avro,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -76,6 +99,24 @@ def test_what_a_batch_of_ten_asks_of_the_store(platform: Platform, root: Locatio
     asked = [len(log[at:after]) for at, after in pairwise(plans)]
     assert len(asked) == SMALL - 1
     assert max(asked) <= REQUESTS, log[plans[-2] : plans[-1]]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", PUT)
+def test_rows_of_files_in_a_store_after_a_kill(
+    platform: Platform, root: Location, versitygw: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Parquet and Avro that lie in a store as well, read by Spark's tasks."""
+    files, inbox = shop_oracle.sales(200, 2), location(f"{versitygw.bucket()}/in")
+    platform.give(monkeypatch, STORED_SHOP_INBOX=str(inbox), STORED_SHOP_FORMAT=form)
+    for number, records in enumerate(files):
+        PUT[form](tmp_path / f"{number}", [record | {"at": datetime.fromisoformat(str(record["at"]))} for record in records])
+        stores.of(inbox).put(inbox / f"{number}", (tmp_path / f"{number}").read_bytes())
+    code, output = platform.run_killed("receive-after-delta", "shop", "--close", nth=1)
+    assert code < 0, output
+    code, output = platform.run_whole("shop", "--close")
+    assert code == 0, output
+    assert_equals_the_batch(files)
 
 
 @pytest.mark.parametrize("point", ["delta-after-deletes", pytest.param("delta-before-replace", marks=pytest.mark.whole)])

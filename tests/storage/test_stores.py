@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyarrow import fs
 
 from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.location import Location, location
+from onlyonce.model.location import Location, Url, location
 from onlyonce.storage import stores
+from onlyonce.storage.stores import objects
 from tests.support.s3 import S3
 
 ROUNDS, WRITERS = 10, 6
@@ -24,7 +27,10 @@ def test_what_was_put_is_read_and_listed_at_any_depth_and_what_was_deleted_is_go
     found = {str(entry.at.relative_to(place)): entry for entry in store.entries(place)}  # type: ignore[arg-type]
     assert {*found} == {*names}
     assert all(store.read(entry.at) == name.encode() for name, entry in found.items())
-    assert all(store.look(entry.at) == entry for entry in found.values())
+    for one in found.values():
+        there = store.look(one.at)
+        assert there
+        assert replace(there, modified=int(there.modified)) == replace(one, modified=int(one.modified))  # some tell whole seconds only
     assert {str(entry.at) for entry in store.entries(place / "b")} == {str(place / "b" / "c d"), str(place / "b" / "é=1" / "x.json")}
 
     store.delete(place / "a")
@@ -78,6 +84,12 @@ def test_a_range_is_of_the_content_that_was_listed_or_it_is_refused(place: Locat
         store.read_range(at, 6, 12, entry.etag)
 
 
+def test_one_content_has_one_etag_whoever_tells_it() -> None:
+    """Azure's listings leave out the quotes that its other answers have."""
+    told = {"size": 1, "version": None, "last_modified": datetime.now(UTC)}
+    assert len({objects._entry(Url("abfss://c@a", "x"), told | {"e_tag": etag}) for etag in ('"0x1"', "0x1")}) == 1
+
+
 def test_of_writers_at_once_that_put_if_absent_one_wins_and_its_content_stays(place: Location) -> None:
     for number in range(ROUNDS):
         won = _at_once(lambda who, at=place / f"{number}": stores.of(place).put_new(at, f"writer {who}".encode()))  # type: ignore[misc]
@@ -96,11 +108,11 @@ def test_the_same_bytes_put_again_count_as_ours(place: Location) -> None:
     assert not stores.of(place).put_new(place / "once", b"theirs")
 
 
-def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(versitygw: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["versitygw", *(pytest.param(name, marks=pytest.mark.whole) for name in ("azurite", "fake_gcs"))], indirect=True)
+def test_a_bucket_that_is_gone_is_not_an_object_that_is_not_there(place: Location) -> None:
     """Else each table in it would be a new one."""
-    for name, value in versitygw.environment.items():
-        monkeypatch.setenv(name, value)
-    at = location("s3://there-is-none/some/object")
+    root = str(place).removesuffix("/some/prefix").partition("://b")
+    at = location(f"{root[0]}://there-is-none{root[2][12:]}/some/object")
     for look in (stores.of(at).read, lambda at: [*stores.of(at).entries(at)], lambda at: [*stores.of(at).names(at)]):
         with pytest.raises(Refused, match="is not there"):
             look(at)

@@ -91,7 +91,7 @@ def versitygw(folder: Path) -> Iterator[S3]:
         made.mkdir(parents=True, exist_ok=True)
     command = [str(program), "--quiet", "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(meta), str(buckets)]
     given = {**environment.inherited(), "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-    with _served(command, port, given), _front(port) as url:
+    with served(command, port, given), _front(port) as url:
         yield S3(url, buckets)
 
 
@@ -100,7 +100,7 @@ def moto() -> Iterator[S3]:
     """The server of the moto project. It lets anybody in."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with _served(command, port, environment.inherited()), _front(port) as url:
+    with served(command, port, environment.inherited()), _front(port) as url:
         yield S3(url, None)
 
 
@@ -108,15 +108,16 @@ def moto() -> Iterator[S3]:
 def _front(behind: int) -> Iterator[str]:
     """The address of what stands in front of a server. Skips without Go."""
     program, port = go_programs.built(FRONT, WHY), free_port()
-    with _served([str(program), "--listen", f"127.0.0.1:{port}", "--to", f"http://127.0.0.1:{behind}"], port, environment.inherited()):
+    with served([str(program), "--listen", f"127.0.0.1:{port}", "--to", f"http://127.0.0.1:{behind}"], port, environment.inherited()):
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
-def _served(command: list[str], port: int, given: dict[str, str]) -> Iterator[None]:
+def served(command: list[str], port: int, given: dict[str, str]) -> Iterator[None]:
+    """A server that answers at a port, until the end of the block."""
     server = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: _answers(port), 120, "the server of S3")
+        wait_until(lambda: _answers(port), 120, "the server of a store")
         yield
     finally:
         server.terminate()

@@ -1,16 +1,18 @@
 """The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single records, in a
-place of its own where STORED_SHOP_EACH names one."""
+place of its own where STORED_SHOP_EACH names one. STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
 
+FORM: Any = os.environ.get("STORED_SHOP_FORMAT", "json")
 SHOP = Pipeline(
     name="shop",
-    source=Files(max_files_a_batch=1),
+    source=Files(inbox=os.environ.get("STORED_SHOP_INBOX"), format=FORM, max_files_a_batch=1),
     schema="id string, shop string, at timestamp, cents long, weight double",
     record_id=("id",),
     event_time="at",

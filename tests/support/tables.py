@@ -95,7 +95,7 @@ def behind(files: list[InputFile], read: Read) -> Read:
 def rows(pipeline: Pipeline, files: list[InputFile]) -> list[dict[str, Any]]:
     """The rows of some files, as the tasks read them; `oo_file` and `oo_position` are their places."""
     of_part = typed_files._reader(pipeline)
-    parts = [part for file in files if file.lines for part in typed_files._parts(file, True)]
+    parts = [part for file in files if file.lines for part in typed_files._parts(file, pipeline)]
     return [row for part in parts for batch in of_part(part) for row in batch.to_pylist()]
 
 

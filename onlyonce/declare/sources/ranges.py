@@ -16,6 +16,7 @@ from onlyonce.declare.sources.starts import EARLIEST, check_start
 from onlyonce.model import record_size
 from onlyonce.model.errors import Refused
 from onlyonce.model.folders import check_inbox
+from onlyonce.model.location import is_url
 
 MEGABYTE = 1 << 20
 PARTS_A_BATCH = 1000
@@ -29,7 +30,8 @@ class Growing:
     not read of the renamed file is read under its new name. A file that is cut short or rewritten in place below what
     was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or .zst are left alone, unless `packed`.
 
-    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Files that a rotation moves
+                        into an object store are read there by Files, as a second source (docs/how-to/object-store.md)
     max_files_a_batch   from how many files one batch reads
     max_bytes_a_batch   how many bytes one batch reads, up to the end of a line
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
@@ -54,6 +56,7 @@ class Growing:
     def __post_init__(self) -> None:
         check_one_of("Growing", "format", self.format, ("json", "csv"))
         check_start("Growing", self.start)
+        _refuse_store(self.inbox)
         check_inbox("Growing", self.inbox)
         _at_least_one(self, "max_files_a_batch")
         _at_least_one(self, "max_bytes_a_batch")
@@ -141,6 +144,15 @@ class Custom:
                 data="a record that comes under two numbers would be kept twice",
                 hint="name the columns that identify a record; or, if none can come twice, say needs_dedup=False",
             )
+
+
+def _refuse_store(inbox: str | None) -> None:
+    if inbox is not None and is_url(inbox):
+        raise Refused(
+            f"Growing: inbox {inbox!r} is a URL: no object is appended to, and nothing tells a file that was moved there from a copy of it",
+            data="nothing was read or written",
+            hint="read rotated files there by Files(inbox=…), a second source beside Growing with id_space='shared': a record that comes by both is one (docs/how-to/object-store.md)",
+        )
 
 
 def _at_least_one(source: object, option: str) -> None:

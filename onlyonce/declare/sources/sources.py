@@ -32,7 +32,7 @@ class Files:
     Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file: nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a prefix of an
-                        object store, s3://bucket/prefix: the objects directly below it, of JSON or CSV (docs/how-to/object-store.md)
+                        object store, s3://bucket/prefix: the objects directly below it (docs/how-to/object-store.md)
     max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a text
                         with a comma or quote in double quotes, a quote doubled; nothing between commas is null.
@@ -187,7 +187,5 @@ def _check_files(source: WithInbox) -> None:
 
 def _check_prefix(source: Files, inbox: str) -> None:
     location(inbox, "Files: inbox")
-    if source.format not in ("json", "csv"):
-        raise Refused(f"Files: format={source.format!r} of {inbox}", hint="from an object store JSON and CSV are read so far; a Delta table there by its own source")
     if source.links:
         raise Refused(f"Files: links=True of {inbox}", hint="an object store has no links: leave it out")

@@ -38,7 +38,7 @@ class Lines:
 
 def found(pipeline: Pipeline, condition: Condition) -> list[Lines]:
     """The files of a pipeline, in its inbox and in the archive, with such lines. Those in a store have `input_objects`."""
-    if not _plain(pipeline):
+    if not plain(pipeline):
         return []
     columns = pipeline.columns() if pipeline.source.format == "csv" else None
     found = []
@@ -77,7 +77,7 @@ def left(pipeline: Pipeline) -> list[str]:
         return ["what the reader of the source reads from"]
     inbox = inbox_of(pipeline)
     others = [f"what pipeline {name} has of the same inbox: onlyonce forget {name}" for name in sharing(pipeline)]
-    if not _plain(pipeline):
+    if not plain(pipeline):
         files = f"input files ({pipeline.source.layout()}) in {inbox} and in an archive"
         return [f"{files}: delete those with such records", *others]
     packed = sum(_packed(path) for path in _files(pipeline))
@@ -102,7 +102,7 @@ def sharing(pipeline: Pipeline) -> list[str]:
     )
 
 
-def _plain(pipeline: Pipeline) -> bool:
+def plain(pipeline: Pipeline) -> bool:
     return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
 
 

@@ -26,8 +26,8 @@ NAMED = 100
 def found(pipeline: Pipeline, condition: Condition) -> list[Url]:
     """The objects with such lines, and those that are damaged, by name."""
     inbox = inputs.folder(pipeline)
-    if not inputs.in_store(pipeline):
-        return []
+    if not inputs.in_store(pipeline) or not input_files.plain(pipeline):
+        return []  # of files with columns `input_files.left` tells
     assert isinstance(inbox, Url)
     columns = pipeline.columns() if pipeline.source.format == "csv" else None
     held: list[Url] = []
@@ -49,7 +49,7 @@ def left(objects: list[Url]) -> Iterator[str]:
 def _holds(entry: Entry, condition: Condition, columns: list[str] | None) -> bool:
     name = str(entry.at)
     try:
-        with listing.opened(name, packing.of(name), entry.bytes, entry.etag) as content:
+        with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), packing.of(name)) as content:
             lines: Any = content
             return bool(input_files.places(io.BufferedReader(lines, listing.PIECE), condition, columns))
     except FileNotFoundError:

@@ -10,6 +10,7 @@ Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a dam
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,7 +19,8 @@ from typing import IO, Any
 
 import fastavro
 
-from onlyonce.sources.files.listing import Damaged
+from onlyonce.sources.files.listing import Damaged, FileAt
+from onlyonce.sources.files.object_file import ObjectFile
 
 Schema = Any
 DEEPEST = 64
@@ -30,9 +32,9 @@ AT_ONCE = 1 << 26
 SYNC = 16
 
 
-def columns(path: str) -> list[str]:
+def columns(at: FileAt) -> list[str]:
     """The names of all columns. Raises Damaged for types that can't be read in bounds."""
-    with Path(path).open("rb") as file:
+    with _opened(at) as file:
         schema = fastavro.reader(file).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise Damaged("its values are not records")
@@ -46,11 +48,11 @@ def check_types(schema: Schema) -> None:
     _least(schema, {}, ())
 
 
-def records(path: str, most_rows: int) -> Iterator[list[dict[str, Any]]]:
+def records(at: FileAt, most_rows: int) -> Iterator[list[dict[str, Any]]]:
     """The records in groups, for which memory is there. Only of a file whose `columns` have been looked at."""
     group: list[Any] = []
     held = 0
-    with Path(path).open("rb") as file:
+    with _opened(at) as file:
         for block in fastavro.block_reader(file):
             held += len(block.bytes_.getbuffer())
             for record in block:
@@ -65,9 +67,9 @@ def records(path: str, most_rows: int) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def check(path: str) -> None:
+def check(at: FileAt) -> None:
     """See that no block of a file unpacks to more than it may. Raises Damaged."""
-    with Path(path).open("rb") as file:
+    with _opened(at) as file:
         reader = fastavro.reader(file)
         codec = reader.metadata.get("avro.codec", "null")
         if codec not in UNPACKED:
@@ -75,6 +77,10 @@ def check(path: str) -> None:
         while (packed := _block(file)) is not None:
             if UNPACKED[codec](packed) > BLOCK:
                 raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
+
+
+def _opened(at: FileAt) -> IO[bytes]:
+    return io.BufferedReader(ObjectFile(*at)) if at.etag else Path(at.path).open("rb")
 
 
 def _block(file: IO[bytes]) -> bytes | None:

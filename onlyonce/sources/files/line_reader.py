@@ -29,7 +29,7 @@ from onlyonce.model import record_size
 from onlyonce.model.errors import Retryable
 from onlyonce.session import worker
 from onlyonce.session.worker import Batches, Work
-from onlyonce.sources.files.listing import opened
+from onlyonce.sources.files.listing import FileAt, opened
 from onlyonce.sources.files.regular_file import NoFile
 
 PIECE = 1 << 22
@@ -151,7 +151,7 @@ def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
 def _opened(part: Range) -> Iterator[IO[bytes]]:
     with ExitStack() as held:
         try:
-            file = held.enter_context(opened(part.path, part.packed, part.bytes, part.etag))
+            file = held.enter_context(opened(FileAt(part.path, part.bytes, part.etag), part.packed))
             if part.etag:
                 yield file
                 return

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from onlyonce.sources.files import packing, regular_file
 from onlyonce.sources.files.object_file import ObjectFile
@@ -24,8 +24,16 @@ PIECE = 1 << 22
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
 """In the place of size and time of change of what is no file: those of a pipe change."""
-Counter = Callable[[str], int]
+Counter = Callable[["FileAt"], int]
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
+
+
+class FileAt(NamedTuple):
+    """Where a file is opened: its path; or an object's URL, with its size and ETag, so that no other content is read."""
+
+    path: str
+    bytes: int = 0
+    etag: str = ""
 
 
 class Damaged(ValueError):
@@ -144,11 +152,12 @@ def accept(
     packed_as = packing.of(name)
     try:
         if count is not None:
-            regular_file.check(path)
-            return InputFile(name, size, modified_ns, count(path), None)
+            if not etag:
+                regular_file.check(path)
+            return InputFile(name, size, modified_ns, count(FileAt(path, size, etag)), None)
         if packed_as and not size:
             raise EOFError("it is empty")
-        content = partial(opened, path, packed_as, size, etag)
+        content = partial(opened, FileAt(path, size, etag), packed_as)
         lines, refusal = _count_lines(content), None
         if header is not None:
             lines, refusal = lines - 1, _other_header(content, header)
@@ -188,9 +197,9 @@ def _count_lines(content: Content) -> int:
 
 
 @contextmanager
-def opened(path: str, packed_as: str | None, size: int = 0, etag: str = "") -> Iterator[IO[bytes]]:
-    """The content of a regular file, or of an object with that size and ETag. Its name tells nothing here: where links are allowed it is another one."""
-    plain: Any = ObjectFile(path, size, etag) if etag else open(regular_file.opened(path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
+def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
+    """The content of a regular file, or of an object. Its name tells nothing here: where links are allowed it is another one."""
+    plain: Any = ObjectFile(*at) if at.etag else open(regular_file.opened(at.path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
     with plain as file:
         if packed_as:
             with packing.content(file, packed_as) as unpacked:

@@ -25,13 +25,15 @@ from numpy.typing import NDArray
 
 from onlyonce.model.location import Url, location
 from onlyonce.sources.files import listing
-from onlyonce.sources.files.listing import InputFile
+from onlyonce.sources.files.listing import Counter, InputFile
 from onlyonce.storage import stores
 from onlyonce.storage.stores import Changed, Entry
 
 PAGE = 1000
 """As many as one answer of S3 has."""
 AT_ONCE = 16
+DECODED_AT_ONCE = 4
+"""Objects of Parquet or Avro: each has some ten megabytes of rows in memory."""
 TOLD = 100_000
 log = structlog.get_logger()
 
@@ -79,11 +81,14 @@ def known(registered: Iterable[pa.RecordBatch]) -> Known:
     return Known(names[last], marks[last], tuple(sorted((root for root in roots if root), key=lambda root: roots[root])))
 
 
-def new_objects(prefix: Url, named: str, there: Known, header: str | None, most: int) -> Iterator[list[InputFile]]:
-    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it."""
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+def new_objects(
+    prefix: Url, named: str, there: Known, header: str | None, most: int, count: Counter | None = None
+) -> Iterator[list[InputFile]]:
+    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name. `named`: the prefix as the registry has it; `count`
+    counts the records of an object that has no lines."""
+    with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if count else AT_ONCE) as pool:
         for some in _parts(_fresh(prefix, named, there), most):
-            accepted = pool.map(partial(_accepted, named, header), sorted(some, key=lambda one: str(one[0].at)))
+            accepted = pool.map(partial(_accepted, named, header, count), sorted(some, key=lambda one: str(one[0].at)))
             if found := [one for one in accepted if one is not None]:
                 yield found
 
@@ -125,13 +130,13 @@ def _is_input(name: str) -> bool:
     return bool(name) and "/" not in name and not name.startswith((".", "_"))
 
 
-def _accepted(named: str, header: str | None, found: tuple[Entry, bool]) -> InputFile | None:
+def _accepted(named: str, header: str | None, count: Counter | None, found: tuple[Entry, bool]) -> InputFile | None:
     entry, replaced = found
     name, path = f"{named}/{entry.at.name}", str(entry.at)
     at = (entry.bytes, round(entry.modified * 1_000_000_000))
     refusal = listing.refusal(path, path, replaced=replaced)
     try:
-        one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, header, etag=entry.etag)
+        one = InputFile(name, *at, 0, refusal) if refusal else listing.accept(path, name, *at, header, count, entry.etag)
     except (Changed, FileNotFoundError):
         return None
     return InputFile(one.path, one.size, one.modified_ns, one.lines, one.refusal, mark=entry.etag)

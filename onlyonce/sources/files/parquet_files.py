@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from pyarrow import parquet, types
 
 from onlyonce.model.location import is_url, location
-from onlyonce.sources.files.listing import Damaged
+from onlyonce.sources.files.listing import Damaged, FileAt
+from onlyonce.sources.files.object_file import ObjectFile
 from onlyonce.sources.files.row_sizes import AT_ONCE
 from onlyonce.storage.stores import arrow
 
@@ -28,33 +29,33 @@ TIMES = 1000
 """Larger ones may unpack to so many times of what they are packed."""
 
 
-def columns(path: str) -> list[str]:
+def columns(at: FileAt) -> list[str]:
     """The names of all columns."""
-    with _opened(path) as file:
+    with _opened(at) as file:
         names: list[str] = file.schema_arrow.names
     return names
 
 
-def check(path: str) -> None:
+def check(at: FileAt) -> None:
     """See that no part of a file says that it unpacks to a thousand times its size. Raises Damaged."""
-    metadata = footer(path)
+    metadata = footer(at)
     for number in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            part = metadata.row_group(number).column(at)
+        for column in range(metadata.num_columns):
+            part = metadata.row_group(number).column(column)
             size, packed = part.total_uncompressed_size, part.total_compressed_size
             if size > max(LARGE, TIMES * packed):
                 raise Damaged(f"the {packed} bytes of its column {part.path_in_schema} unpack to {size}")
 
 
-def footer(path: str) -> parquet.FileMetaData:
+def footer(at: FileAt) -> parquet.FileMetaData:
     """What a file says of itself."""
-    with _opened(path) as file:
+    with _opened(at) as file:
         return file.metadata
 
 
-def rows(path: str, groups: Sequence[int] | None, wanted: list[str], most_rows: int) -> Iterator[pa.RecordBatch]:
+def rows(at: FileAt, groups: Sequence[int] | None, wanted: list[str], most_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of some groups (None: of all) in batches; long texts that rows share may be dictionaries in them."""
-    with _opened(path) as file:
+    with _opened(at) as file:
         texts = [field.name for field in file.schema_arrow if field.name in wanted and _is_text(field.type)]
         for number in range(file.num_row_groups) if groups is None else groups:
             group = file.metadata.row_group(number)
@@ -62,15 +63,17 @@ def rows(path: str, groups: Sequence[int] | None, wanted: list[str], most_rows: 
             if at_once * group.total_byte_size <= AT_ONCE or not texts:
                 yield from file.iter_batches(at_once, [number], wanted)
                 continue
-            with _opened(path, metadata=file.metadata, read_dictionary=texts) as shared:
+            with _opened(at, metadata=file.metadata, read_dictionary=texts) as shared:
                 long = at_once * _longest(shared, number, texts) > AT_ONCE
                 yield from (shared if long else file).iter_batches(at_once, [number], wanted)
 
 
-def _opened(path: str, **form: Any) -> parquet.ParquetFile:
-    # A path as it is, whatever it looks like; of a URL the object.
-    at = location(path) if is_url(path) else Path(path)
-    return arrow.opened(at, page_checksum_verification=True, **form)
+def _opened(at: FileAt, **form: Any) -> parquet.ParquetFile:
+    checked = {"page_checksum_verification": True, **form}
+    if at.etag:
+        return parquet.ParquetFile(ObjectFile(*at), **checked)
+    # A path as it is, whatever it looks like; of a URL the object, which is of a table and never changes.
+    return arrow.opened(location(at.path) if is_url(at.path) else Path(at.path), **checked)
 
 
 def _at_once(group: parquet.RowGroupMetaData, most_rows: int) -> int:

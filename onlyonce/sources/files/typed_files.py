@@ -18,10 +18,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.declare.pipeline import Pipeline
+from onlyonce.declare.sources import inputs
+from onlyonce.model.errors import OnlyonceError
 from onlyonce.model.location import is_url
 from onlyonce.session import worker
 from onlyonce.sources.files import avro_files, line_reader, parquet_files, regular_file
-from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.files.listing import Counter, Damaged, FileAt, InputFile
 from onlyonce.sources.parse import coercion, record_id
 from onlyonce.sources.tables import shared_columns
 from onlyonce.sources.tables.shared_columns import Shared
@@ -36,7 +38,7 @@ PART = 1 << 25
 class Part:
     """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`; `shared` are columns beside it."""
 
-    path: str
+    at: FileAt
     key: int
     groups: tuple[int, ...] | None
     position: int
@@ -44,15 +46,17 @@ class Part:
     shared: Shared = ()
 
 
-def counter(pipeline: Pipeline, shared: Shared = ()) -> Callable[[str], int]:
+def counter(pipeline: Pipeline, shared: Shared = ()) -> Counter:
     """Counts the rows of a file as a task would read them, with the columns that they share; raises Damaged."""
     read = _reader(pipeline)
     look_through = parquet_files.check if pipeline.source.format == "parquet" else avro_files.check
 
-    def count(path: str) -> int:
+    def count(at: FileAt) -> int:
         try:
-            look_through(path)
-            return sum(batch.num_rows for batch in read(Part(path, 0, None, 0, 0, shared)))
+            look_through(at)
+            return sum(batch.num_rows for batch in read(Part(at, 0, None, 0, 0, shared)))
+        except (OnlyonceError, FileNotFoundError):
+            raise
         except Damaged as error:
             raise Damaged(f"the {pipeline.source.format} file does not fit the declaration: {error}") from error
         except OSError as error:
@@ -74,9 +78,7 @@ def _damaged(pipeline: Pipeline, error: Exception) -> Damaged:
 
 def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) -> DataFrame:
     """The rows of some files: `coercion.BESIDE`, and the declared columns."""
-    is_parquet = pipeline.source.format == "parquet"
-    links = pipeline.source.links
-    tasks = list(_together(part for file in files if file.lines for part in _parts(file, is_parquet, links=links)))
+    tasks = list(_together(part for file in files if file.lines for part in _parts(file, pipeline)))
     of_part = _reader(pipeline)
 
     def of_task(mine: list[Part]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +86,7 @@ def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) ->
             try:
                 yield from of_part(part)
             except (FileNotFoundError, regular_file.NoFile) as error:
-                raise line_reader.vanished(part.path) from error
+                raise line_reader.vanished(part.at.path) from error
 
     return worker.each(spark, tasks, of_task, schema(pipeline))
 
@@ -100,10 +102,10 @@ def _reader(pipeline: Pipeline) -> Callable[[Part], Iterator[pa.RecordBatch]]:
     rows = _rows_of_parquet if pipeline.source.format == "parquet" else _rows_of_avro
 
     def of_part(part: Part) -> Iterator[pa.RecordBatch]:
-        if not is_url(part.path):
-            regular_file.check(part.path)
+        if not is_url(part.at.path):
+            regular_file.check(part.at.path)
         position = part.position
-        of_file = coercion.Place(f"row %s of {part.path}", part.key, pipeline.source.max_record_bytes)
+        of_file = coercion.Place(f"row %s of {part.at.path}", part.key, pipeline.source.max_record_bytes)
         for batch, there in rows(part, wanted.names, needed):
             yield from coercion.fit(batch, there, wanted, of_file, position)
             position += batch.num_rows
@@ -116,29 +118,30 @@ Rows = Iterator[tuple[pa.RecordBatch, list[str]]]
 
 def _rows_of_parquet(part: Part, wanted: list[str], needed: list[str]) -> Rows:
     beside = [name for name, _, _ in part.shared]
-    inside = [name for name in parquet_files.columns(part.path) if name not in beside]
+    inside = [name for name in parquet_files.columns(part.at) if name not in beside]
     there = [*inside, *beside]
     coercion.check_names(there, needed)
     shared = tuple(one for one in part.shared if one[0] in wanted)
-    for batch in parquet_files.rows(part.path, part.groups, [name for name in inside if name in wanted], AT_ONCE):
+    for batch in parquet_files.rows(part.at, part.groups, [name for name in inside if name in wanted], AT_ONCE):
         yield shared_columns.put(batch, shared) if shared else batch, there
 
 
 def _rows_of_avro(part: Part, wanted: list[str], needed: list[str]) -> Rows:
-    there = avro_files.columns(part.path)
+    there = avro_files.columns(part.at)
     coercion.check_names(there, needed)
     names = [name for name in there if name in wanted]
-    for records in avro_files.records(part.path, AT_ONCE):
+    for records in avro_files.records(part.at, AT_ONCE):
         yield pa.RecordBatch.from_pydict({name: [row[name] for row in records] for name in names}), there
 
 
-def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterator[Part]:
-    key, path = record_id.of_file(file.identity or file.path), regular_file.place(file.place, links=links)
-    shared = shared_columns.of(file.mark) if file.mark else ()
-    if not is_parquet or file.size <= PART:
-        yield Part(path, key, None, 0, file.size, shared)
+def _parts(file: InputFile, pipeline: Pipeline) -> Iterator[Part]:
+    key, of_object = record_id.of_file(file.identity or file.path), inputs.in_store(pipeline)
+    at = FileAt(file.place, file.size, file.mark) if of_object else FileAt(regular_file.place(file.place, links=pipeline.source.links))
+    shared = shared_columns.of(file.mark) if file.mark and not of_object else ()
+    if pipeline.source.format != "parquet" or file.size <= PART:
+        yield Part(at, key, None, 0, file.size, shared)
         return
-    metadata = parquet_files.footer(path)
+    metadata = parquet_files.footer(at)
     groups: list[int] = []
     first = position = weight = 0
     for number in range(metadata.num_row_groups):
@@ -147,7 +150,7 @@ def _parts(file: InputFile, is_parquet: bool, *, links: bool = False) -> Iterato
         position += group.num_rows
         weight += group.total_byte_size
         if weight >= PART or number == metadata.num_row_groups - 1:
-            yield Part(path, key, tuple(groups), first, weight, shared)
+            yield Part(at, key, tuple(groups), first, weight, shared)
             groups, first, weight = [], position, 0
 
 

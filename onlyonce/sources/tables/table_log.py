@@ -27,7 +27,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.location import Location, is_url
 from onlyonce.model.table_versions import DataFile
 from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import Damaged, InputFile
+from onlyonce.sources.files.listing import Damaged, FileAt, InputFile
 from onlyonce.sources.tables import shared_columns, table_entries
 from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening, stores, table_features
@@ -162,7 +162,7 @@ class _Table:
             raise table_entries.vanished(self.pipeline, path, str(file.version))
         try:
             shared_columns.check(path, [one for one in shared if one[0] in self.pipeline.columns()])
-            lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(path), None
+            lines, refusal = typed_files.counter(self.pipeline, shared_columns.of(mark))(FileAt(path)), None
         except FileNotFoundError:
             raise table_entries.vanished(self.pipeline, path, str(file.version)) from None
         except Damaged as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs, parquet
 
 from onlyonce.model.location import Location, Url
@@ -79,9 +80,14 @@ def rows(at: Location, columns: Sequence[str] | None = None) -> pa.Table:
 def system_of(at: Url) -> tuple[fs.FileSystem, str]:
     """The file system of a store, and the name of a location there."""
     if at.scheme != "s3":
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(str(at))
-        return found
+        return _by_delta_rs(at.root), at.key
     return _s3(options.endpoint(), options.region()), f"{at.root.removeprefix('s3://')}/{at.key}"
+
+
+@lru_cache(maxsize=8)
+def _by_delta_rs(root: str) -> fs.FileSystem:
+    # Arrow's own clients of GCS and ADLS know other variables than those by which the commits get there.
+    return fs.PyFileSystem(DeltaStorageHandler(root, options.of_delta(Url(root))))
 
 
 @lru_cache(maxsize=8)

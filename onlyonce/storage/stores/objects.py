@@ -23,7 +23,7 @@ from obstore.store import from_url
 from onlyonce.model import store_failures
 from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location, Url
-from onlyonce.storage.stores import Entry, options
+from onlyonce.storage.stores import Changed, Entry, options
 from onlyonce.storage.stores.local import changed
 
 if TYPE_CHECKING:
@@ -79,13 +79,23 @@ class Objects:
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
         """See the interface."""
         url = _url(at)
-        with told(url):
-            found = obstore.get(self.bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
-            return bytes(found.bytes())
+        try:
+            with told(url):
+                found = obstore.get(self.bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
+                return bytes(found.bytes())
+        except Changed:
+            if self.look(at) is None:  # of what is gone some stores say that the condition does not hold
+                raise FileNotFoundError(str(at)) from None
+            raise
 
     def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
         """See the interface."""
         url = _url(at)
+        if url.scheme == "abfss":  # it has no ranges from the end
+            entry = self.look(at)
+            if entry is None:
+                raise FileNotFoundError(str(at))
+            return entry, self.read_range(at, max(entry.bytes - length, 0), entry.bytes, entry.etag) if entry.bytes else b""
         with told(url):
             found = obstore.get(self.bucket(url), url.key, options={"range": {"suffix": length}})
             return _entry(url, found.meta), bytes(found.bytes())
@@ -161,7 +171,9 @@ def _url(at: Location) -> Url:
 
 
 def _entry(at: Url, found: Any) -> Entry:
-    return Entry(at, found["size"], found["e_tag"] or found["version"] or "", found["last_modified"].timestamp())
+    etag = found["e_tag"] or found["version"] or ""
+    # Azure's listings tell it without its quotes: one content has one ETag here, whoever tells it.
+    return Entry(at, found["size"], f'"{etag.strip(chr(34))}"', found["last_modified"].timestamp())
 
 
 @lru_cache(maxsize=32)
@@ -180,7 +192,7 @@ def told(at: Url) -> Iterator[None]:
         yield
     except FileNotFoundError as error:  # obstore's own word for an answer of 404
         # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty store.
-        if _code(error) in (None, "NoSuchKey"):
+        if _code(error) in (None, *store_failures.NO_OBJECT):
             raise FileNotFoundError(str(at)) from error
         raise store_failures.refused(_where(at, error), _code(error)) from error
     except exceptions.PreconditionError as error:
@@ -194,7 +206,7 @@ def told(at: Url) -> Iterator[None]:
 
 
 def _where(at: Url, error: Exception) -> str:
-    return str(at) if _code(error) == store_failures.NO_BUCKET else at.root
+    return str(at) if _code(error) in store_failures.NO_BUCKET else at.root
 
 
 def _code(error: Exception) -> str | None:

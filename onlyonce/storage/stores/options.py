@@ -58,4 +58,8 @@ def region() -> str | None:
 
 def plain_http(at: Url) -> bool:
     """Whether the store is spoken to without TLS, as one on this machine is."""
+    if at.scheme == "abfss":
+        return (variable("AZURE_STORAGE_USE_EMULATOR") or "").lower() == "true"
+    if at.scheme == "gs":  # where that is, the key file of the service account says
+        return (variable("STORAGE_EMULATOR_HOST") or "").startswith("http://")
     return is_s3(at) and (endpoint() or "").startswith("http://")

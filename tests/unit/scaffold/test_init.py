@@ -24,6 +24,7 @@ from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.scaffold import project
 from onlyonce.sources.files import typed_files
+from onlyonce.sources.files.listing import FileAt
 from tests.compose import programs, rules
 
 runner = CliRunner()
@@ -157,7 +158,7 @@ def test_a_sample_is_declared_as_it_is(
     inbox = working / "mine" / "inbox" / name
     assert inbox.read_bytes() == (working / name).read_bytes()
     if source.format in ("parquet", "avro"):
-        assert typed_files.counter(made)(str(inbox)) == len(ROWS)  # else it is damaged, or of other types
+        assert typed_files.counter(made)(FileAt(str(inbox))) == len(ROWS)  # else it is damaged, or of other types
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from onlyonce.model.errors import Retryable
 from onlyonce.sources.files import file_identity, line_reader, listing, regular_file
-from onlyonce.sources.files.listing import InputFile, changed, new_files
+from onlyonce.sources.files.listing import FileAt, InputFile, changed, new_files
 
 Known = dict[str, tuple[int, int]]
 
@@ -156,7 +156,7 @@ def test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_
     """Whoever opens it is told, at any time."""
     made(inbox / "a")
 
-    with pytest.raises(regular_file.NoFile), listing.opened(str(inbox / "a"), None):
+    with pytest.raises(regular_file.NoFile), listing.opened(FileAt(str(inbox / "a")), None):
         pass
     with pytest.raises(regular_file.NoFile):
         regular_file.check(str(inbox / "a"))

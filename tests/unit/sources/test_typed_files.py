@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
-from onlyonce.sources.files.listing import Damaged, InputFile, new_files
+from onlyonce.sources.files.listing import Damaged, FileAt, InputFile, new_files
 from onlyonce.sources.files.typed_files import Part
 from tests.support.shop import SHOP
 
@@ -67,7 +67,7 @@ def test_rows_have_their_numbers_however_a_file_is_cut(
     read = typed_files._reader(pipeline)
     for size in (1, 1 << 30):
         monkeypatch.setattr(typed_files, "PART", size)
-        parts = list(typed_files._parts(InputFile(str(path), path.stat().st_size, 0, 220, None), form == "parquet"))
+        parts = list(typed_files._parts(InputFile(str(path), path.stat().st_size, 0, 220, None), pipeline))
         rows = [row for part in parts for batch in read(part) for row in batch.to_pylist()]
         assert [row["oo_position"] for row in rows] == list(range(220))
         assert [row["id"] for row in rows] == [f"s{n}" for n in range(220)]
@@ -75,7 +75,7 @@ def test_rows_have_their_numbers_however_a_file_is_cut(
         assert {row["oo_rest"] for row in rows} == {"more"}
         assert {row["shop"] for row in rows} == {None}
         assert (len(parts) > 1) == (size == 1 and form == "parquet")
-    assert typed_files.counter(pipeline)(str(path)) == 220
+    assert typed_files.counter(pipeline)(FileAt(str(path))) == 220
 
 
 @pytest.mark.parametrize("form", PUT)
@@ -93,14 +93,14 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_refused_whole(form: str, tmp_
         else:
             bad.write_bytes(content[:at] + bytes(b ^ 0x55 for b in content[at : at + 8]) + content[at + 8 :])
         with suppress(Damaged):
-            assert count(str(bad)) <= 220
+            assert count(FileAt(str(bad))) <= 220
             continue
         refused += 1
     assert refused >= 20
     for empty in (b"", b"PAR1", b"Obj\x01"):
         path.write_bytes(empty)
         with pytest.raises(Damaged, match="cut short or damaged"):
-            count(str(path))
+            count(FileAt(str(path)))
 
 
 FITS: dict[str, tuple[Any, str, Any]] = {
@@ -133,9 +133,9 @@ def test_types_fit_without_loss_or_the_file_is_refused(name: str, tmp_path: Path
     parquet.write_table(pa.table({"id": ["a"], "at": [NOON], "value": array}), tmp_path / "file")
     if name in WRONG:
         with pytest.raises(Damaged, match="column value"):
-            typed_files.counter(pipeline)(str(tmp_path / "file"))
+            typed_files.counter(pipeline)(FileAt(str(tmp_path / "file")))
         return
-    [batch] = typed_files._reader(pipeline)(Part(str(tmp_path / "file"), 1, None, 0, 0))
+    [batch] = typed_files._reader(pipeline)(Part(FileAt(str(tmp_path / "file")), 1, None, 0, 0))
     assert batch.column("value").to_pylist() == value
 
 
@@ -170,10 +170,10 @@ def test_a_row_that_is_too_large_is_told_and_the_others_are_read(form: str, code
     pipeline = replace(of(form), source=replace(of(form).source, max_record_bytes=1500))  # type: ignore[arg-type, type-var]
 
     found = [
-        row for batch in typed_files._reader(pipeline)(Part(str(path), 1, None, 0, 0)) for row in batch.to_pylist()
+        row for batch in typed_files._reader(pipeline)(Part(FileAt(str(path)), 1, None, 0, 0)) for row in batch.to_pylist()
     ]
 
-    assert typed_files.counter(pipeline)(str(path)) == 220
+    assert typed_files.counter(pipeline)(FileAt(str(path))) == 220
     assert [row["oo_position"] for row in found] == list(range(220))
     bad = {row["oo_position"]: row for row in found if row["oo_refused"]}
     assert sorted(bad) == [3, 4, 117]
@@ -204,7 +204,7 @@ def test_rows_that_share_a_large_value_are_written_out_some_at_a_time(
     assert path.stat().st_size < 1 << 20
 
     largest, count = 0, 0
-    for batch in typed_files._reader(of("parquet"))(Part(str(path), 1, None, 0, 0)):
+    for batch in typed_files._reader(of("parquet"))(Part(FileAt(str(path)), 1, None, 0, 0)):
         largest, count = max(largest, batch.nbytes), count + batch.num_rows
 
     assert count == 5000
@@ -234,7 +234,7 @@ def test_types_that_a_reader_would_not_survive_are_refused(kind: Any, said: str,
         fastavro.writer(file, schema, [])
 
     with pytest.raises(Damaged, match=said):
-        typed_files.counter(of("avro"))(str(path))
+        typed_files.counter(of("avro"))(FileAt(str(path)))
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "null"])
@@ -248,9 +248,9 @@ def test_a_block_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(
         with path.open("wb") as file:
             fastavro.writer(file, AVRO, [*sales(1), sales(1)[0] | {"more": "x" * size}], codec=codec, sync_interval=1)
 
-    assert typed_files.counter(of("avro"))(str(good)) == 2
+    assert typed_files.counter(of("avro"))(FileAt(str(good))) == 2
     with pytest.raises(Damaged, match="a block of it"):
-        typed_files.counter(of("avro"))(str(bomb))
+        typed_files.counter(of("avro"))(FileAt(str(bomb)))
 
 
 def test_a_column_that_unpacks_to_a_thousand_times_its_size_is_refused(
@@ -263,4 +263,4 @@ def test_a_column_that_unpacks_to_a_thousand_times_its_size_is_refused(
     parquet.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
 
     with pytest.raises(Damaged, match="bytes of its column id unpack to"):
-        typed_files.counter(of("parquet"))(str(path))
+        typed_files.counter(of("parquet"))(FileAt(str(path)))

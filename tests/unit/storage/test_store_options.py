@@ -52,3 +52,15 @@ def test_the_jars_of_s3_are_on_the_class_path_only_where_data_is_there(tmp_path:
     beside.mkdir()
     (beside / "hadoop-aws-3.5.0.jar").touch()
     assert jars.of_session(folder, s3=True)[path] == f"{folder}/*:{beside}/*"
+
+
+@pytest.mark.parametrize(("url", "client"), [("gs://lake", "gcs-connector"), ("abfss://lake@there.dfs.core.windows.net", "hadoop-azure")])
+def test_a_store_that_spark_has_no_client_of_is_refused_before_it_starts(tmp_path: Path, url: str, client: str) -> None:
+    """Unless somebody has brought it."""
+    with pytest.raises(Refused, match=f"no jar {client}"):
+        jars.refuse_without_client(location(url), tmp_path, ["", "io.delta:delta-spark_2.13:4.0.0"])
+    jars.refuse_without_client(location(url), tmp_path, [f"x:{client}:3.1"])
+    jars.refuse_without_client(location("s3://lake"), tmp_path, [])
+    jars.refuse_without_client(tmp_path, tmp_path, [])
+    (tmp_path / f"{client}-3.jar").touch()
+    jars.refuse_without_client(location(url), tmp_path, [])
