@@ -26,15 +26,14 @@ def append(rows: DataFrame, path: Location, commit: delta.Commit, *, replayed: b
     def write(table: DeltaTable, folder: Location) -> Sequence[Location]:
         return delta_rows.write(delta_rows.as_stored(rows, delta_rows.schema(table)), folder, table.metadata().partition_columns)
 
-    return _append(write, path, commit, replayed)
+    return _append(write, Appended(path), commit, replayed)
 
 
-def append_few(rows: pa.Table, path: Location, commit: delta.Commit, *, replayed: bool = False) -> int:
+def append_few(rows: pa.Table, to: Appended, commit: delta.Commit, *, replayed: bool = False) -> int:
     """The same of rows that the driver has, with the columns as the table calls them."""
-    return _append(lambda table, folder: delta_rows.write_few(rows, folder, table.metadata().partition_columns), path, commit, replayed)
+    return _append(lambda table, folder: delta_rows.write_few(rows, folder, table.metadata().partition_columns), to, commit, replayed)
 
 
-def _append(write: Callable[[DeltaTable, Location], Sequence[Location]], path: Location, commit: delta.Commit, replayed: bool) -> int:
-    to = Appended(path)
-    delta_features.refuse(to.table, path, changes=False)
+def _append(write: Callable[[DeltaTable, Location], Sequence[Location]], to: Appended, commit: delta.Commit, replayed: bool) -> int:
+    delta_features.refuse(to.table, to.at, changes=False)
     return own_tables.append(lambda folder: write(to.table, folder), to, commit, replayed=replayed)

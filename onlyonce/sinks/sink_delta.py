@@ -44,6 +44,7 @@ from onlyonce.sinks import (
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sources.parse import columns
 from onlyonce.storage import changing, delta, opening
+from onlyonce.storage.appended import Appended
 
 DATE = "window_date"
 """The partition column of a windowed table. Each upsert and each backfill goes by it, so that the two don't collide."""
@@ -63,6 +64,7 @@ class DeltaWriter:
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self.path = settings.table_location(target(context.pipeline, output).split(":", 1)[1] + context.target_suffix())
         self._deletes = delta_deletes.of(self.path, self._sink)
+        self._read_on: Appended | None = None
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
@@ -113,7 +115,7 @@ class DeltaWriter:
         """Those of an append to a table that asks nothing of a row, of columns that Arrow writes as Spark does."""
         if self._sink.write != "append" or not all(isinstance(field.dataType, delta_rows.PLAIN) for field in rows.schema.fields):
             return None
-        table = opening.table(self.path)
+        table = self._now().table
         there = delta_rows.schema(table)
         stored = delta_rows.as_stored(_dated(rows.withColumn(HASH, content_hash.row_hash(rows.schema))), there)
         if delta_fit.conditions(table, there, stored, rows.columns) or {*rows.columns} - {*stored.columns}:
@@ -128,7 +130,7 @@ class DeltaWriter:
         if content.rows == 0:
             return
         passing("delta-before-write")
-        delta_append.append_few(rows.drop_columns([HASH]), self.path, self._commit(batch, unit, content), replayed=batch.replayed)
+        delta_append.append_few(rows.drop_columns([HASH]), self._now(), self._commit(batch, unit, content), replayed=batch.replayed)
         passing("delta-after-write")
 
     def landed(self, plan: Plan) -> bool:
@@ -157,6 +159,11 @@ class DeltaWriter:
     def end(self, connection: Connection, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
         witness.end(connection, batch, self._output.name)
+
+    def _now(self) -> Appended:
+        """The table as it is now; what of its log earlier batches of the run have read stays read."""
+        self._read_on = self._read_on.look() if self._read_on else Appended(self.path)
+        return self._read_on
 
     def _commit(self, batch: Batch, unit: UnitId, content: Content) -> delta.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
