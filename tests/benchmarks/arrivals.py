@@ -7,21 +7,28 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.model.windows import Fixed
 from tests.benchmarks import ways
 
 SCHEMA = "id long, user long, at timestamp, amount long"
-TABLE = "bench.arrivals"
+TABLE, CLOSING = "bench.arrivals", "bench.closing"
 BARE_TABLE = "bare_arrivals"
-RATE = 1000
-"""Records a second."""
-A_FILE = 500
+A_SECOND = 2
+"""Files a second: their records are half a second of event time apart."""
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+Owed = Callable[[int], int]
+"""How many rows a sink is to have once a file, by its number, and all before are through."""
 
 
 def as_it_is(rows: DataFrame) -> DataFrame:
@@ -29,7 +36,26 @@ def as_it_is(rows: DataFrame) -> DataFrame:
     return rows.select("id", "user", "at", "amount")
 
 
+def per_second(rows: DataFrame) -> DataFrame:
+    """One row of each second."""
+    return rows.groupBy("oo_window").agg(F.count(F.lit(1)).alias("rows"), F.sum("amount").alias("amount"))
+
+
+SECOND = Fixed(timedelta(seconds=1))
+CLOSED = "tests.benchmarks.arrivals:per_second"
 PIPELINES = [
+    Pipeline(
+        name="closing",
+        source=Files(),
+        schema=SCHEMA,
+        record_id=("id",),
+        event_time="at",
+        max_ahead=timedelta(days=36500),
+        outputs=(
+            Output(name="delta", transform=CLOSED, window=SECOND, lateness=timedelta(0), sink=Delta()),
+            Output(name="postgres", transform=CLOSED, window=SECOND, lateness=timedelta(0), sink=Postgres(table=CLOSING)),
+        ),
+    ),
     Pipeline(
         name="arrivals",
         source=Files(),
@@ -40,15 +66,15 @@ PIPELINES = [
             Output(name="delta", transform="tests.benchmarks.arrivals:as_it_is", sink=Delta()),
             Output(name="postgres", transform="tests.benchmarks.arrivals:as_it_is", sink=Postgres(table=TABLE)),
         ),
-    )
+    ),
 ]
 
 
-def put(inbox: Path, number: int, records: int = A_FILE) -> float:
+def put(inbox: Path, number: int, records: int) -> float:
     """The next file comes in; gives the time when it was there."""
     inbox.mkdir(parents=True, exist_ok=True)
     first = number * records
-    at = "2026-01-01T00:00:00Z"
+    at = f"{START + timedelta(seconds=number / A_SECOND):%Y-%m-%dT%H:%M:%S.%fZ}"
     lines = [json.dumps({"id": first + n, "user": n, "at": at, "amount": n}) for n in range(records)]
     partial = inbox / f".{number:06d}"
     partial.write_text("\n".join(lines) + "\n")
@@ -70,31 +96,32 @@ class Watch:
             self.seen.append((time.time(), rows))
         return rows
 
-    def waited(self, arrivals: dict[int, float]) -> list[float]:
-        """For each file the seconds from its arrival until its rows, and all before, were there."""
+    def waited(self, arrivals: dict[int, float], owed: Owed) -> list[float]:
+        """For each file by which a sink has more rows: the seconds from its arrival until these, and all before, were there."""
         return [
-            next(when for when, rows in self.seen if rows >= (number + 1) * A_FILE) - arrived
+            next(when for when, rows in self.seen if rows >= owed(number)) - arrived
             for number, arrived in arrivals.items()
+            if owed(number) > owed(number - 1)
         ]
 
 
-def feed(inbox: Path, files: range, sinks: dict[str, Watch], patience: float) -> dict[int, float]:
-    """Put in files, by number, at the rate; watch the sinks until all rows are there; gives each file's arrival."""
+def feed(inbox: Path, files: range, records: int, sinks: dict[str, Watch], owed: Owed, patience: float) -> dict[int, float]:
+    """Put in files of so many records, by number, two a second; watch the sinks until all rows are there; gives each file's arrival."""
     arrivals: dict[int, float] = {}
     ended = threading.Event()
 
     def produce() -> None:
         began = time.monotonic()
         for put_before, number in enumerate(files):
-            if ended.wait(max(0.0, began + put_before * A_FILE / RATE - time.monotonic())):
+            if ended.wait(max(0.0, began + put_before / A_SECOND - time.monotonic())):
                 return
-            arrivals[number] = put(inbox, number)
+            arrivals[number] = put(inbox, number, records)
 
     producer = threading.Thread(target=produce)
     producer.start()
     until = time.monotonic() + patience
     try:
-        while min([watch.look() for watch in sinks.values()]) < files.stop * A_FILE:
+        while min([watch.look() for watch in sinks.values()]) < owed(files.stop - 1):
             assert time.monotonic() < until, {name: watch.seen[-1:] for name, watch in sinks.items()}
             time.sleep(0.02)  # the resolution of what is measured
     finally:

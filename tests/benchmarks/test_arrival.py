@@ -23,60 +23,72 @@ from tests.support.platform import JOB_TIMEOUT, Platform
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PIPELINES = "tests/benchmarks/arrivals.py"
-WARM, MEASURED = range(60), range(60, 180)
+WARM, MEASURED = range(60), range(60, 150)
 """Files, two a second: those that are left out, and, once these are through, those that count."""
 KILLS = 3
+AIMS = {"p50": 1.0, "p99": 3.0}
+WAYS = {"bare": ("arrivals", "rows"), "exactly_once": ("arrivals", "rows"), "windows": ("closing", "windows")}
+"""A way: its pipeline, and what is waited for: rows as they come, or windows of a second from their close on."""
 
 
-def test_arrival(new_platform: Callable[..., Platform], spark: SparkSession) -> None:
-    """1,000 records a second for a minute, by queries that are warm: from a file's arrival until its rows are in each sink."""
-    platform = new_platform(PIPELINES)
-    url = settings.database_url().replace("+psycopg2", "")
-    found = {"bare": _bare(platform, spark, url), "exactly_once": _ours(platform, url)}
-    shown = Table("way", "sink", "p50, s", "p99, s", title="from a record's arrival to its row, at 1,000 records/s")
-    kept: dict[str, Any] = {}
-    for way, sinks in found.items():
-        for sink, waited in sinks.items():
-            p50, p99 = (round(float(np.percentile(waited, q)), 2) for q in (50, 99))
-            shown.add_row(way, sink, f"{p50:.2f}", f"{p99:.2f}")
-            kept.setdefault(way, {})[sink] = {"p50": p50, "p99": p99}
+@pytest.mark.parametrize("rate", [1_000, 10_000])
+@pytest.mark.parametrize("way", WAYS)
+def test_arrival(way: str, rate: int, new_platform: Callable[..., Platform], spark: SparkSession) -> None:
+    """For three quarters of a minute, by queries that are warm: from a file's arrival until its rows are in each sink, or the window that it closes."""
+    platform, (pipeline, waits_for) = new_platform(PIPELINES), WAYS[way]
+    records = rate // arrivals.A_SECOND
+
+    def owed(number: int) -> int:
+        # The first record of a second closes the one before.
+        return (number + 1) * records if waits_for == "rows" else max(number // arrivals.A_SECOND, 0)
+
+    play = _bare if way == "bare" else _ours
+    waited = play(platform, spark, pipeline, records, owed)
+    shown = Table("way", "sink", "p50, s", "p99, s", title=f"from a record's arrival to its row, at {rate:,} records/s")
+    kept = {}
+    for sink, seconds in waited.items():
+        kept[sink] = {name: round(float(np.percentile(seconds, q)), 2) for name, q in (("p50", 50), ("p99", 99))}
+        shown.add_row(way, sink, *(f"{value:.2f}" for value in kept[sink].values()))
     Console(width=100).print(shown)
-    measure.keep("receive", arrival={"seconds": kept, "records_per_second": arrivals.RATE, **measure.circumstances()})
+    known = measure.kept("arrival").get("seconds", {})
+    known.setdefault(str(rate), {})[way] = kept | {"load": measure.circumstances()["machine"]["load"]}
+    measure.keep("arrival", seconds=known, aims=AIMS, **measure.circumstances())
 
 
-def _bare(platform: Platform, spark: SparkSession, url: str) -> dict[str, list[float]]:
-    home = platform.home / "bare"
+def _bare(platform: Platform, spark: SparkSession, pipeline: str, records: int, owed: arrivals.Owed) -> dict[str, list[float]]:
+    home, url = platform.home / "bare", settings.database_url().replace("+psycopg2", "")
     queries = arrivals.bare(spark, home, url)
     watches = {
         "delta": arrivals.Watch(arrivals.in_delta(home / "table")),
         "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.BARE_TABLE)),
     }
     try:
-        _, times = (arrivals.feed(home / "inbox", files, watches, JOB_TIMEOUT) for files in (WARM, MEASURED))
+        _, times = (arrivals.feed(home / "inbox", files, records, watches, owed, JOB_TIMEOUT) for files in (WARM, MEASURED))
     finally:
         for query in queries:
             query.stop()
-    return {name: watch.waited(times) for name, watch in watches.items()}
+    return {name: watch.waited(times, owed) for name, watch in watches.items()}
 
 
-def _ours(platform: Platform, url: str) -> dict[str, list[float]]:
-    driver = platform.start("arrivals", "--forever", "--every", "0.2")
+def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed: arrivals.Owed) -> dict[str, list[float]]:
+    url = settings.database_url().replace("+psycopg2", "")
+    driver = platform.start(pipeline, "--forever", "--every", "0.2")
     assert driver.stdout is not None
     reading = ThreadPoolExecutor(1).submit(driver.stdout.read)  # a pipe that nobody reads would stop the run
     until(lambda: state(platform) == "running", "the long run")
     watches = {
-        "delta": arrivals.Watch(arrivals.in_delta(settings.tables_dir() / "arrivals" / "delta")),
-        "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.TABLE)),
+        "delta": arrivals.Watch(arrivals.in_delta(settings.tables_dir() / pipeline / "delta")),
+        "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.TABLE if pipeline == "arrivals" else arrivals.CLOSING)),
     }
     try:
         _, times = (
-            arrivals.feed(settings.inbox("arrivals"), files, watches, JOB_TIMEOUT) for files in (WARM, MEASURED)
+            arrivals.feed(settings.inbox(pipeline), files, records, watches, owed, JOB_TIMEOUT) for files in (WARM, MEASURED)
         )
     finally:
-        ask_stop(platform, "arrivals")
+        ask_stop(platform, pipeline)
         code = driver.wait(timeout=JOB_TIMEOUT)
     assert code == 0, reading.result()[-3000:]
-    return {name: watch.waited(times) for name, watch in watches.items()}
+    return {name: watch.waited(times, owed) for name, watch in watches.items()}
 
 
 def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[..., Platform]) -> None:
@@ -130,6 +142,6 @@ def test_from_a_kill_to_the_next_commit(new_platform: Callable[..., Platform]) -
     shown.add_row("from kill -9 and a start at once", f"{after:.1f}")
     Console(width=80).print(shown)
     measure.keep(
-        "receive",
+        "arrival",
         kill_to_commit={"seconds": round(after, 2), "first_start_seconds": round(first, 2), **measure.circumstances()},
     )
