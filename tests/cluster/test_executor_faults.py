@@ -69,7 +69,7 @@ def start(platform: Platform, spark: Cluster, **configured: str) -> subprocess.P
     )
     return platform.start(
         "shop", "--close", master=spark.master, SPARK_CONF_DIR=str(folder), SPARK_EXECUTOR_MEMORY="512m",
-        ONLYONCE_DRIVER_MEMORY="1g", PYTHONPATH=str(ROOT),
+        ONLYONCE_DRIVER_MEMORY="1g", ONLYONCE_SHUFFLE_PARTITIONS="2", PYTHONPATH=str(ROOT),
     )  # fmt: skip
 
 

@@ -1226,6 +1226,16 @@ _ALL = (
         ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
     ),
     Mutant(
+        "state-in-200", "a state begins on a cluster in Spark's own number of partitions", "onlyonce/spark/state.py",
+        (('    if master.startswith("local") or partitions is not None:', "    if True:"),),
+        ("tests/unit/test_spark_options.py::test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said",),
+    ),
+    Mutant(
+        "trial-on-one-machine", "a part of a batch that failed is tried in a folder that only the driver sees", "onlyonce/receive/batch_files.py",
+        (("poison.in_store(settings.trials_location(context.instance))", 'poison.in_store(settings.home().parent / "trials")'),),
+        ("tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",),
+    ),
+    Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
         "onlyonce/model/chained.py",
         (("        return micros(self.waits_before) + (", "        return 0 * ("),),

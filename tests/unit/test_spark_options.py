@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from onlyonce.model.errors import Refused
 from onlyonce.spark import options as spark_options
+from onlyonce.spark import state
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 
@@ -133,6 +135,15 @@ def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
     assert name not in spark_options.options("yarn", {**theirs, name: "7"})
     monkeypatch.setenv("ONLYONCE_SHUFFLE_PARTITIONS", "5")
     assert spark_options.options("yarn", theirs)[name] == "5"
+
+
+@pytest.mark.parametrize(("master", "said", "refused"), [
+    ("local[2]", None, False), ("yarn", None, True), ("spark://host:7077", None, True), ("spark://host:7077", "2", False),
+])  # fmt: skip
+def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(master: str, said: str | None, refused: bool) -> None:
+    """Spark's own, 200, would be each batch's cost for the life of the output."""
+    with pytest.raises(Refused, match=r"state of shop/per_shop") if refused else nullcontext():
+        state.refuse_unsaid(master, said, "shop/per_shop")
 
 
 def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine(
