@@ -1226,6 +1226,21 @@ _ALL = (
         ("tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",),
     ),
     Mutant(
+        "yarn-starts-drivers-too", "YARN starts a driver of its own in the place of one that has ended, whatever its end was", "onlyonce/spark/options.py",
+        (('"spark.yarn.maxAppAttempts": "1"', '"spark.yarn.maxAppAttempts": "2"'),),
+        ("tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",),
+    ),
+    Mutant(
+        "refused-in-its-own-pod", "a driver in a pod of Kubernetes is taken for one beside the cluster", "onlyonce/spark/options.py",
+        (('theirs.get("spark.kubernetes.submitInDriver") == "true"', "False"),),
+        ("tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",),
+    ),
+    Mutant(
+        "keys-for-the-driver-alone", "executors in a cluster get no keys of the store", "onlyonce/airflow/operators/cluster_secrets.py",
+        (('        **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},\n', ""),),
+        ("tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",),
+    ),
+    Mutant(
         "state-in-200", "a state begins on a cluster in Spark's own number of partitions", "onlyonce/spark/state.py",
         (('    if master.startswith("local") or partitions is not None:', "    if True:"),),
         ("tests/unit/test_spark_options.py::test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said",),

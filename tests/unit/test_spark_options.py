@@ -146,6 +146,23 @@ def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(ma
         state.refuse_unsaid(master, said, "shop/per_shop")
 
 
+@pytest.mark.parametrize(("master", "told", "attempts"), [
+    ("yarn", {"spark.submit.deployMode": "cluster"}, "1"),
+    ("yarn", {"spark.submit.deployMode": "cluster", "spark.yarn.maxAppAttempts": "3"}, None),
+    ("k8s://https://host:6443", {"spark.submit.deployMode": "cluster"}, None),
+    ("k8s://https://host:6443", {"spark.submit.deployMode": "client", "spark.kubernetes.submitInDriver": "true"}, None),
+])  # fmt: skip
+def test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits(
+    jars: Path, master: str, told: dict[str, str], attempts: str | None
+) -> None:
+    """YARN would start one again that was refused, or superseded, beside the one that has superseded it. Kubernetes starts it in its pod as in client mode."""
+    found = spark_options.options(master, told)
+
+    assert found.get("spark.yarn.maxAppAttempts") == attempts
+    assert not {"spark.driver.host", "spark.sql.warehouse.dir"} & set(found)
+    assert spark_options.options("yarn")["spark.sql.warehouse.dir"].startswith("file:///")
+
+
 def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine(
     jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
