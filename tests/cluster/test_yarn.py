@@ -56,7 +56,7 @@ def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
 
 @dataclass
 class Team:
-    """A team's Airflow worker: what it knows of the store and the database are Airflow connections, and it has none of their variables."""
+    """A team's Airflow worker: what it knows of the store and the database are Airflow connections."""
 
     platform: Platform
     store: S3
@@ -75,8 +75,12 @@ class Team:
         return dags(PIPELINES, housekeeping=(), schedule=None, spark=spark)[f"{name}_stream"].task_dict["drain"]
 
     def drain(self, name: str, conf: Mapping[str, str] | None = None, **variables: str) -> None:
-        """What the task does."""
-        self.task(name, conf, **variables).execute({"params": PARAMS, "run_id": "manual__1", "ti": TaskInstance(f"{name}_stream")})
+        """What the task does, on a worker that has none of the variables that lead this test to store and database."""
+        context = {"params": PARAMS, "run_id": "manual__1", "ti": TaskInstance(f"{name}_stream")}
+        with pytest.MonkeyPatch.context() as worker:
+            for variable in {*self.store.environment, *self.platform.environment} - {"ONLYONCE_HOME"}:
+                worker.delenv(variable, raising=False)
+            self.task(name, conf, **variables).execute(context)
 
 
 @pytest.fixture

@@ -320,6 +320,23 @@ def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch,
     assert ("postgres://db:5432", "d.results.count_of_all") in outputs
 
 
+def test_the_drivers_own_settings_decide_with_which_jars_it_starts(
+    submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Its data is in a store, and the worker knows nothing of that."""
+    for name in ("jars/delta-spark_4.2_2.13-4.4.0.jar", "jars-s3/hadoop-aws-3.5.0.jar"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.setattr("onlyonce.spark.options.JARS", tmp_path / "jars")
+    monkeypatch.delenv("ONLYONCE_DATA", raising=False)
+    with DAG("d"):
+        task = SparkJobOperator(task_id="drain", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})
+    argv = submits(lambda: task.execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()}), 0).argv
+
+    assert f"spark.driver.extraClassPath={tmp_path}/jars/*:{tmp_path}/jars-s3/*" in argv
+    assert "ONLYONCE_DATA" not in os.environ
+
+
 def test_the_dag_file_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the connection that it tells of; what it names of the image is in it."""
     found = runpy.run_path(str(ROOT / "docker" / "kubernetes" / "dags.py"))

@@ -1236,6 +1236,12 @@ _ALL = (
         ("tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",),
     ),
     Mutant(
+        "settings-of-the-worker", "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
+        "onlyonce/airflow/operators/spark_job.py",
+        (("refusals_are_final(self.log), within(told):", "refusals_are_final(self.log):"),),
+        ("tests/dags/test_spark_job.py::test_the_drivers_own_settings_decide_with_which_jars_it_starts",),
+    ),
+    Mutant(
         "keys-for-the-driver-alone", "executors in a cluster get no keys of the store", "onlyonce/airflow/operators/cluster_secrets.py",
         (('        **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},\n', ""),),
         ("tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",),

@@ -139,7 +139,9 @@ class SparkJobOperator(BaseOperator):
     def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
         """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
         conf = self._conf(context)
-        with refusals_are_final(self.log):
+        # What the driver is told counts: where its data is decides which jars its JVM starts with.
+        told = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
+        with refusals_are_final(self.log), within(told):
             theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
             added = temporary.added(master, options(master, theirs), theirs)
         return {
