@@ -44,11 +44,14 @@ def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def refuse_unsaid(master: str, partitions: str | None, output: str) -> None:
-    """Raise Refused where a state would begin whose number of partitions nobody has said: on a cluster Spark makes 200, for the life of the output."""
-    if master.startswith("local") or partitions is not None:
-        return
-    raise Refused(
+def is_unsaid(master: str, partitions: str | None) -> bool:
+    """Whether nothing says in how many partitions a state begins: on a cluster Spark makes 200, for the life of the output. Pure."""
+    return not master.startswith("local") and partitions is None
+
+
+def unsaid(output: str) -> Refused:
+    """What is raised before the first batch of such an output. Pure."""
+    return Refused(
         f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's 200 for its life",
         data="the output has not begun; what was received stays",
         hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and spark.executor.cores; or the number itself: "

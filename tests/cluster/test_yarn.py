@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -61,16 +62,18 @@ class Team:
     platform: Platform
     store: S3
     bucket: str
+    archive: Path
 
     def task(self, name: str, conf: Mapping[str, str] | None = None, **variables: str) -> Any:
         """The task that drains a pipeline, as the three lines of a DAG file make it."""
         of_driver = {
-            "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "ONLYONCE_HOME": "home", "ONLYONCE_DATA": f"{self.bucket}/lake", "STORE": self.bucket,
+            "PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": str(ROOT), "ONLYONCE_HOME": "home", "ONLYONCE_DATA": f"{self.bucket}/lake", "STORE": self.bucket,
             "ONLYONCE_IN_DRIVER_BYTES": "0",
         }  # fmt: skip
         spark = {
             "conf": {"spark.yarn.jars": f"local:{PYSPARK}/*", "spark.executorEnv.PYTHONPATH": str(ROOT), **SIZES, **(conf or {})},
             "env_vars": of_driver | variables,
+            "archives": f"{self.archive}#environment",
         }  # fmt: skip
         return dags(PIPELINES, housekeeping=(), schedule=None, spark=spark)[f"{name}_stream"].task_dict["drain"]
 
@@ -84,8 +87,14 @@ class Team:
 
 
 @pytest.fixture
-def team(platform: Platform, store: S3, hadoop: Yarn, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Its Spark connection names the cluster."""
+def team(platform: Platform, store: S3, hadoop: Yarn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Team:
+    """Its Spark connection names the cluster. Python comes in an archive: in the place of a packed environment, which would be a gigabyte, one that leads to
+    the environment of this machine."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    with tarfile.open(tmp_path / "onlyonce.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "bin", "bin")
     bucket, keys, url = store.bucket(), store.environment, make_url(platform.environment["ONLYONCE_DATABASE_URL"])
     platform.give(monkeypatch, **keys, ONLYONCE_DATA=f"{bucket}/lake", STORE=bucket)
     extra = json.dumps({"region_name": keys["AWS_REGION"], "endpoint_url": keys["AWS_ENDPOINT_URL"]})
@@ -98,7 +107,7 @@ def team(platform: Platform, store: S3, hadoop: Yarn, monkeypatch: pytest.Monkey
         monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
     monkeypatch.setenv("HADOOP_CONF_DIR", str(hadoop.conf))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{environment.variable('PATH')}")
-    return Team(platform, store, bucket)
+    return Team(platform, store, bucket, tmp_path / "onlyonce.tar.gz")
 
 
 def fed(team: Team, name: str, records: int, folder: Path) -> list[Path]:

@@ -1248,13 +1248,18 @@ _ALL = (
     ),
     Mutant(
         "state-in-200", "a state begins on a cluster in Spark's own number of partitions", "onlyonce/spark/state.py",
-        (('    if master.startswith("local") or partitions is not None:', "    if True:"),),
+        (('return not master.startswith("local") and partitions is None', "return False"),),
         ("tests/unit/test_spark_options.py::test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said",),
     ),
     Mutant(
         "trial-on-one-machine", "a part of a batch that failed is tried in a folder that only the driver sees", "onlyonce/receive/batch_files.py",
         (("poison.in_store(settings.trials_location(context.instance))", 'poison.in_store(settings.home().parent / "trials")'),),
         ("tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",),
+    ),
+    Mutant(
+        "trials-not-forgotten", "an erasure leaves what a killed driver has tried of a batch", "onlyonce/operate/erase/forget.py",
+        (("(settings.blocks_dir(instance), settings.trials_location(instance))", "(settings.blocks_dir(instance),)"),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
     ),
     Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
