@@ -37,7 +37,7 @@ PIPELINES = "tests.support.apart_reference"
 PARAMS = {"mode": "drain", "close": True, "bounded": False, "max_files": None, "dry_run": False}
 SIZES = {
     "spark.executor.instances": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.executor.memoryOverhead": "1g",
-    "spark.driver.memory": "1g", "spark.driver.memoryOverhead": "1g",
+    "spark.driver.memory": "1g", "spark.driver.memoryOverhead": "1g", "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./environment/bin/python",
 }  # fmt: skip
 
 
@@ -67,11 +67,11 @@ class Team:
     def task(self, name: str, conf: Mapping[str, str] | None = None, **variables: str) -> Any:
         """The task that drains a pipeline, as the three lines of a DAG file make it."""
         of_driver = {
-            "PYSPARK_PYTHON": "./environment/bin/python", "PYTHONPATH": str(ROOT), "ONLYONCE_HOME": "home", "ONLYONCE_DATA": f"{self.bucket}/lake", "STORE": self.bucket,
+            "PYTHONPATH": str(ROOT), "ONLYONCE_HOME": "home", "ONLYONCE_DATA": f"{self.bucket}/lake", "STORE": self.bucket,
             "ONLYONCE_IN_DRIVER_BYTES": "0",
         }  # fmt: skip
         spark = {
-            "conf": {"spark.yarn.jars": f"local:{PYSPARK}/*", "spark.executorEnv.PYTHONPATH": str(ROOT), **SIZES, **(conf or {})},
+            "conf": {**SIZES, "spark.yarn.jars": f"local:{PYSPARK}/*", "spark.executorEnv.PYTHONPATH": str(ROOT), **(conf or {})},
             "env_vars": of_driver | variables,
             "archives": f"{self.archive}#environment",
         }  # fmt: skip
