@@ -62,7 +62,7 @@ test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## what `make test` leav
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
-test-faults: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
+test-faults: env $(MADE)/broker $(MADE)/s3 $(MADE)/yarn $(MADE)/classes ## every kill at every step, the slow ones too; the sums go to tests/fault/results.json
 	@rm -f $$ONLYONCE_FAULT_RESULTS
 	$(BIN)/pytest -q tests/contract/commitlog/test_interleavings.py tests/fault/matrix -m "not slow"
 	$(BIN)/pytest -q -m "fault or slow" --ignore tests/benchmarks --durations=15
@@ -148,6 +148,9 @@ $(MADE)/jars: $(MADE)/packages docker/ivy.xml
 
 $(MADE)/s3: $(MADE)/packages docker/s3.xml
 	$(call resolve,docker/s3.xml,.venv/jars-s3)
+
+$(MADE)/yarn: $(MADE)/packages docker/yarn.xml
+	$(call resolve,docker/yarn.xml,.venv/yarn)
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)

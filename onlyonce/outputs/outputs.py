@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import batches, lineages
 from onlyonce.commitlog.outputs import panes, rejections
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
@@ -41,6 +41,7 @@ from onlyonce.outputs.stateful import anew
 from onlyonce.outputs.windows import raw_windows, triggering, window_log, windowing
 from onlyonce.outputs.windows.triggering import Fired
 from onlyonce.receive import events
+from onlyonce.spark import state
 from onlyonce.storage import delta
 
 
@@ -67,6 +68,8 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     if plain and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
         result = reading.stream(context, query, root, start)
+    if not plain:
+        _refuse_unsaid(context, query, root)
     raw = raw_windows.are_of(context.pipeline, root, stateless=plain)
     steps = results.steps_of(context, query, root, triggering.shape(context, root) if from_events else result)
     anew.clear(query, root, steps)
@@ -97,6 +100,14 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         raise refusal(root, error) from error
     except FunctionFails as error:
         raise culprit.named(context, root, error, met) from error
+
+
+def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
+    """Before the first batch of a state whose number of partitions nobody has said."""
+    spark = context.spark
+    unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
+    if unsaid and run(query.database, lambda conn: lineages.last_batches(conn, query.lineage))[0] is None:
+        raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:

@@ -5,9 +5,10 @@ Who calls it: `receive`, which names the files to Delta. Errors: those of the so
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.turns import SOURCE
 from onlyonce.context.query import Query
@@ -42,7 +43,11 @@ def written(context: RunContext, query: Query, batch: Batch, lines: Lines, folde
         tried = receive_task.without_catalog(stamp, place)
         return _made(context, query, plan, replace(lines, chosen=chosen), tried, None)
 
-    return poison.written(query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt)
+    def trial() -> AbstractContextManager[Location]:
+        blocks = context.blocks
+        return block_files.folder(blocks, query.driver.epoch) if blocks else poison.in_store(settings.trials_location(context.instance))
+
+    return poison.written(query, context.instance, batch, lambda: exchange.places(context.spark, lines), write, attempt, trial)
 
 
 def _made(

@@ -11,10 +11,10 @@ Who calls it: `receive`. Errors: those of the batch. Not promised: anything for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +26,18 @@ from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import halves, poison
 from onlyonce.model.batch import Batch
+from onlyonce.model.location import Location
 from onlyonce.model.poison import Place
 from onlyonce.session.failures import known as is_known
 from onlyonce.sources.chosen import Chosen
+from onlyonce.storage import stores
 
 Done = TypeVar("Done")
 Places = Callable[[], pa.Table]
 """The places of all records of a batch, as columns oo_file and oo_position."""
-Attempt = Callable[[Chosen, Path], object]
+Attempt = Callable[[Chosen, Location], object]
+Trial = Callable[[], AbstractContextManager[Location]]
+"""Gives a folder that driver and executors see, for one attempt and no longer."""
 REASON = "receive fails at this record by itself: {cause}. Kept is how it begins"
 
 
@@ -44,8 +48,9 @@ def written(
     places: Places,
     write: Callable[[Chosen], Done],
     attempt: Attempt,
+    trial: Trial,
 ) -> Done:
-    """What `write` gives, of a batch without the records at which it fails. `attempt` does the same work without a trace."""
+    """What `write` gives, of a batch without the records at which it fails. `attempt` does the same work without a trace, in a folder of `trial`."""
     known = _known(query, batch)
     looking = False
     while True:
@@ -58,7 +63,7 @@ def written(
             known = run(query.database, lambda conn: failures.add(conn, query.driver, batch.plan.batch_id, cause))  # noqa: B023
             passing("poison-after-count")
             looking = looking or poison.is_due(known.times)
-            found = _found(places(), known.refused, attempt) if looking else None
+            found = _found(places(), known.refused, attempt, trial) if looking else None
             if found is None or found in known.refused:
                 raise
             refused = {**known.refused, found: REASON.format(cause=poison.told(error))}
@@ -85,7 +90,18 @@ def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]
     passing("poison-after-commit")
 
 
-def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> Place | None:
+@contextmanager
+def in_store(trials: Location) -> Iterator[Location]:
+    """A prefix for one attempt. What a killed driver has left beside it goes too; nobody reads any of it, so it is nobody's loss."""
+    store = stores.of(trials)
+    store.clear(trials)
+    try:
+        yield trials / uuid4().hex
+    finally:
+        store.clear(trials)
+
+
+def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt, trial: Trial) -> Place | None:
     """The place of the first record that fails by itself."""
     files, positions = (places.column(name).to_numpy() for name in ("oo_file", "oo_position"))
     order = np.lexsort((positions, files))
@@ -94,19 +110,19 @@ def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt) -> 
         return Place(int(files[order[at]]), int(positions[order[at]]))
 
     def fails(first: int, stop: int) -> bool:
-        return _fails(Chosen(refused, place(first), place(stop) if stop < len(order) else None), attempt)
+        return _fails(Chosen(refused, place(first), place(stop) if stop < len(order) else None), attempt, trial)
 
     at = halves.alone(len(order), fails)
     return None if at is None else place(at)
 
 
-def _fails(chosen: Chosen, attempt: Attempt) -> bool:
+def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
     # Not by the cause's text: the driver and Spark's tasks tell the same one differently.
-    with TemporaryDirectory(prefix="onlyonce-poison-") as folder:
-        try:
-            attempt(chosen, Path(folder))
-        except Exception as error:
-            if is_known(error):
-                raise
-            return True
+    try:
+        with trial() as folder:
+            attempt(chosen, folder)
+    except Exception as error:
+        if is_known(error):
+            raise
+        return True
     return False

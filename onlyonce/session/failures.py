@@ -73,6 +73,12 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     ),
     *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
     (
+        "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
+        errors.Refused,
+        "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of S3's jars is older than this version",
+        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS again. Then run the same command again",
+    ),
+    (
         "No space left on device",
         errors.Retryable,
         "the disk is full",

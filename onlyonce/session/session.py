@@ -26,7 +26,7 @@ def start(name: str, master: str | None = None) -> SparkSession:
     environment.set_missing("PYSPARK_PYTHON", sys.executable)
     chosen = with_retries(master or settings.master())
     builder = SparkSession.builder.appName(name)
-    if environment.variable("SPARK_ENV_LOADED") is None:
+    if not _submitted():
         builder = builder.master(chosen)
     for key, value in _options(chosen).items():
         builder = builder.config(key, value)
@@ -47,6 +47,11 @@ def _options(master: str) -> dict[str, str]:
     return ours
 
 
+def _submitted() -> bool:
+    """Whether spark-submit has started this process: a JVM waits for it, beside it or, in YARN, in the same container."""
+    return environment.variable("PYSPARK_GATEWAY_PORT") is not None
+
+
 def _tell_once(session: SparkSession) -> None:
     """Errors are told by us, once; ONLYONCE_SPARK_LOG has Spark tell them as well, each time."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j.clientserver"):
@@ -64,7 +69,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def _theirs() -> dict[str, str]:
     """What is set already: under spark-submit by its command line and its file, else by that file."""
-    if environment.variable("SPARK_ENV_LOADED") is None:
+    if not _submitted():
         return spark_defaults()
     SparkContext._ensure_initialized()  # the JVM that spark-submit has started knows it
     return dict(SparkConf().getAll())

@@ -112,6 +112,11 @@ def blocks_dir(instance: str) -> Path:
     return (root if isinstance(root, Path) else home()) / "data" / instance / "blocks"
 
 
+def trials_location(instance: str) -> Location:
+    """Where a batch that failed is tried again in parts, if driver and executors share no disk for `blocks_dir`."""
+    return data_location(instance) / "trials"
+
+
 def files_dir() -> Path:
     """The folder of the files that sharded outputs write and people read."""
     return home() / "files"

@@ -46,7 +46,9 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
     Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are merged.
     """
     theirs = theirs or {}
-    mode = theirs.get("spark.submit.deployMode", "client")
+    # Kubernetes starts a driver in its pod as one in client mode, and says by this that it is in the cluster.
+    in_pod = theirs.get("spark.kubernetes.submitInDriver") == "true"
+    mode = "cluster" if in_pod else theirs.get("spark.submit.deployMode", "client")
     refuse_master(master, mode)
     return added(_ours(master, mode, theirs) | _jars(theirs), theirs)
 
@@ -78,7 +80,6 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(settings.home() / "spark-warehouse"),
         # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -91,7 +92,11 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         **stores.of_spark(settings.data_root()),
         **_said(),
     }
-    if mode == "client" and (host := driver_host(master)):
+    if mode == "cluster":
+        return found | ({"spark.yarn.maxAppAttempts": "1"} if master.startswith("yarn") else {})
+    # With its scheme: without one it is a folder of whatever file system is the cluster's default.
+    found["spark.sql.warehouse.dir"] = (settings.home() / "spark-warehouse").as_uri()
+    if host := driver_host(master):
         found["spark.driver.host"] = host
     return {**_of_local(theirs), **found} if master.startswith("local") else found
 

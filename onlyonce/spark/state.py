@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onlyonce import settings
+from onlyonce.model.errors import Refused
 
 _STORE = "spark.sql.streaming.stateStore"
 PROVIDER = f"{_STORE}.providerClass"
@@ -41,6 +42,21 @@ def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
             f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
         }
     return found
+
+
+def is_unsaid(master: str, partitions: str | None) -> bool:
+    """Whether nothing says in how many partitions a state begins: on a cluster Spark makes 200, for the life of the output. Pure."""
+    return not master.startswith("local") and partitions is None
+
+
+def unsaid(output: str) -> Refused:
+    """What is raised before the first batch of such an output. Pure."""
+    return Refused(
+        f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's 200 for its life",
+        data="the output has not begun; what was received stays",
+        hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and spark.executor.cores; or the number itself: "
+        "ONLYONCE_SHUFFLE_PARTITIONS. Then run the same command again",
+    )
 
 
 def cluster_cores(theirs: Mapping[str, str]) -> int | None:

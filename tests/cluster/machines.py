@@ -98,16 +98,16 @@ class Machines:
 
     def driver(
         self, platform: Platform, *arguments: str, name: str = "driver", shown: Path | None = None, conf: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None, application: str = "onlyonce.run.stream",
     ) -> subprocess.Popen[str]:
-        """A run on a machine that has an empty disk."""
+        """A run, or another application, on a machine that has an empty disk."""
         given = {**platform.environment, "ONLYONCE_HOME": f"{HOME}/home", "ONLYONCE_DRIVER_MEMORY": "1g", "SPARK_EXECUTOR_MEMORY": "512m"}
         given["ONLYONCE_SHUFFLE_PARTITIONS"] = "2"  # of a state, as docker-compose.yml says it too; Spark would make 200
         told = f"code=$?; cat {HOME}/home/logs/errors/*; exit $code"
         prepared = f'mkdir {HOME}/conf; printf %s "$SPARK_SETTINGS" > {HOME}/conf/spark-defaults.conf; "$@" || {{ {told}; }}'
         settings = "".join(f"{key} {value}\n" for key, value in (BOTH | dict(conf or {})).items())
         given |= {"SPARK_SETTINGS": settings, "SPARK_CONF_DIR": f"{HOME}/conf"}
-        run = [sys.executable, "-m", "onlyonce.run.stream", *arguments, "--master", self.master]
+        run = [sys.executable, "-m", application, *arguments, "--master", self.master]
         return self.start(name, "sh", "-ec", prepared, "driver", *run, shown=shown, **(given | dict(environment or {})))
 
     def told(self, name: str) -> str:

@@ -17,7 +17,9 @@ from onlyonce.local.feed import deliver
 from onlyonce.model.location import Location, location
 from onlyonce.sinks.files import finalize
 from onlyonce.storage import opening, stores
+from tests import oracle
 from tests.cluster.machines import PATIENCE, Machines, machines, needed
+from tests.spark.run.test_reference import FIRST, LAST
 from tests.support import reference, s3, shop_oracle
 from tests.support.platform import Platform, multiset
 from tests.support.s3 import S3
@@ -91,11 +93,12 @@ def test_a_run_on_machines_that_share_nothing_is_a_run_like_any_other(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "records"), [("user_counts", 1000), ("flights", 3000)])
+@pytest.mark.parametrize(("name", "records"), [("user_counts", 2000), ("flights", 3000)])
 def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
     platform: Platform, apart: Machines, store: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, records: int
 ) -> None:
-    """With re-deliveries, Delta in the store, PostgreSQL, and sharded files that the executors write into the store: their manifests name each row once."""
+    """With re-deliveries, Delta in the store, PostgreSQL, and sharded files that the executors write into the store: their manifests name each row once. A backfill,
+    by a driver on another machine, folds in what was late."""
     placed(platform, store, monkeypatch, "apart_reference.py")
     deliver.feed(name, tmp_path / "in", duplicates=0.1, records=records, files=6)
     files = sorted((tmp_path / "in").glob("*.jsonl"))
@@ -109,6 +112,10 @@ def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
         rows = [json.loads(line) for line in sharded(location(platform.environment["STORE"]) / "files" / "carrier_files")]
         wanted = platform.table("flights/per_carrier")
         assert Counter((row["carrier"], row["flights"], row["delay_minutes"]) for row in rows) == multiset(wanted, "carrier", "flights", "delay_minutes")
+    assert platform.sql("SELECT sum(late) AS late FROM onlyonce.late")["late"][0] > 0
+    backfill = apart.driver(platform, name, "--from", FIRST, "--to", LAST, name="backfill", application="onlyonce.outputs.backfill")
+    apart.ends_well(backfill, "backfill")
+    reference.results_are_of(platform, name, oracle.distinct(files, reference.OF[name][0]))
 
 
 def sharded(at: Location) -> list[bytes]:

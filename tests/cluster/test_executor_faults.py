@@ -26,6 +26,7 @@ from tests.support.platform import JOB_TIMEOUT, ROOT, Platform, free_port
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 
 FILES = shop_oracle.sales(240, 2)
+HALVED = "tests/support/halved_shop.py"
 BOTH = {
     "spark.locality.wait": "0s", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
@@ -69,7 +70,8 @@ def start(platform: Platform, spark: Cluster, **configured: str) -> subprocess.P
     )
     return platform.start(
         "shop", "--close", master=spark.master, SPARK_CONF_DIR=str(folder), SPARK_EXECUTOR_MEMORY="512m",
-        ONLYONCE_DRIVER_MEMORY="1g", PYTHONPATH=str(ROOT),
+        ONLYONCE_DRIVER_MEMORY="1g", ONLYONCE_SHUFFLE_PARTITIONS="2", PYTHONPATH=str(ROOT),
+        ONLYONCE_IN_DRIVER_BYTES="0",
     )  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def test_a_machine_that_is_lost_does_not_show(
     new_platform: Callable[..., Platform], tmp_path: Path, point: str
 ) -> None:
     """Worker, executor and its Python are killed at once, before or after a unit's commit: the other machine does it over."""
-    platform = new_platform()
+    platform = new_platform(HALVED)
     put_all(platform, FILES)
     with cluster(tmp_path, workers=0) as spark:
         lost = worker(spark, **armed(platform, point, "kill"))
@@ -115,7 +117,7 @@ def test_a_machine_that_is_frozen_and_wakes_after_the_retry_does_not_show(
     new_platform: Callable[..., Platform], tmp_path: Path
 ) -> None:
     """It is stopped before its claim; Spark gives it up and another does its task; woken, it is told that the unit is there."""
-    platform = new_platform()
+    platform = new_platform(HALVED)
     put_all(platform, FILES)
     point, told = "postgres-unit-before-claim", "postgres-unit-after-claim"
     with cluster(tmp_path, workers=0) as spark:
@@ -150,7 +152,7 @@ def test_a_machine_that_is_frozen_and_wakes_after_the_retry_does_not_show(
 
 def test_a_straggler_and_its_speculative_twin_write_once(new_platform: Callable[..., Platform], tmp_path: Path) -> None:
     """A task hangs before its claim; Spark starts a twin of it elsewhere: one of the two writes."""
-    platform = new_platform()
+    platform = new_platform(HALVED)
     put_all(platform, FILES)
     point = "receive-unit-before-claim"
     with cluster(tmp_path, workers=0) as spark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -317,3 +318,33 @@ def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch,
     assert inputs == [("file", f"{tmp_path}/inbox/user_counts")]
     assert ("file", f"{tmp_path}/tables/user_counts/per_user") in outputs
     assert ("postgres://db:5432", "d.results.count_of_all") in outputs
+
+
+def test_the_drivers_own_settings_decide_with_which_jars_it_starts(
+    submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Its data is in a store, and the worker knows nothing of that."""
+    for name in ("jars/delta-spark_4.2_2.13-4.4.0.jar", "jars-s3/hadoop-aws-3.5.0.jar"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.setattr("onlyonce.spark.options.JARS", tmp_path / "jars")
+    monkeypatch.delenv("ONLYONCE_DATA", raising=False)
+    with DAG("d"):
+        task = SparkJobOperator(task_id="drain", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})
+    argv = submits(lambda: task.execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()}), 0).argv
+
+    assert f"spark.driver.extraClassPath={tmp_path}/jars/*:{tmp_path}/jars-s3/*" in argv
+    assert "ONLYONCE_DATA" not in os.environ
+
+
+def test_the_dag_file_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the connection that it tells of; what it names of the image is in it."""
+    found = runpy.run_path(str(ROOT / "docker" / "kubernetes" / "dags.py"))
+    told = next(line for line in found["__doc__"].splitlines() if line.strip().startswith("{"))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_KUBERNETES", told.strip())
+    drain = found["flights_stream"].task_dict["drain"]
+
+    assert drain.place() == ("k8s://https://kubernetes.default.svc:443", "cluster")
+    templates = [value for name, value in drain.conf.items() if name.endswith("podTemplateFile")]
+    assert len(templates) == 2
+    assert [name for name in templates if not (ROOT / name.removeprefix("/opt/onlyonce/")).is_file()] == []

@@ -1341,6 +1341,42 @@ _ALL = (
         ("tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[avro-versitygw]",),
     ),
     Mutant(
+        "yarn-starts-drivers-too", "YARN starts a driver of its own in the place of one that has ended, whatever its end was", "onlyonce/spark/options.py",
+        (('"spark.yarn.maxAppAttempts": "1"', '"spark.yarn.maxAppAttempts": "2"'),),
+        ("tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",),
+    ),
+    Mutant(
+        "refused-in-its-own-pod", "a driver in a pod of Kubernetes is taken for one beside the cluster", "onlyonce/spark/options.py",
+        (('theirs.get("spark.kubernetes.submitInDriver") == "true"', "False"),),
+        ("tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",),
+    ),
+    Mutant(
+        "settings-of-the-worker", "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
+        "onlyonce/airflow/operators/spark_job.py",
+        (("refusals_are_final(self.log), within(told):", "refusals_are_final(self.log):"),),
+        ("tests/dags/test_spark_job.py::test_the_drivers_own_settings_decide_with_which_jars_it_starts",),
+    ),
+    Mutant(
+        "keys-for-the-driver-alone", "executors in a cluster get no keys of the store", "onlyonce/airflow/operators/cluster_secrets.py",
+        (('        **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},\n', ""),),
+        ("tests/contract/airflow/test_supervision.py::test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone",),
+    ),
+    Mutant(
+        "state-in-200", "a state begins on a cluster in Spark's own number of partitions", "onlyonce/spark/state.py",
+        (('return not master.startswith("local") and partitions is None', "return False"),),
+        ("tests/unit/test_spark_options.py::test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said",),
+    ),
+    Mutant(
+        "trial-on-one-machine", "a part of a batch that failed is tried in a folder that only the driver sees", "onlyonce/receive/batch_files.py",
+        (("poison.in_store(settings.trials_location(context.instance))", 'poison.in_store(settings.home().parent / "trials")'),),
+        ("tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by exchange]",),
+    ),
+    Mutant(
+        "trials-not-forgotten", "an erasure leaves what a killed driver has tried of a batch", "onlyonce/operate/erase/forget.py",
+        (("(settings.blocks_dir(instance), settings.trials_location(instance))", "(settings.blocks_dir(instance),)"),),
+        ("tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",),
+    ),
+    Mutant(
         "hours-by-receive", "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
         "onlyonce/model/chained.py",
         (("        return micros(self.waits_before) + (", "        return 0 * ("),),

@@ -9,6 +9,7 @@ import pytest
 
 from onlyonce.model.errors import Refused
 from onlyonce.spark import options as spark_options
+from onlyonce.spark import state
 from onlyonce.spark.defaults import spark_defaults
 from onlyonce.spark.master import refuse_master
 
@@ -144,6 +145,32 @@ def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
     assert name not in spark_options.options("yarn", {**theirs, name: "7"})
     monkeypatch.setenv("ONLYONCE_SHUFFLE_PARTITIONS", "5")
     assert spark_options.options("yarn", theirs)[name] == "5"
+
+
+@pytest.mark.parametrize(("master", "said", "unsaid"), [
+    ("local[2]", None, False), ("yarn", None, True), ("spark://host:7077", None, True), ("spark://host:7077", "2", False),
+])  # fmt: skip
+def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(master: str, said: str | None, unsaid: bool) -> None:
+    """Spark's own, 200, would be each batch's cost for the life of the output."""
+    assert state.is_unsaid(master, said) is unsaid
+    assert "ONLYONCE_SHUFFLE_PARTITIONS" in state.unsaid("shop/per_shop").hint
+
+
+@pytest.mark.parametrize(("master", "told", "attempts"), [
+    ("yarn", {"spark.submit.deployMode": "cluster"}, "1"),
+    ("yarn", {"spark.submit.deployMode": "cluster", "spark.yarn.maxAppAttempts": "3"}, None),
+    ("k8s://https://host:6443", {"spark.submit.deployMode": "cluster"}, None),
+    ("k8s://https://host:6443", {"spark.submit.deployMode": "client", "spark.kubernetes.submitInDriver": "true"}, None),
+])  # fmt: skip
+def test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits(
+    jars: Path, master: str, told: dict[str, str], attempts: str | None
+) -> None:
+    """YARN would start one again that was refused, or superseded, beside the one that has superseded it. Kubernetes starts it in its pod as in client mode."""
+    found = spark_options.options(master, told)
+
+    assert found.get("spark.yarn.maxAppAttempts") == attempts
+    assert not {"spark.driver.host", "spark.sql.warehouse.dir"} & set(found)
+    assert spark_options.options("yarn")["spark.sql.warehouse.dir"].startswith("file:///")
 
 
 def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine(

@@ -17,10 +17,16 @@ REDACTED = "(?i)secret|password|token|access[._]?key|database_url"
 
 
 @contextmanager
-def secret_properties(master: str, secrets: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[str]:
+def secret_properties(
+    master: str, of_driver: Mapping[str, str], of_executors: Mapping[str, str], theirs: Mapping[str, str]
+) -> Iterator[str]:
     """The path of a file with the secrets and, since it stands in the place of theirs, what spark-submit would have found."""
     prefix = "spark.yarn.appMasterEnv" if master.startswith("yarn") else "spark.kubernetes.driverEnv"
-    found = {**theirs, **{f"{prefix}.{name}": value for name, value in secrets.items()}}
+    found = {
+        **theirs,
+        **{f"{prefix}.{name}": value for name, value in of_driver.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
+    }
     found.setdefault("spark.redaction.regex", REDACTED)
     handle, path = tempfile.mkstemp(prefix="onlyonce-", suffix=".conf")  # of mode 600
     try:

@@ -24,7 +24,7 @@ from airflow.sdk.exceptions import AirflowException
 from onlyonce import settings
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.log import assets, driver_runs, lineage
-from onlyonce.airflow.log.task_environment import secret_variables
+from onlyonce.airflow.log.task_environment import database_variables, secret_variables, store_variables
 from onlyonce.airflow.operators.cluster_driver import follow
 from onlyonce.airflow.operators.cluster_secrets import secret_properties
 from onlyonce.airflow.operators.commits_link import CommitsLink
@@ -121,11 +121,13 @@ class SparkJobOperator(BaseOperator):
         env_vars = {"ONLYONCE_MASTER": master, **self.declarations.variables(), **self.env_vars}
         before, told = driver_runs.attempt(self.pipeline, context), None
         with refusals_are_final(self.log):
-            secrets = secret_variables()
-        with secret_properties(master, secrets, self._theirs()) as path:
+            database, store = database_variables(), store_variables()
+        with secret_properties(master, {**database, **store}, store, self._theirs()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
+            # Kubernetes' driver has the package in its image; YARN's gets the application from here.
+            application = f"local://{self.application}" if master.startswith("k8s://") else self.application
             try:
-                hook.submit(self.application)
+                hook.submit(application)
             except AirflowException as error:
                 told = outcome(error)
         follow(self.pipeline, context, before, told, self.log)
@@ -137,7 +139,9 @@ class SparkJobOperator(BaseOperator):
     def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
         """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
         conf = self._conf(context)
-        with refusals_are_final(self.log):
+        # What the driver is told counts: where its data is decides which jars its JVM starts with.
+        told = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
+        with refusals_are_final(self.log), within(told):
             theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
             added = temporary.added(master, options(master, theirs), theirs)
         return {

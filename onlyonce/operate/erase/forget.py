@@ -82,8 +82,8 @@ def _erase(
     instance, path = pipeline.name, _events(pipeline)
     run(database, lambda conn: noted.raise_to(conn, instance, erasure.upto))
     records.remove(database, instance, path, pipeline, condition, erasure)
-    blocks = settings.blocks_dir(instance)
-    stores.of(blocks).clear(blocks)
+    for passing_by in (settings.blocks_dir(instance), settings.trials_location(instance)):
+        stores.of(passing_by).clear(passing_by)
     passing("forget-after-records")
     for lines in found.files:
         input_files.blank(lines)

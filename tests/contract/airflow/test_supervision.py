@@ -361,8 +361,10 @@ def test_a_driver_in_a_cluster_that_failed_by_the_log_fails_the_task(
 def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there while the driver is submitted, and not longer; what spark-submit would have found is in it too."""
+    """It is there while the driver is submitted, and not longer; what spark-submit would have found is in it too. Executors get the store's keys, not the database's URL."""
     in_cluster(world, monkeypatch)
+    store = {"conn_type": "aws", "login": "AKIAOURS", "password": "store-s3cret", "extra": {"region_name": "eu-central-1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_STORE", json.dumps(store))
     (world.folder / "spark-defaults.conf").write_text("spark.theirs  1\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(world.folder))
     (world.folder / "spark-submit").write_text(
@@ -380,15 +382,38 @@ def test_the_secrets_of_a_driver_in_a_cluster_go_by_a_file_of_this_account_alone
         "postgres://", "postgresql+psycopg2://"
     )
     assert "spark.theirs 1" in text
-    assert secret not in " ".join(argv)
+    of_executors = {line.split(" ")[0].rpartition(".")[2] for line in text.splitlines() if line.startswith("spark.executorEnv.")}
+    assert of_executors == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}
+    assert [word for word in (secret, "store-s3cret") if word in " ".join(argv)] == []
     assert not Path(path).exists()
 
 
-def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_of_kubernetes_has_its_application_in_its_image(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the place that it has here, and nothing is uploaded. Where the worker has no connections, Secrets of the cluster are all that has a secret."""
+    in_cluster(world, monkeypatch, "k8s://https://host:6443")
+    monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB")
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
+    (world.folder / "spark-submit").write_text(
+        f"#!{sys.executable}\nimport json, sys\npath = sys.argv[sys.argv.index('--properties-file') + 1]\n"
+        f"json.dump([sys.argv, open(path).read()], open({str(world.folder / 'told')!r}, 'w'))\nsys.exit(64)\n"
+    )
+    task = operator()
+    task.env_vars = {"ONLYONCE_HOME": "/tmp/onlyonce"}
+    with pytest.raises(AirflowFailException):
+        task.execute({"params": {**FOREVER, "mode": "drain"}, "run_id": "manual__1", "ti": Task()})
+
+    argv, text = json.loads((world.folder / "told").read_text())
+    assert f"local://{ROOT / 'onlyonce' / 'run' / 'stream.py'}" in argv
+    assert "spark.kubernetes.driverEnv.ONLYONCE_HOME=/tmp/onlyonce" in argv
+    assert "DATABASE_URL" not in text.replace("database_url", "")
+    assert world.database.url not in text
+
+
+def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch, master: str = "yarn") -> None:
     """Spark's connection asks for it, and the database is an Airflow connection."""
     url = make_url(world.database.url)
     database = {"conn_type": "postgres", "host": url.host, "port": url.port, "login": url.username, "password": url.password, "schema": url.database, "extra": dict(url.query)}  # fmt: skip
-    spark = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    spark = {"conn_type": "spark", "host": master, "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps(database))
     monkeypatch.setattr("onlyonce.airflow.operators.cluster_driver.LOOK_SECONDS", 0.0)

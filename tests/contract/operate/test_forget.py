@@ -45,10 +45,18 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     for folder in (settings.inbox("shop"), tmp_path / "archive" / "shop"):
         folder.mkdir(parents=True)
         (folder / "1.jsonl").write_text("\n".join(LINES) + "\n")
+    for folder in passing_by():
+        folder.mkdir(parents=True)
+        (folder / "left-by-a-killed-driver").write_text(WHO)
     entry = {"path": [str(settings.inbox("shop") / "1.jsonl")], "batch_no": [0], "size": [1], "modified_ns": [1]}
     write_deltalake(str(settings.data_dir("shop") / "files"), pa.table(entry | {"refusal": pa.array([None], pa.string())}))
     shop.die()
     return shop
+
+
+def passing_by() -> tuple[Path, Path]:
+    """Where records are for a batch's time."""
+    return settings.blocks_dir("shop"), settings.data_dir("shop") / "trials"
 
 
 def erase(*more: str, where: str = f"id = '{WHO}'") -> Report:
@@ -84,6 +92,7 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     """What must be after an erasure, however it came about."""
     assert rows(shop) == Counter({row: n for row, n in before.items() if WHO not in row})
     assert (on_disk(shop), in_the_log(shop)) == ([], [])
+    assert [folder for folder in passing_by() if folder.exists()] == []
     for file in (settings.inbox("shop") / "1.jsonl", Path(str(settings.archive()), "shop", "1.jsonl")):
         assert file.read_text().splitlines() == [" " * len(LINES[0]), LINES[1], LINES[2], " " * len(BROKEN)]
         assert [*file.parent.iterdir()] == [file]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class Poisoned:
         if batch.committed:
             return
         query = Query(self.receive.driver, Path(), self.log.database, {})
-        rows = poison.written(query, "shop", batch, _places, lambda chosen: self._written(batch, chosen), _tried)
+        rows = poison.written(query, "shop", batch, _places, lambda chosen: self._written(batch, chosen), _tried, lambda: nullcontext(Path()))
         self.receive.land(batch, rows)
         self.receive.end(batch, len(rows))
 
@@ -82,7 +82,7 @@ def _fail(records: list[Record]) -> None:
         raise ArithmeticError("nobody thought of this record")
 
 
-def _tried(chosen: Chosen, folder: Path) -> None:
+def _tried(chosen: Chosen, folder: object) -> None:
     _fail(_of(chosen))
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from onlyonce import settings
+from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Files, Pipeline
 from onlyonce.receive import exchange, receive_task
 from onlyonce.receive.exchange import Parts, Task
@@ -80,10 +82,11 @@ def test_no_line_stops_a_batch(form: str, spark: SparkSession) -> None:
 POISON = ("p1", "p2")
 
 
-def stumbling(real: Callable[..., Task]) -> Callable[..., Task]:
-    """Tasks that fail at some records, as no task of ours is known to."""
+def stumbling(real: Callable[..., Task], folders: set[Any]) -> Callable[..., Task]:
+    """Tasks that fail at some records, as no task of ours is known to. Each tells into which folder it writes."""
 
     def made(*given: Any, **named: Any) -> Task:
+        folders.add(given[-1])
         task, poison = real(*given, **named), POISON
 
         def stumble(parts: Parts) -> Batches:
@@ -101,17 +104,19 @@ def stumbling(real: Callable[..., Task]) -> Callable[..., Task]:
     return made
 
 
-@pytest.mark.parametrize(
-    "bytes_in_driver", ["1000000", pytest.param("0", marks=pytest.mark.slow)], ids=["in the driver", "in tasks"]
-)
+@pytest.mark.parametrize("way", ["in the driver", *(pytest.param(way, marks=pytest.mark.slow) for way in ("in tasks", "by exchange"))])
 def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept(
-    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, bytes_in_driver: str
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Two of them in one batch; two runs end with the error, the third one takes in all records, each once."""
+    """Two of them in one batch; two runs end with the error, the third one takes in all records, each once. What was tried was written where all machines of a
+    cluster see it, and nothing of it is left."""
     platform = new_platform("tests/support/plain.py")
-    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=bytes_in_driver)
+    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="1000000" if way == "in the driver" else "0")
+    if way == "by exchange":
+        monkeypatch.setattr(RunContext, "blocks", None)
+    folders: set[Any] = set()
     for name in ("exactly_once", "without_catalog"):
-        monkeypatch.setattr(receive_task, name, stumbling(getattr(receive_task, name)))
+        monkeypatch.setattr(receive_task, name, stumbling(getattr(receive_task, name), folders))
     ids = [*(f"r{n}" for n in range(11)), "p1", "r11", "p2"]
     platform.put("plain", "lines.jsonl", [record(name).decode() for name in ids])
 
@@ -127,6 +132,9 @@ def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kep
     assert Counter(invalid["oo_raw"]) == Counter(record(name).decode() for name in POISON)
     assert invalid["oo_reason"].str.contains("nobody thought of this record").all()
     assert Counter(platform.sql("SELECT id FROM results.rows")["id"]) == Counter(kept["id"])
+    tried = {folder for folder in folders if not folder.is_relative_to(settings.data_dir("plain") / "events")}
+    assert tried
+    assert [folder for folder in tried if not folder.is_relative_to(settings.data_dir("plain")) or folder.exists()] == []
     assert platform.sql("SELECT bool_and(conserved) AS ok FROM onlyonce.conservation")["ok"][0]
 
 

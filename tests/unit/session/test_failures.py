@@ -30,6 +30,9 @@ TEXTS = {
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
     "an offset that was cut short": (
         "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+    "a jar of S3 that is missing": (
+        "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] Error loading streaming checkpoint file manager for path=s3a://b/lake/data/shop", Refused,
+        "make .venv/.made/s3"),
     "our own error of a worker": (
         "onlyonce.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
         "look there"),
