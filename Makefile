@@ -58,7 +58,7 @@ BESIDE := -n 3 --no-loadscope-reorder --durations=20
 test: check $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## check, then each promise on real PostgreSQL, Spark and Airflow, with kills: before each commit
 	$(BIN)/pytest -q tests $(addprefix --ignore=,$(PURE)) -m "not slow and not whole" $(BESIDE)
 
-test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
+test-all: env $(MADE)/broker $(MADE)/s3 $(MADE)/gcs $(MADE)/classes ## what `make test` leaves out: the same promises in other cases. CI runs both
 	$(BIN)/pytest -q tests -m "whole and not slow" $(BESIDE)
 
 test-faults: export ONLYONCE_FAULT_RESULTS := tests/fault/results.json
@@ -151,6 +151,9 @@ $(MADE)/s3: $(MADE)/packages docker/s3.xml
 
 $(MADE)/yarn: $(MADE)/packages docker/yarn.xml
 	$(call resolve,docker/yarn.xml,.venv/yarn)
+
+$(MADE)/gcs: $(MADE)/packages docker/gcs.xml
+	$(call resolve,docker/gcs.xml,.venv/jars-gs)
 
 $(MADE)/broker: $(MADE)/packages docker/broker.xml
 	$(call resolve,docker/broker.xml,.venv/broker)

@@ -21,7 +21,7 @@ SDK = "2.35.4"
 """The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
 CLOUD = "4.1.2"
 """The newest spark-hadoop-cloud that there is, as in docker/s3.xml; of it one class is used, the writer of checkpoints."""
-CLIENTS = {"gs": "gcs-connector", "abfss": "hadoop-azure"}
+CLIENTS = {"gs": ("gcs-connector", "hadoop-gcp"), "abfss": ("hadoop-azure",)}
 """Hadoop's clients of stores that no jars come for: how their files are named."""
 WITHOUT = (
     "software.amazon.awssdk:bundle", "org.apache.hadoop:hadoop-cloud-storage", "org.apache.hadoop:hadoop-azure",
@@ -51,13 +51,13 @@ def of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
 
 def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> None:
     """Of data in GCS or ADLS: see that somebody has brought the jar with which Spark gets there, into the folder or by a setting (`named`)."""
-    client = CLIENTS.get(at.scheme) if isinstance(at, Url) else None
-    if client is None or any(client in text for text in named) or list(folder.glob(f"{client}*.jar")):
+    clients = CLIENTS.get(at.scheme, ()) if isinstance(at, Url) else ()
+    if not clients or any(client in text for client in clients for text in [*named, *(jar.name for jar in folder.glob("*.jar"))]):
         return
     raise Refused(
-        f"the data is in {at}, and Spark has no client of such a store: there is no jar {client}",
+        f"the data is in {at}, and Spark has no client of such a store: there is no jar {' or '.join(clients)}",
         data="nothing was started",
-        hint=f"put {client} and what it needs into {folder}, or name them in spark.jars.packages. No run on Spark was ever tested there; in S3 all are (docs/how-to/object-store.md)",
+        hint=f"put it and what it needs into {folder}, or name it in spark.jars.packages; docs/how-to/object-store.md says what was run there and what was not",
     )
 
 

@@ -48,7 +48,7 @@ func main() {
 }
 
 func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/storage/v1/") {
+	if json := []string{"/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/", "/upload/resumable/", "/batch/"}; starts(r.URL.Path, json) {
 		s.behind.ServeHTTP(w, r)
 		return
 	}
@@ -154,4 +154,13 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>"+code+"</Code></Error>")
+}
+
+func starts(path string, with []string) bool {
+	for _, one := range with {
+		if strings.HasPrefix(path, one) {
+			return true
+		}
+	}
+	return false
 }

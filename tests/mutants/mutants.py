@@ -1327,7 +1327,7 @@ _ALL = (
     ),
     Mutant(
         "spark-without-a-client", "data in GCS or ADLS is taken though Spark has nothing to get there", "onlyonce/spark/jars.py",
-        (("    if client is None or ", "    if True or client is None or "),),
+        (("    if not clients or ", "    if True or not clients or "),),
         ("tests/unit/storage/test_store_options.py::test_a_store_that_spark_has_no_client_of_is_refused_before_it_starts[gs://lake-gcs-connector]",),
     ),
     Mutant(
