@@ -7,7 +7,7 @@ is the checkpoint; the copy is made anew for each start, and nobody else reads i
 - `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds the plan that the batch row rests on.
 - `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before has left the log one batch ahead, as it may be (PROTOCOL.md, 1).
 
-Who calls it: `receive`, and `query`. Errors: Retryable where another driver has planned the batch otherwise; those of the store. Not promised: more than the last KEPT batches.
+Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise; those of the store. Not promised: more than the last KEPT batches.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of the root consumes the batch. Where nothing is measured, or only rows that an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from onlyonce.commitlog import batches, lineages
 from onlyonce.commitlog.outputs import panes, rejections
+from onlyonce.context import working_copy
 from onlyonce.context.query import Query, drain_query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
@@ -76,7 +77,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
 
-    def on_batch(context: RunContext, part: Part | None, frame: DataFrame, batch_id: int) -> None:
+    def on_batch(context: RunContext, query: Query, part: Part | None, frame: DataFrame, batch_id: int) -> None:
         versions, plan = _plan(context, query, root, batch_id, part)
         met[:] = [versions]
         beside.before(query, versions)
@@ -89,10 +90,13 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         if part:  # its rows are those of whole batches in the log
             beside.before(query, part.versions)
         now = seeing.of_next_batch(context, query, root)
-        same = now is context and files == events.UNSPLIT and part is None
-        rows = result if same else reading.stream(now, query, root, start, files, part)
-        work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now, part)))
-        drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
+        with working_copy.of(query.folder) if plain else nullcontext() as copy:
+            query = replace(query, copy=copy)
+            same = now is context and files == events.UNSPLIT and part is None and copy is None
+            reads = replace(now, spark=working_copy.session(now.spark)) if copy else now
+            rows = result if same else reading.stream(reads, query, root, start, files, part)
+            work = backlog.watched(now, query, seeing.watched(now, root, partial(on_batch, now, query, part)))
+            drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
 
     try:
         backlog.in_parts(context, query, start, turn)

@@ -29,7 +29,7 @@ SMALL, REQUESTS = 12, 25
 Kill = tuple[str, int]
 COMMITTED: list[Kill] = [("receive-after-delta", 2)]
 """Rows are in `events`, and the log does not know."""
-TOLD: list[Kill] = [("receive-before-begin", 2), ("receive-after-end", 2)]
+TOLD: list[Kill] = [("receive-before-begin", 2), ("receive-after-end", 2), ("output-before-begin", 2)]
 """The store has the plan of a batch that the log has not; then the log has the end of one of which the store has not Spark's word."""
 UNNAMED: list[Kill] = [("table-before-commit", 3), ("delta-after-write", 1)]
 """Data files are there that no commit names; later results that the log does not know."""

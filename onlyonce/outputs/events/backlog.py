@@ -78,9 +78,9 @@ def positions(
 ) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
     """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has planned. Raises Again where that is another
     part than was meant."""
-    offset, offsets_hash = checkpoint.offsets(query.folder, batch_id)
+    offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
     if part is None or batch_id > part.number:
-        return checkpoint.offsets(query.folder, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
+        return checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
     position = first_reading.position(context, part, offset) if batch_id == part.number else None
     if position is None:
         raise Again("Spark has planned another part of a first reading than was meant")
