@@ -25,7 +25,7 @@ from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.session import session
 from onlyonce.storage.stores import claiming
-from tests.benchmarks import deliveries, measure, ways, whole
+from tests.benchmarks import deliveries, measure, moved_blocks, ways, whole
 from tests.benchmarks.test_latency import put_ten
 from tests.support.s3 import S3
 
@@ -178,6 +178,7 @@ def main() -> None:
     with mock.patch.object(DataStreamWriter, "start", lambda *given, **named: clock.start(*given, **named)):
         found = {"receive": throughput(spark, clock, files), "small": small_batches(spark, clock, server)}
         found["whole"] = pipeline(files)
+    found["blocks"] = moved_blocks.compared(spark, settings.data_location("bench") / "blocks")
     sys.stdout.write(json.dumps(found | measure.circumstances()) + "\n")
 
 
