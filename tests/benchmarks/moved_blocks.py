@@ -78,4 +78,4 @@ def compared(spark: SparkSession, at: Location) -> dict[str, object]:
             began = time.monotonic()
             assert way(spark.range(0, TASKS, 1, TASKS), at) == BYTES // TASKS // TASKS // BLOCKS * TASKS * TASKS * BLOCKS
             seconds[name].append(round(time.monotonic() - began, 3))
-    return {name: measure.median(each[2:]) for name, each in seconds.items()} | {"bytes": BYTES}
+    return {**{name: measure.median(each[2:]) for name, each in seconds.items()}, "bytes": BYTES}
