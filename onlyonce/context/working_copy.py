@@ -7,7 +7,7 @@ is the checkpoint; the copy is made anew for each start, and nobody else reads i
 - `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds the plan that the batch row rests on.
 - `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before has left the log one batch ahead, as it may be (PROTOCOL.md, 1).
 
-Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise; those of the store. Not promised: more than the last KEPT batches.
+Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise; those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 ON_DISK = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
+AT_ONCE = 10
+"""So many batches' files leave the store in one request, at each so many-th batch. What a kill has left goes at a start."""
 KINDS = ("offsets", "commits")
 
 
@@ -90,9 +92,9 @@ class WorkingCopy:
                 data="nothing of the batch has begun here",
                 hint="run the same command again; the epoch decides which driver goes on",
             )
-        if batch_id >= KEPT:
-            for kind in KINDS:
-                stores.of(self.folder).delete(self.folder / kind / str(batch_id - KEPT))
+        if batch_id % AT_ONCE == 0 and batch_id >= KEPT:
+            old = range(max(batch_id - KEPT - AT_ONCE + 1, 0), batch_id - KEPT + 1)
+            stores.of(self.folder).delete_all(self.folder, [f"{kind}/{number}" for kind in KINDS for number in old])
 
     def ended(self) -> None:
         """Put the word that Spark has written of a batch that has ended, if it is not there yet."""

@@ -1281,7 +1281,7 @@ _ALL = (
     ),
     Mutant(
         "checkpoint-for-ever", "files of a checkpoint in a store never go", "onlyonce/context/working_copy.py",
-        (("        if batch_id >= KEPT:\n", "        if False:\n"),),
+        (("        if batch_id % AT_ONCE == 0 and batch_id >= KEPT:\n", "        if False:\n"),),
         (COPY + "test_a_checkpoint_has_no_more_than_its_last_batches[versitygw]",),
     ),
     Mutant(

@@ -19,7 +19,7 @@ a store that does not let us in; Retryable for one that is away. Not promised: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -75,6 +75,9 @@ class Store(Protocol):
 
     def delete(self, at: Location) -> None:
         """Take it away. No error where nothing is."""
+
+    def delete_all(self, below: Location, names: Sequence[str]) -> None:
+        """Delete what has these names directly below, in few requests. Where one is not there others may stay."""
 
     def clear(self, below: Location) -> None:
         """Take away what is there, and all that is below, at any depth, and the folders. No error where nothing is. A kill leaves a part of it, in no order."""

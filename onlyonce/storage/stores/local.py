@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,11 @@ class LocalFiles:
     def delete(self, at: Location) -> None:
         """See the interface."""
         _path(at).unlink(missing_ok=True)
+
+    def delete_all(self, below: Location, names: Sequence[str]) -> None:
+        """See the interface."""
+        for name in names:
+            self.delete(below / name)
 
     def clear(self, below: Location) -> None:
         """See the interface."""

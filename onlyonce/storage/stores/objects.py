@@ -8,7 +8,7 @@ Who calls it: `stores.of`. Errors: those of the interface. Not promised: that an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -127,6 +127,12 @@ class Objects:
                 obstore.delete(self.bucket(url), url.key)
         except FileNotFoundError:
             pass
+
+    def delete_all(self, below: Location, names: Sequence[str]) -> None:
+        """See the interface."""
+        urls = [_url(below / name) for name in names]
+        with suppress(FileNotFoundError), told(_url(below)):
+            obstore.delete(self.bucket(urls[0]), [url.key for url in urls])
 
     def clear(self, below: Location) -> None:
         """See the interface."""
