@@ -41,7 +41,7 @@ class MariaDB:
         """Start it, and wait until it answers."""
         assert SERVER is not None
         arguments = [
-            SERVER, "--no-defaults", f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 's'}", f"--port={self.port}",
+            SERVER, "--no-defaults", f"--datadir={self.folder / 'data'}", f"--tmpdir={self.folder / 'tmp'}", f"--socket={self.folder / 's'}", f"--port={self.port}",
             "--bind-address=127.0.0.1", "--skip-name-resolve", f"--init-file={self.folder / 'accounts.sql'}",
             f"--pid-file={self.folder / 'pid'}", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
             "--performance-schema=OFF", *PLAIN, *_user(),
@@ -90,7 +90,8 @@ def server() -> Iterator[MariaDB]:
     with tempfile.TemporaryDirectory(prefix="onlyonce-mariadb-") as name:
         folder = Path(name)
         (folder / "accounts.sql").write_text(ACCOUNT)
-        made = ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", "--skip-test-db", *PLAIN, *_user()]
+        (folder / "tmp").mkdir()  # its own: a server that starts removes what others have in theirs
+        made = ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", f"--tmpdir={folder / 'tmp'}", "--skip-test-db", *PLAIN, *_user()]
         told = subprocess.run(made, check=False, capture_output=True, text=True)
         assert told.returncode == 0, told.stdout[-1500:] + told.stderr[-1500:]
         started = MariaDB(folder, free_port())

@@ -124,6 +124,7 @@ def _played(play: Play) -> Any:
         (receive, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
         (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
+        (stateless, "adds_no_rows", lambda result: False),
         (outputs, "drain_query", drain_query), (content_hash, "aggregates", lambda schema: []),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
