@@ -21,14 +21,14 @@ from uuid import uuid4
 import pyarrow as pa
 import tenacity
 from deltalake import CommitProperties, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from onlyonce.failpoints import passing
 from onlyonce.model import attempts
 from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location
-from onlyonce.storage import delta, statistics
+from onlyonce.storage import delta, log_entries, statistics, stores
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
 
@@ -118,6 +118,10 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
             data="nothing of this commit is in the table",
             hint="run the same command again; it happens beside a writer that never pauses",
         ) from error
+    except DeltaError:
+        # Some of delta-rs's errors leave out what the store has said: it says so again where it lets nobody in, or is gone.
+        next(stores.of(path).names(path / log_entries.LOG), None)
+        raise
 
 
 def added(path: Location, file: Location, indexed: Sequence[statistics.Column], *, data_change: bool = True) -> AddAction:
