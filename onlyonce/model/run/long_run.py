@@ -125,12 +125,13 @@ StandBy = Literal["wait", "take", "leave"]
 def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) -> StandBy:
     """What a driver does that stands by. `seen`: the long run as it was when it came.
 
-    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where that one was asked to stop: then nobody is to start it again.
+    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where the one at work was asked to stop since: then nobody is to start it again.
     """
     if seen is None or not seen.alive:
         return "take"
     assert now is not None, "a row that was there stays"
-    if now.attempt == seen.attempt and (now.stopped or (released and now.stop_asked)):
+    asked_before = now.attempt == seen.attempt and seen.stop_asked  # whoever starts one beside a driver that is stopping means it
+    if (now.stopped or (released and now.stop_asked)) and not asked_before:
         return "leave"
     return "take" if not now.alive or (released and now.locked) else "wait"
 

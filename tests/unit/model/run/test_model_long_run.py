@@ -75,7 +75,8 @@ HELD = replace(ALIVE, locked=True)
         (HELD, ended(0, locked=True), True, "leave"),
         (HELD, replace(HELD, stop_asked=True), True, "leave"),  # killed while it was stopping
         (HELD, replace(HELD, attempt=4), False, "wait"),  # another was quicker
-        (HELD, ended(0, attempt=4), True, "take"),
+        (HELD, ended(0, attempt=4), True, "leave"),  # whichever was at work meanwhile
+        (replace(HELD, stop_asked=True), ended(0, stop_asked=True), True, "take"),  # it was stopping before
         (ALIVE, ALIVE, True, "wait"),  # of an older version: the free lock says nothing
     ],
 )
