@@ -48,7 +48,7 @@ class Written:
 def written(context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame) -> Written | None:
     """Write a batch's rows; None where that is for Spark's tasks. `frame` is not held: it is read once."""
     step = steps[0]
-    if len(steps) > 1 or not _has_few(context, query, step, batch, versions) or not isinstance(step.writer, TakesFew):
+    if len(steps) > 1 or not isinstance(step.writer, TakesFew) or not _has_few(context, query, step, batch, versions):
         return None
     plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)

@@ -52,6 +52,8 @@ def wait(database: Database, instance: str, place: Place) -> bool:
         what = standing_by(seen, now, released=released)
         if what != "wait":
             log.info("stood by", then=what)
+            if what == "leave":
+                place.leave()
             return what == "take"
         if not told and now:
             log.info("standing by", driver=now.driver, attempt=now.attempt)

@@ -91,25 +91,31 @@ class DeltaWriter:
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Witness, write, compare. At least once there is no witness, but Delta's transaction: it gives 0 in any mode."""
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         dated = _dated(rows)
         if content.rows:
             delta_fit.check(self._output, self.path, dated, self._stored(dated))
+        self._witnessed(batch, content, lambda commit: self._put(dated, commit, replayed=batch.replayed))
+        return 0
+
+    def _put(self, dated: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
+        if self._sink.write == "append":
+            delta_append.append(dated, self.path, commit, replayed=replayed)
+            return
+        if self._deletes:
+            self._deletes.remember(dated, commit, replayed=replayed)
+        plan = delta_history.History(dated, self.path, self._sink) if self._sink.write == newest.HISTORY else self._upsert(dated)
+        changing.change(self.path, commit, plan, replayed=replayed)
+
+    def _witnessed(self, batch: Batch, content: Content, put: Callable[[delta.Commit], object]) -> None:
+        """The witness, then what `put` commits; of a batch without rows the witness alone."""
+        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         if not batch.at_least_once:
             self._witness(unit, content)
         if content.rows == 0:
-            return 0
-        commit = self._commit(batch, unit, content)
+            return
         passing("delta-before-write")
-        if self._sink.write == "append":
-            delta_append.append(dated, self.path, commit, replayed=batch.replayed)
-        else:
-            if self._deletes:
-                self._deletes.remember(dated, commit, replayed=batch.replayed)
-            plan = delta_history.History(dated, self.path, self._sink) if self._sink.write == newest.HISTORY else self._upsert(dated)
-            changing.change(self.path, commit, plan, replayed=batch.replayed)
+        put(self._commit(batch, unit, content))
         passing("delta-after-write")
-        return 0
 
     def few(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
         """Those of an append to a table that asks nothing of a row, of columns that Arrow writes as Spark does."""
@@ -124,14 +130,7 @@ class DeltaWriter:
 
     def write_few(self, batch: Batch, rows: pa.Table, content: Content) -> None:
         """The same witness and commit, with files that the driver writes."""
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
-        if not batch.at_least_once:
-            self._witness(unit, content)
-        if content.rows == 0:
-            return
-        passing("delta-before-write")
-        delta_append.append_few(rows.drop_columns([HASH]), self._now(), self._commit(batch, unit, content), replayed=batch.replayed)
-        passing("delta-after-write")
+        self._witnessed(batch, content, lambda commit: delta_append.append_few(rows.drop_columns([HASH]), self._now(), commit, replayed=batch.replayed))
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""

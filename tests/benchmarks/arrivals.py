@@ -41,32 +41,17 @@ def per_second(rows: DataFrame) -> DataFrame:
     return rows.groupBy("oo_window").agg(F.count(F.lit(1)).alias("rows"), F.sum("amount").alias("amount"))
 
 
-SECOND = Fixed(timedelta(seconds=1))
-CLOSED = "tests.benchmarks.arrivals:per_second"
+def _pipeline(name: str, transform: str, table: str, **windows: Any) -> Pipeline:
+    outputs = (
+        Output(name="delta", transform=transform, sink=Delta(), **windows),
+        Output(name="postgres", transform=transform, sink=Postgres(table=table), **windows),
+    )
+    return Pipeline(name=name, source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", max_ahead=timedelta(days=36500), outputs=outputs)
+
+
 PIPELINES = [
-    Pipeline(
-        name="closing",
-        source=Files(),
-        schema=SCHEMA,
-        record_id=("id",),
-        event_time="at",
-        max_ahead=timedelta(days=36500),
-        outputs=(
-            Output(name="delta", transform=CLOSED, window=SECOND, lateness=timedelta(0), sink=Delta()),
-            Output(name="postgres", transform=CLOSED, window=SECOND, lateness=timedelta(0), sink=Postgres(table=CLOSING)),
-        ),
-    ),
-    Pipeline(
-        name="arrivals",
-        source=Files(),
-        schema=SCHEMA,
-        record_id=("id",),
-        event_time="at",
-        outputs=(
-            Output(name="delta", transform="tests.benchmarks.arrivals:as_it_is", sink=Delta()),
-            Output(name="postgres", transform="tests.benchmarks.arrivals:as_it_is", sink=Postgres(table=TABLE)),
-        ),
-    ),
+    _pipeline("arrivals", "tests.benchmarks.arrivals:as_it_is", TABLE),
+    _pipeline("closing", "tests.benchmarks.arrivals:per_second", CLOSING, window=Fixed(timedelta(seconds=1)), lateness=timedelta(0)),
 ]
 
 

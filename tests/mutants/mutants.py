@@ -1080,7 +1080,7 @@ _ALL = (
     Mutant(
         "witness-before-the-rows-fit", "a Delta unit is committed before it is known that the table takes its rows",
         "onlyonce/sinks/sink_delta.py",
-        (("        if content.rows:\n            delta_fit.check", "        self._witness(batch, unit, content)\n        if content.rows:\n            delta_fit.check"),),
+        (("        if content.rows:\n            delta_fit.check", "        self._witness(UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), content)\n        if content.rows:\n            delta_fit.check"),),
         ("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",), spark=True,
     ),
     Mutant(
@@ -1480,11 +1480,11 @@ _ALL = (
     Mutant(
         "row-goes-before-its-delete", "the deletes of a batch are committed behind its upsert", "onlyonce/sinks/sink_delta.py",
         (
-            ("            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n", ""),
+            ("        if self._deletes:\n            self._deletes.remember(dated, commit, replayed=replayed)\n", ""),
             (
-                "            changing.change(self.path, commit, plan, replayed=batch.replayed)\n",
-                "            changing.change(self.path, commit, plan, replayed=batch.replayed)\n"
-                "            if self._deletes:\n                self._deletes.remember(dated, commit, replayed=batch.replayed)\n",
+                "        changing.change(self.path, commit, plan, replayed=replayed)\n",
+                "        changing.change(self.path, commit, plan, replayed=replayed)\n"
+                "        if self._deletes:\n            self._deletes.remember(dated, commit, replayed=replayed)\n",
             ),
         ),
         ("tests/spark/sinks/test_delta_deletes.py::test_a_delete_is_remembered_before_its_row_goes",),

@@ -20,10 +20,9 @@ from onlyonce.records import placed
 from onlyonce.storage.stores import arrow
 
 MOST = 10_000_000
-"""So many records take the driver a second; beside more the start of a Spark job does not count."""
+"""So many records take the driver a second. Of more the executors count: the start of a job is little beside them."""
 HOUR = Fixed(timedelta(hours=1))
 """Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event."""
-COUNTED = ("in_time", "late")
 Row = dict[str, Any]
 _BY = ["window_start", "window_end", "is_late"]
 

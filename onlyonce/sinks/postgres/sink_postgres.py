@@ -74,10 +74,9 @@ class PostgresWriter:
             self._units.commit_nothing(batch, content)
             return
         passing("postgres-before-units")
-        beside = (HASH, PARTITION)
-        work = self._work(batch, tuple(name for name in content.floats if name in {*rows.column_names} - {*beside}), self._sink.write, None)
-        for _ in postgres_unit.write_unit(work)(iter(rows.to_batches())):
-            passing("postgres-after-units")
+        work = self._work(batch, tuple(name for name in content.floats if name in rows.column_names), self._sink.write, None)
+        list(postgres_unit.write_unit(work)(iter(rows.to_batches())))
+        passing("postgres-after-units")
 
     def landed(self, plan: Plan) -> bool:
         """Whether any rows of this batch are noted."""

@@ -21,6 +21,7 @@ from onlyonce.model.errors import OnlyonceError, Refused, Superseded
 from onlyonce.model.run.long_run import Stopped
 from onlyonce.run import long_run, standby
 from tests.contract.conftest import Log
+from tests.support.long_run import until
 from tests.support.steps import Stage
 from tests.support.together import together
 
@@ -324,6 +325,8 @@ def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Lo
 
     def work(mine: long_run.LongRun) -> None:
         standing.start()
+        places = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop' AND datname = current_database()"
+        until(lambda: log.rows(places) == [(2,)], "one that stands by")  # it has looked who is at work by then
         run(log.database, lambda conn: long_runs.ask_stop(conn, "shop"))
         mine.turns(lambda: True, timedelta(milliseconds=10))
 
