@@ -115,7 +115,7 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
     query = Query(Driver("shop/receive/1", 1, 1, "run"), place, Database("postgresql://nowhere"), {}, copy=WorkingCopy(place, tmp_path / "copy"))
 
     def frame() -> DataFrame:
-        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(tmp_path / "table"))
+        return working_copy.session(spark).readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(tmp_path / "table"))
 
     def on_batch(rows: DataFrame, batch_id: int) -> None:
         seen.extend(row.n for row in rows.collect())
