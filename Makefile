@@ -79,14 +79,14 @@ test-versions: env ## DAGs, page and a sample of Spark with the oldest and the n
 # The tests' JVMs are short; the benchmarks' must be as in earnest.
 bench: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
 bench: env $(MADE)/classes ## the benchmarks; what they find is written to tests/benchmarks/results
-	$(BIN)/pytest -q -s tests/benchmarks -m slow --ignore tests/benchmarks/test_peers.py
+	$(BIN)/pytest -q -s tests/benchmarks -m slow --ignore-glob "*/test_peers*.py"
 
 bench-all: export ONLYONCE_BENCH_IDS := 1000000,10000000,100000000
 bench-all: bench ## the same, and how receive grows with the catalog: up to 100 million ids (4 GB of disk, 10 minutes more)
 
 bench-peers: export JDK_JAVA_OPTIONS := -XX:+UseParallelGC
-bench-peers: env $(MADE)/classes $(MADE)/peers ## Flink, Bytewax and Spark's own ways beside receive, on the same files (an environment of 800 MB)
-	$(BIN)/pytest -q -s tests/benchmarks/test_peers.py -m slow
+bench-peers: env $(MADE)/broker $(MADE)/classes $(MADE)/peers ## Flink, Bytewax and Spark's own ways beside receive, on the same files (an environment of 800 MB)
+	$(BIN)/pytest -q -s tests/benchmarks/test_peers.py tests/benchmarks/test_peers_kafka.py -m slow
 
 lock: $(MADE)/uv ## make requirements.lock again from pyproject.toml
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onlyonce import settings
-from tests.benchmarks import arrivals, measure
+from tests.benchmarks import arrivals, measure, page, plot
 from tests.support.long_run import ask_stop, committed, state, until
 from tests.support.platform import JOB_TIMEOUT, Platform
 
@@ -52,6 +53,7 @@ def test_arrival(way: str, rate: int, new_platform: Callable[..., Platform], spa
     known = measure.kept("arrival").get("seconds", {})
     known.setdefault(str(rate), {})[way] = kept | {"load": measure.circumstances()["machine"]["load"]}
     measure.keep("arrival", seconds=known, aims=AIMS, **measure.circumstances())
+    plot.waits(known, AIMS, page.DOCS / "arrival.svg", f"{date.today()}")
 
 
 def _bare(platform: Platform, spark: SparkSession, pipeline: str, records: int, owed: arrivals.Owed) -> dict[str, list[float]]:

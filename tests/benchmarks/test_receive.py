@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.benchmarks import deliveries, measure, ways
+from tests.benchmarks import deliveries, measure, page, ways
 from tests.benchmarks.plot import bars
 from tests.support.platform import Platform, Server
 
@@ -54,17 +55,19 @@ def test_receive(
     seconds["row_per_record"] = clock.seconds[alone.query]
     listing = {name: way.listing_seconds() / BATCHES for name, way in compared.items() if isinstance(way, ways.Ours)}
     rates = {name: round(found.in_batch / (measure.median(s) + listing.get(name, 0))) for name, s in seconds.items()}
-    per_million = {name: round(each / (BATCHES - TURN) / found.in_batch * 1e6, 1) for name, each in used.items()}
+    millions = (BATCHES - TURN) * found.in_batch / 1e6
+    per_million = {name: round(sum(each.values()) / millions, 1) for name, each in used.items()}
     _show(rates, skipped, per_million)
     measure.keep(
         "receive", records_per_second=rates, skipped=skipped, batch_seconds=seconds, seed=SEED, cpu_seconds_a_million=per_million,
+        cpu_by_process_a_million={name: {kind: round(s / millions, 2) for kind, s in sorted(each.items())} for name, each in used.items()},
         listing_seconds_a_batch={name: round(s, 4) for name, s in listing.items()},
         input={"lines": found.in_batch * BATCHES, "batches": BATCHES, "records": unique,
                "bytes": sum(f.stat().st_size for batch in files for f in batch)},
         parts_ms={name: clock.parts[way.query][1:] for name, way in compared.items()},
         **measure.circumstances(),
     )  # fmt: skip
-    bars(rates, measure.RESULTS / "receive.svg")
+    bars(rates, page.DOCS / "receive.svg", f"receive, {RECORDS:,} lines of JSON, 2 cores, {date.today()}: {rates['exactly_once'] / rates['append']:.2f} of an append")
 
 
 def _ways(spark: SparkSession, home: Path) -> tuple[dict[str, ways.Way], dict[str, str]]:
@@ -82,9 +85,9 @@ def _ways(spark: SparkSession, home: Path) -> tuple[dict[str, ways.Way], dict[st
 
 def _play(
     compared: dict[str, ways.Way], files: list[list[Path]], clock: measure.Clock, server: Server
-) -> dict[str, float]:
-    """Gives the processor seconds of each way, the first turn left out."""
-    used = dict.fromkeys(compared, 0.0)
+) -> dict[str, dict[str, float]]:
+    """Gives the processor seconds of each way by process, the first turn left out."""
+    used = {name: dict.fromkeys(measure.cpu_by_process(server), 0.0) for name in compared}
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=len(files) * len(compared))
         for start in range(0, len(files), TURN):
@@ -92,10 +95,11 @@ def _play(
             for name, way in compared.items():
                 bar.update(task, description=f"{name}: batches {start} to {start + len(turn) - 1}")
                 _put(way, *turn)
-                before = measure.cpu_seconds(server)
+                before = measure.cpu_by_process(server)
                 way.drain()
                 clock.settle()
-                used[name] += (measure.cpu_seconds(server) - before) if start else 0
+                for kind, seconds in measure.cpu_by_process(server).items():
+                    used[name][kind] += seconds - before[kind] if start else 0
                 bar.advance(task, len(turn))
     return used
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from onlyonce.sources.files.listing import new_files
 from onlyonce.storage import delta, own_tables
 from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
-from tests.benchmarks import measure
+from tests.benchmarks import measure, page, plot, scaling
 from tests.contract.conftest import Log, plan_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 NUMBERS = (10, 100, 1_000)
 WINDOWS = (*NUMBERS, 100_000, 1_000_000)
 ROUNDS = 5
+POSTGRES_CORES = (2, 8, 32)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING = Content(0, "0" * 32)
 
@@ -50,10 +52,28 @@ def test_scale(log: Log, tmp_path: Path) -> None:
         shown.add_row(name, *(f"{each[number]:.3f}" if number in each else "" for number in WINDOWS))
     Console(width=110).print(shown)
     measure.keep("scale", **{name: {str(number): seconds for number, seconds in each.items()} for name, each in found.items()}, **measure.circumstances())
+    kept = {name: measure.kept("scale")[name] for name in found}
+    _compute(kept)
+    plot.by_size(kept, page.DOCS / "scale.svg", f"one driver, 2 cores, {date.today()}")
     # In proportion, or nearly: nothing of it grows with the square of anything.
     for each in found.values():
         numbers = sorted(each)
         assert each[numbers[-1]] / max(each[numbers[-2]], 0.02) < 30
+
+
+def _compute(found: dict[str, dict[str, float]]) -> None:
+    """How far cores pay, by what receive's benchmark has measured of a record, and that of a pipeline that runs on of a small batch."""
+    of_record = measure.kept("receive")["cpu_by_process_a_million"]["exactly_once"]
+
+    def slope(name: str) -> float:
+        return (found[name]["1000"] - found[name]["100"]) / 900
+
+    costs = scaling.Costs(
+        of_record=(of_record["jvm"] + of_record["workers"]) / 1e6, of_postgres=of_record["postgres"] / 1e6,
+        of_batch=min(measure.kept("running")["batch_seconds"].values()), of_partition=slope("partitions_ended") + 2 * slope("files_committed"),
+    )  # fmt: skip
+    tables = {str(cores): scaling.table(costs, cores) | {"last_core_that_pays": scaling.last_that_pays(costs, cores)} for cores in POSTGRES_CORES}
+    measure.keep("scale", costs=asdict(costs), receive_by_cores_of_postgres=tables)
 
 
 def _median(work: Callable[[Path, int], float], at: Path, number: int) -> float:

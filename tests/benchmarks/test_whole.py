@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onlyonce import settings
-from tests.benchmarks import deliveries, measure, whole
+from tests.benchmarks import deliveries, measure, page, plot, whole
 from tests.benchmarks.test_receive import SEED
 from tests.support.platform import Platform, Server
 
@@ -54,6 +55,7 @@ def test_whole(
     one = {"ratio": ratio, "cpu_ratio": of_cpu, "seconds": clock, "cpu_seconds": cpu, **measure.circumstances()}
     known = measure.kept("whole").get("by_lines", {}) | {str(lines): one}
     measure.keep("whole", ratio=min(found["ratio"] for found in known.values()), target=TARGET, by_lines=known)
+    plot.by_round_of(known, page.DOCS / "whole.svg", f"{date.today()}")
 
 
 def _ratio(taken: dict[str, list[float]]) -> float:

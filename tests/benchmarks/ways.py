@@ -100,10 +100,10 @@ class Ours:
         self.spark, self.query = spark, f"{name}/receive/1"
         self.inbox = settings.inbox(name)
         self.pipeline = Pipeline(
-            name=name, source=Files(max_files_a_batch=FILES_A_BATCH), schema=SCHEMA, event_time="at",
+            name=name, schema=SCHEMA, event_time="at",
             max_ahead=timedelta(days=36500),
             outputs=(Output(name="unused", transform="tests.benchmarks.pipelines:per_key", sink=Delta()),),
-            **{"record_id": ("id",)} | options,
+            **{"record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options,
         )  # fmt: skip
         self.database = Database(settings.database_url())
         migrate(self.database.url)

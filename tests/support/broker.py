@@ -110,6 +110,7 @@ class Broker:
             self._process = subprocess.Popen(
                 _java("kafka.Kafka", str(self._settings)),
                 cwd=self.folder,
+                env=_environment(),
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -304,12 +305,17 @@ def _java(*command: str) -> list[str]:
     return [_of_java("java"), *MEMORY, "-cp", f"{JARS}/*", *command]
 
 
+def _environment() -> dict[str, str]:
+    """Without the options of Spark's JVM, which may name another collector."""
+    return {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+
+
 def _run(folder: Path, *command: str) -> None:
     _done(folder, _java(*command))
 
 
 def _done(folder: Path, command: list[str]) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")[-2000:]
 
 
