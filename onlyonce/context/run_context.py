@@ -28,9 +28,10 @@ from onlyonce.model.batch import EXACTLY_ONCE
 from onlyonce.model.location import Location
 from onlyonce.sources import sources
 from onlyonce.sources.kafka.source_kafka import Bounds
+from onlyonce.sources.reading import Readings
 from onlyonce.spark.state import cluster_cores
 from onlyonce.storage import checkpoint
-from onlyonce.storage.appended import Appended
+from onlyonce.storage.appended import Own
 
 CUTTING = (
     "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
@@ -63,7 +64,8 @@ class RunContext:
     seen: Seen = NOTHING
     looked_at: datetime | None = None
     _open: dict[str, Query] = field(default_factory=dict)
-    _appended: Appended | None = None
+    _appended: Own | None = None
+    _readings: Readings = field(default_factory=dict)
 
     @property
     def bounded(self) -> bool:
@@ -85,9 +87,9 @@ class RunContext:
         """The table `events`."""
         return self.folder / "events"
 
-    def appended(self) -> Appended:
+    def appended(self) -> Own:
         """`events` as it is now, for this run to append to it. Reads what has come to the table's log since the last call."""
-        self._appended = self._appended.look() if self._appended else Appended(self.events)
+        self._appended = self._appended.look() if self._appended else Own(self.events)
         return self._appended
 
     @property
@@ -98,7 +100,7 @@ class RunContext:
 
     def source(self) -> sources.Source:
         """The source of the pipeline, by the registry of this instance."""
-        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None)
+        return sources.of(self.pipeline, self.instance, self.max_files, self.bounds if self.bounded else None, self._readings)
 
     def open_query(self, name: str) -> Query:
         """Protocol step 1: find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.

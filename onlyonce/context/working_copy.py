@@ -25,9 +25,8 @@ from onlyonce.model.location import Location
 from onlyonce.session.failures import PLANNED
 from onlyonce.spark import temporary
 from onlyonce.storage import checkpoint, stores
+from onlyonce.storage.stores import options
 
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-ON_DISK = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
 AT_ONCE = 10
@@ -38,7 +37,7 @@ KINDS = ("offsets", "commits")
 def session(spark: SparkSession) -> SparkSession:
     """A session like the run's for a stream that works on a copy: the run's own writes checkpoints as only stores can."""
     found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    found.conf.set(MANAGER, ON_DISK)
+    found.conf.set(options.CHECKPOINTS, options.ON_DISK)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed
 from onlyonce.sources.files.growing import Known
 from onlyonce.sources.files.listing import Counter, InputFile, new_files
 from onlyonce.sources.files.moved_inboxes import Moved
+from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import table_entries, table_log
 from onlyonce.sources.tables.table_entries import Read
 from onlyonce.storage import log_entries, opening
@@ -67,6 +69,7 @@ class Registered:
     of_table: Read = field(default_factory=Read)
     objects: object_listing.Known = field(default_factory=object_listing.Known)
 
+    @cached_property
     def roots(self) -> list[str]:
         """The folders that files were registered in, the last one last."""
         if self.objects.roots:
@@ -81,22 +84,32 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
     if inputs.in_store(pipeline):
         return _objects(table)
-    ranges = in_ranges(pipeline)
-    names = [
-        "batch_no",
-        "path",
-        "size",
-        "modified_ns",
-        "seen_at",
-        *(["refusal", "identity", "ends", "mark"] if ranges else ()),
-    ]
-    entries: pa.Table = pa.table(opening.table(table).to_pyarrow_table(columns=names)).sort_by("batch_no")
-    rows = {name: entries[name].to_pylist() for name in names if name not in ("seen_at", "batch_no")}
-    marks = zip(rows["size"], rows["modified_ns"], strict=True)
+    entries = pa.table(opening.table(table).to_pyarrow_table(columns=_columns(pipeline)))
+    return _more(Registered({}, {}), entries)
+
+
+def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
+    """How a run reads the registry of a pipeline's source, look by look."""
+    if isinstance(pipeline.source, DeltaSource):  # its last entries tell all
+        return Reading(table, lambda at: registered(at, pipeline))
+    if inputs.in_store(pipeline):
+        return Reading(table, _objects, ["batch_no", "path", "mark", "seen_at"], _more_objects)
+    return Reading(table, lambda at: registered(at, pipeline), _columns(pipeline), _more)
+
+
+def _columns(pipeline: Pipeline) -> list[str]:
+    return ["batch_no", "path", "size", "modified_ns", "seen_at", *(("refusal", "identity", "ends", "mark") if in_ranges(pipeline) else ())]
+
+
+def _more(there: Registered, entries: pa.Table) -> Registered:
+    """What the registry says with these entries, which came later than all that it said before."""
+    entries = entries.sort_by("batch_no")
+    rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in ("seen_at", "batch_no")}
+    marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
     last: Any = pc.max(entries["batch_no"]).as_py()
     return Registered(
-        dict(zip(rows["path"], marks, strict=True)), _known(rows) if ranges else {},
-        NO_BATCH + 1 if last is None else last + 1, pc.max(entries["seen_at"]).as_py(), not entries.num_rows,
+        there.marks | marks, _known(rows, there.known) if "identity" in rows else {},
+        there.batches if last is None else last + 1, pc.max(entries["seen_at"]).as_py() or there.last_seen, there.empty and not entries.num_rows,
     )  # fmt: skip
 
 
@@ -189,7 +202,7 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
     header, count = _first_line_and_counter(pipeline)
-    known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
+    known = {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()} if inbox.moved else there.marks
     return _as_named(inbox, there, new_files(on_disk(inbox.folder), known, header, count, links=pipeline.source.links))
 
 
@@ -201,7 +214,7 @@ def _first_line_and_counter(pipeline: Pipeline) -> tuple[str | None, Counter | N
 def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     assert isinstance(inbox.folder, Url)
     header, count = _first_line_and_counter(inbox.pipeline)
-    named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots(), inbox.moved)
+    named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
     return object_listing.new_objects(inbox.folder, named, there.objects, header, most, count)
 
@@ -213,10 +226,16 @@ def _objects(table: Location) -> Registered:
     return Registered({}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found)
 
 
+def _more_objects(there: Registered, entries: pa.Table) -> Registered:
+    last, seen = (pc.max(entries[name]).as_py() for name in ("batch_no", "seen_at"))
+    found = object_listing.known(entries.to_batches(), there.objects)
+    return Registered({}, {}, there.batches if last is None else last + 1, seen or there.last_seen, there.empty and last is None, objects=found)
+
+
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
     """With the paths by which the registry knows the inbox. Raises Refused where only a person knows whether it does."""
     folder = str(inbox.folder)
-    name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots(), inbox.moved)
+    name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots, inbox.moved)
     return list(files) if name == folder else [replace(one, path=name + one.path.removeprefix(folder)) for one in files]
 
 
@@ -245,8 +264,8 @@ def _as_the_stream(inbox: Inbox) -> list[InputFile]:
 FILE = ("path", "size", "modified_ns", "lines", "refusal")
 
 
-def _known(rows: dict[str, list[Any]]) -> dict[str, Known]:
-    known: dict[str, Known] = {}
+def _known(rows: dict[str, list[Any]], before: dict[str, Known]) -> dict[str, Known]:
+    known = dict(before)
     for who, ends, mark, refusal in zip(rows["identity"], rows["ends"], rows["mark"], rows["refusal"], strict=True):
         last = known.get(who, Known(0, ""))
         if ends >= last.ends or refusal:

@@ -24,11 +24,12 @@ from onlyonce.model.errors import InvariantBroken
 from onlyonce.model.location import Location
 from onlyonce.session import schemas
 from onlyonce.storage import delta, log_entries, opening, own_tables
+from onlyonce.storage.appended import Appended
 from onlyonce.storage.stores import arrow
 
 
-def append(table: Location, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
-    """Append entries, whose first column is the number of their batch, one data file for each batch.
+def append(table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str) -> bool:
+    """Append entries, whose first column is the number of their batch, one data file for each batch. `table`: as of the look that found them.
 
     The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
     """

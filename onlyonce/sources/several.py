@@ -33,6 +33,7 @@ from onlyonce.sources import registry
 from onlyonce.sources.discovery import NO_BATCH
 from onlyonce.sources.lines import Lines
 from onlyonce.storage import delta
+from onlyonce.storage.appended import Own
 
 SCHEMA = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
 # `known`: of each source the number of its last batch that has a turn by now, so the last turn alone says what is new.
@@ -58,7 +59,7 @@ class Several:
             number = (delta.version(self.table, app_id) or 0) + 1
             rows = self._new()
             passing("receive-before-turns")
-            if not rows or registry.append(self.table, SCHEMA, rows, driver, number, app_id):
+            if not rows or registry.append(Own(self.table), SCHEMA, rows, driver, number, app_id):
                 return added
         raise Superseded(
             f"{self.table}: another driver gives turns to the same batches, {LOOKS} times in a row",

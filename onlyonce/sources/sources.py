@@ -18,13 +18,16 @@ from onlyonce.commitlog.lineages import Driver
 from onlyonce.declare.pipeline import DeltaSource, Pipeline
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.model.errors import Refused
-from onlyonce.sources import registry
+from onlyonce.sources import discovery, reading, registry
+from onlyonce.sources.discovery import Registered
 from onlyonce.sources.files import source_files
 from onlyonce.sources.files.source_files import Inbox
 from onlyonce.sources.kafka.source_kafka import Bounds, topic_of
 from onlyonce.sources.lines import Lines
+from onlyonce.sources.reading import Reading, Readings
 from onlyonce.sources.several import Several
 from onlyonce.sources.tables import table_entries
+from onlyonce.storage import delta
 
 
 class Cut(Protocol):
@@ -83,11 +86,13 @@ class Source(Protocol):
         """The same of one batch by its number, of those that are registered."""
 
 
-def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None) -> Source:
-    """The source of an instance. `bounds` are those of a bounded run."""
+def of(
+    pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds | None = None, readings: Readings | None = None
+) -> Source:
+    """The source of an instance. `bounds` are those of a bounded run; `readings` what a run has read of the registries."""
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
-        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds) for name, view in views.items()}
+        each = {name: of(view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings) for name, view in views.items()}
         return Several(pipeline, instance, settings.data_location(instance) / "turns", each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
@@ -95,20 +100,27 @@ def of(pipeline: Pipeline, instance: str, max_files: int | None, bounds: Bounds 
                 f"{pipeline.name} reads a topic: it has no files to count",
                 hint="Kafka(max_offsets_a_batch=…) in the declaration says how much one batch takes",
             )
-        return topic_of(pipeline, pipeline.source, instance, bounds)
-    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files))
+        return topic_of(pipeline, pipeline.source, instance, bounds, readings)
+    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files), readings)
 
 
 @dataclass(frozen=True)
 class _Files:
     pipeline: Pipeline
     inbox: Inbox
+    readings: Readings | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
-        return source_files.register(spark, self.inbox, driver, now)
+        return source_files.register(spark, self.inbox, driver, now, self._reading())
+
+    def _reading(self) -> Reading[Registered]:
+        return reading.of(self.readings, self.inbox.table, lambda: discovery.reading(self.inbox.table, self.pipeline))
 
     def last_batch(self) -> int | None:
-        return registry.last_batch(self.inbox.table)
+        if not delta.exists(self.inbox.table):
+            return None
+        there = self._reading().look()
+        return None if there.empty else there.batches - 1
 
     def records_after(self, batch_no: int | None) -> int:
         return sum(registry.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())

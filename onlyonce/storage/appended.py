@@ -3,16 +3,20 @@
 To open a table means to read its log since the last checkpoint, and so does a look for a transaction: in a store that is a request for each commit, in each batch. Here a look reads what has
 come since the last one. The commit is on condition that the next version is not there, as ever, so a look that is old costs a try and no rows.
 
-Who makes it: `RunContext`, for as long as a run; `own_tables`, for one append. Errors: those of `opening`. Not promised: anything about a table that was dropped
+Who makes it: `RunContext` and `sources.reading`, for as long as a run; `own_tables`, for one append. Errors: those of `opening`. Not promised: anything about a table that was dropped
 and made anew since; a run is fenced from that by its batch's begin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Self
+
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from onlyonce.model.location import Location
-from onlyonce.storage import log_entries, opening
+from onlyonce.storage import checksums, log_entries, opening
 
 
 class Appended:
@@ -23,7 +27,7 @@ class Appended:
         self.table: DeltaTable = opening.table(at)
         self._transactions: dict[str, tuple[int, int | None]] = {}
 
-    def look(self) -> Appended:
+    def look(self) -> Self:
         """As it is now."""
         self.table.update_incremental()
         return self
@@ -38,9 +42,9 @@ class Appended:
         self._transactions[app_id] = (now, found)
         return found
 
-    def holds(self, app_id: str, number: int, version: int) -> None:
-        """A commit of this run was acknowledged: the table's version that has the transaction of this number."""
-        self._transactions[app_id] = (version, number)
+    def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
+        """A commit was acknowledged, as the version after the last look: it has the transaction of this number, and these files."""
+        self._transactions[app_id] = (self.table.version() + 1, number)
 
     def _since(self, app_id: str, now: int) -> int | None:
         if app_id not in self._transactions:
@@ -49,3 +53,12 @@ class Appended:
         told = [action.get("txn", {}) for version in range(seen + 1, now + 1) for action in log_entries.actions(self.at, version)]
         since = [one["version"] for one in told if one.get("appId") == app_id]
         return max(since if found is None else [*since, found], default=None)
+
+
+class Own(Appended):
+    """One of the platform's own tables, which Spark's streams read version by version: so each commit leaves a version checksum."""
+
+    def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
+        """See Appended."""
+        super().committed(app_id, number, added)
+        checksums.write(self.at, self.table, added)

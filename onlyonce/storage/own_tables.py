@@ -29,7 +29,7 @@ from onlyonce.model import attempts
 from onlyonce.model.errors import Retryable
 from onlyonce.model.location import Location
 from onlyonce.storage import delta, log_entries, statistics, stores
-from onlyonce.storage.appended import Appended
+from onlyonce.storage.appended import Appended, Own
 from onlyonce.storage.stores import arrow
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -51,23 +51,23 @@ def append(write: Callable[[Location], Sequence[Location]], to: Appended, commit
 
 def append_rows(
     files: Sequence[Sequence[Mapping[str, Any]]],
-    path: Location,
+    at: Location | Appended,
     commit: delta.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
-    """Append a few rows once, one data file for each sequence of them and in this order; gives the version. No JVM needed."""
+    """Append a few rows once, one data file for each sequence of them and in this order; gives the version. `at`: the table, or as of a look. No JVM needed."""
     values = dict(partition or {})
-    to = Appended(path)
+    to = at if isinstance(at, Appended) else Own(at)
 
     def write() -> int | None:
         schema = pa.schema(field for field in pa.schema(to.table.schema().to_arrow()) if field.name not in values)
-        place = path.joinpath(folder(commit), *(f"{name}={value}" for name, value in values.items()))
+        place = to.at.joinpath(folder(commit), *(f"{name}={value}" for name, value in values.items()))
         names = [place / f"part-{number:05}.parquet" for number in range(len(files))]
         for rows, file in zip(files, names, strict=True):
             arrow.write(file, pa.Table.from_pylist(list(rows), schema=schema))
         return _commit(to, commit, names)
 
-    return delta.once(path, commit, write, table=to)
+    return delta.once(to.at, commit, write, table=to)
 
 
 def folder(commit: delta.Commit) -> str:
@@ -98,7 +98,7 @@ def _commit(to: Appended, commit: delta.Commit, files: Sequence[Location]) -> in
             table.create_write_transaction(
                 actions, "append", table.schema(), by, commit_properties=properties, post_commithook_properties=delta.afterwards(new)
             )
-            to.holds(commit.app_id, commit.version, new)
+            to.committed(commit.app_id, commit.version, actions)
             return new
     return None
 

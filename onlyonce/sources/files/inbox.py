@@ -32,7 +32,7 @@ def look(pipeline: Pipeline, said: Said | None) -> Report:
         if delta.exists(table)
         else discovery.Registered({}, {})
     )
-    roots, moved = there.roots(), moved_inboxes.of(name)
+    roots, moved = there.roots, moved_inboxes.of(name)
     if said is not None:
         _refuse_settled(name, folder, roots, moved)
         if said == "moved" and isinstance(source, Growing):

@@ -35,6 +35,8 @@ AT_ONCE = 16
 DECODED_AT_ONCE = 4
 """Objects of Parquet or Avro: each has some ten megabytes of rows in memory."""
 TOLD = 100_000
+EARLIER = -2
+"""In the place of a number of the registry, before all of them."""
 log = structlog.get_logger()
 
 Item = TypeVar("Item")
@@ -62,18 +64,16 @@ class Known:
         return self.names[at] == names, self.marks[at]
 
 
-def known(registered: Iterable[pa.RecordBatch]) -> Known:
-    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered."""
-    parts: list[tuple[Any, Hashes, Hashes]] = []
-    roots: dict[str, int] = {}
+def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
+    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered, and all before them."""
+    parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
+    roots = {root: EARLIER + place for place, root in enumerate(before.roots, 1 - len(before.roots))}
     for batch in registered:
         numbers = batch.column("batch_no").to_numpy()
         folders = pc.replace_substring_regex(batch.column("path"), r"/[^/]*\z", "")
         for root, number in zip(folders.to_pylist(), numbers.tolist(), strict=True):
             roots[root] = max(number, roots.get(root, number))
         parts.append((numbers, _hashes(batch.column("path").to_pylist()), _hashes(batch.column("mark").to_pylist())))
-    if not parts:
-        return Known()
     numbers, names, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((numbers, names))
     names, marks = names[order], marks[order]

@@ -43,6 +43,7 @@ from onlyonce.sources.files.listing import changed, records
 from onlyonce.sources.files.moved_inboxes import Moved
 from onlyonce.sources.lines import LINE, Lines
 from onlyonce.sources.parse import parse, record_id
+from onlyonce.sources.reading import Reading
 from onlyonce.sources.tables import catalog_tables, table_entries, table_log
 from onlyonce.storage import delta
 
@@ -74,8 +75,8 @@ def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
     return replace(inbox, folder=catalog_tables.location(session(), source) if source.table else table_log.location(source))
 
 
-def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -> int:
-    """Append what is new in the inbox to the registry; gives the number of new entries.
+def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered] | None = None) -> int:
+    """Append what is new in the inbox to the registry; gives the number of new entries. `reading`: what the run has read of it before.
 
     The transaction of the append is numbered, so of two drivers that list at once one wins and the other
     lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
@@ -83,24 +84,25 @@ def register(spark: SparkSession, inbox: Inbox, driver: Driver, now: datetime) -
     """
     inbox = placed(inbox, lambda: spark)
     delta.make(inbox.table, schemas.of(_schema(inbox.pipeline)), spark, [], delta.KEEP_ALL)
-    added = _register(inbox, driver, now)
+    reading = reading or discovery.reading(inbox.table, inbox.pipeline)
+    added = _register(inbox, driver, now, reading)
     if isinstance(inbox.pipeline.source, DeltaSource):  # its versions come page by page, each in an append of its own
-        while more := _more(inbox, driver, now, added):
+        while more := _more(inbox, driver, now, reading, added):
             added += more
     return added
 
 
-def _more(inbox: Inbox, driver: Driver, now: datetime, added: int) -> int:
+def _more(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], added: int) -> int:
     # What was found before a version that is refused is read first; the next look is told.
     try:
-        return _register(inbox, driver, now) if added else 0
+        return _register(inbox, driver, now, reading) if added else 0
     except Refused:
         return 0
 
 
-def _register(inbox: Inbox, driver: Driver, now: datetime) -> int:
+def _register(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered]) -> int:
     for _ in range(LISTINGS):
-        added = _register_once(inbox, driver, now)
+        added = _register_once(inbox, driver, now, reading)
         if added is not None:
             return added
     raise Superseded(
@@ -110,11 +112,11 @@ def _register(inbox: Inbox, driver: Driver, now: datetime) -> int:
     )
 
 
-def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
+def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered]) -> int | None:
     # None: another driver took the number with a listing of its own, or only the start is decided.
     app_id = f"{inbox.instance}/files"
-    number = (delta.version(inbox.table, app_id) or 0) + 1
-    there = discovery.registered(inbox.table, inbox.pipeline)
+    there = reading.look()
+    number = (reading.table.transaction_version(app_id) or 0) + 1
     # System time never moves back, whatever the clock does: it decides what may be collected.
     now = max(now, there.last_seen) if there.last_seen else now
     discovery.look_for_folder(inbox, there)
@@ -122,7 +124,7 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime) -> int | None:
     first, added = NO_BATCH if start else there.batches, 0
     for found in [[discovery.before(inbox)]] if start else discovery.looks(inbox, there):
         rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
-        if not registry.append(inbox.table, _schema(inbox.pipeline), rows, driver, number, app_id):
+        if not registry.append(reading.table, _schema(inbox.pipeline), rows, driver, number, app_id):
             return None
         first, added, number = first + len(found), added + len(rows), number + 1
     return None if start else added

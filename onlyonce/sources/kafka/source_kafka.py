@@ -23,6 +23,7 @@ from onlyonce.model.batch import EPOCH
 from onlyonce.model.errors import Refused, Superseded
 from onlyonce.model.location import Location
 from onlyonce.session import schemas
+from onlyonce.sources import reading as readings
 from onlyonce.sources import registry
 from onlyonce.sources.kafka import kafka_admin
 from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, new_ranges
@@ -50,13 +51,14 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the source of one instance, and the table `ranges` that remembers its offsets."""
+    """A topic as the source of one instance, and the table `ranges` that remembers its offsets. `readings`: what the run has read of its registries."""
 
     pipeline: Pipeline
     source: Kafka
     instance: str
     table: Location
     bounds: Bounds | None = None
+    readings: readings.Readings | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime) -> int:
         """Append what is new in the topic to the registry; gives the number of new ranges.
@@ -65,11 +67,12 @@ class Topic:
         messages, and for another range than the one that an unfinished bounded run has.
         """
         delta.make(self.table, schemas.of(SCHEMA), spark, [], delta.KEEP_ALL)
+        reading = readings.of(self.readings, self.table, lambda: readings.Reading(self.table, _entries, schemas.of(SCHEMA).names, _more))
         for _ in range(LOOKS):
-            # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
+            # As of one look: what another driver adds after it makes the transaction's number taken.
             app_id = f"{self.instance}/ranges"
-            number = (delta.version(self.table, app_id) or 0) + 1
-            entries = _entries(self.table)
+            entries = reading.look()
+            number = (reading.table.transaction_version(app_id) or 0) + 1
             if self.bounds is not None and entries.num_rows:
                 _refuse_other(self.instance, self.bounds, str(entries["asked"][0]))
                 return 0
@@ -77,7 +80,7 @@ class Topic:
             if not found:
                 return 0
             rows = _rows(entries, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), now)
-            if registry.append(self.table, SCHEMA, rows, driver, number, app_id):
+            if registry.append(reading.table, SCHEMA, rows, driver, number, app_id):
                 return len(rows)
         raise Superseded(
             f"{self.table}: another driver registers the same topic, {LOOKS} times in a row",
@@ -144,15 +147,23 @@ class Topic:
         return Seen(seen.topic_id, seen.earliest, kafka_admin.at(spark, self.source, self.bounds.end, seen))
 
 
-def topic_of(pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None) -> Topic:
-    """The topic of a pipeline, by the registry of an instance."""
-    return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds)
+def topic_of(
+    pipeline: Pipeline, source: Kafka, instance: str, bounds: Bounds | None = None, found: readings.Readings | None = None
+) -> Topic:
+    """The topic of a pipeline, by the registry of an instance. `found`: what the run has read of its registries."""
+    return Topic(pipeline, source, instance, registry.folder(pipeline, instance) / "ranges", bounds, found)
 
 
 def _entries(table: Location) -> pa.Table:
-    return pa.table(opening.table(table).to_pyarrow_table()).sort_by(
-        [("batch_no", "ascending"), ("first", "ascending")]
-    )
+    return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=schemas.of(SCHEMA).names)))
+
+
+def _more(there: pa.Table, entries: pa.Table) -> pa.Table:
+    return pa.concat_tables([there, _in_order(entries).cast(there.schema)])
+
+
+def _in_order(entries: pa.Table) -> pa.Table:
+    return entries.sort_by([("batch_no", "ascending"), ("first", "ascending")])
 
 
 def _known(entries: pa.Table) -> Known | None:

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.model.location import on_disk
-from onlyonce.storage import delta, own_tables
-from onlyonce.storage.appended import Appended
+from onlyonce.storage import checksums, delta, own_tables
+from onlyonce.storage.appended import Appended, Own
 from tests.support import sparks_writer
 
 pytestmark = pytest.mark.spark
@@ -85,3 +87,38 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
     streamed.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
     streamed_rows = spark.table("streamed").withColumn("at", F.col("at").cast("string")).collect()
     assert Counter(map(str, streamed_rows)) == Counter(map(str, _read(spark, ours, "true")))
+
+
+def test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_right(spark: SparkSession, tmp_path: Path) -> None:
+    """Also after a commit that left none: it is counted anew. Spark itself compares it with all that the table has."""
+    path = tmp_path / "table"
+    delta.make(path, spark.range(1).withColumn("kind", F.lit("a")).schema, spark, ["kind"], delta.KEEP_ALL)
+    table = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))  # type: ignore[union-attr]
+    none = getattr(getattr(spark._jvm.scala, "None$"), "MODULE$")  # type: ignore[union-attr]
+    own, jobs = Own(path), []
+    for number in range(1, 6):
+        if number == 3:
+            (path / "_delta_log" / f"{number - 1:020}.crc").unlink()
+        own_tables.append_rows([[{"id": number}], [{"id": -number}]], own.look(), commit(number), {"kind": "a"})
+        spark.sparkContext.setJobGroup(f"look {number}", "")
+        snapshot = table.update(False, none, none)
+        snapshot.metadata()
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"look {number}")))
+        assert (snapshot.version(), snapshot.checksumOpt().get().numFiles()) == (number, 2 * number)
+        assert snapshot.validateChecksum(getattr(snapshot, "validateChecksum$default$1")())
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert jobs == [0] * 5
+
+
+def test_a_checksum_goes_with_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    DeltaTable.create(str(path), pa.schema([("id", pa.int64())]))
+    own = Own(path)
+    for number in range(1, 2 * checksums.KEPT + 1):
+        own_tables.append_rows([[{"id": number}]], own.look(), commit(number))
+    assert len([*(path / "_delta_log").glob("*.crc")]) == checksums.KEPT + 1
+
+
+def commit(number: int) -> delta.Commit:
+    """A commit of its own number."""
+    return delta.Commit("app", number, f"app/{number}", 1, "")

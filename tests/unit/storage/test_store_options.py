@@ -36,8 +36,8 @@ def test_no_secret_is_told_and_plain_http_only_where_the_endpoint_speaks_it(endp
     assert spark.get("spark.hadoop.fs.s3a.endpoint") == delta.get("aws_endpoint_url") == endpoint
 
 
-def test_nothing_is_told_of_a_disk(endpoint: str | None) -> None:
-    assert options.of_spark(location("/lake")) == {}
+def test_of_a_disk_spark_is_told_how_to_write_checkpoints_and_delta_rs_nothing(endpoint: str | None) -> None:
+    assert options.of_spark(location("/lake")) == {options.CHECKPOINTS: options.ON_DISK}
     assert options.of_delta(location("/lake")) is None
 
 
