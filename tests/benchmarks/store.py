@@ -24,13 +24,13 @@ from onlyonce.commitlog import authorities
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.session import session
-from onlyonce.storage.stores import claiming
+from onlyonce.storage.stores import claiming, options
 from tests.benchmarks import deliveries, measure, moved_blocks, ways, whole
 from tests.benchmarks.test_latency import put_ten
 from tests.support.s3 import S3
 
 SEED = 20261126
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
 TURN = 4
 FEW, MANY = 1, 9
 """Batches of ten records in one drain and in another: their difference is what each of them costs, without the start of the query."""
@@ -55,13 +55,13 @@ class BareOnStore(ways.Bare):
 @contextmanager
 def on_disk(spark: SparkSession) -> Iterator[None]:
     """For ways with all they have on this disk: a session for a store writes checkpoints as only stores can."""
-    of_store = spark.conf.get(MANAGER)
-    spark.conf.set(MANAGER, "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager")
+    of_store = spark.conf.get(options.CHECKPOINTS)
+    spark.conf.set(options.CHECKPOINTS, options.ON_DISK)
     try:
         with environment.within({"ONLYONCE_DATA": str(settings.home())}):
             yield
     finally:
-        spark.conf.set(MANAGER, of_store)
+        spark.conf.set(options.CHECKPOINTS, of_store)
 
 
 def append(spark: SparkSession, home: Path, query: str) -> BareOnStore:

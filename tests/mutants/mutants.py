@@ -18,6 +18,8 @@ STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 UPSERT = "tests/spark/sinks/test_delta_upsert.py::"
 CHANGES = "tests/storage/test_changes.py::"
+READING = "tests/spark/sources/test_reading.py::"
+SPARKS_OWN = "tests/spark/storage/test_own_tables.py::"
 COMMITS = "tests/storage/test_commits.py::"
 COPY = "tests/storage/test_working_copy.py::"
 OWN = "tests/contract/storage/test_own_tables.py::"
@@ -1255,6 +1257,21 @@ _ALL = (
         ("tests/storage/test_commits.py::test_of_drivers_at_once_each_acknowledged_commit_is_there[versitygw]",),
     ),
     Mutant(
+        "registry-read-in-part", "a run takes the entries of the last commit only for all that came since its last look", "onlyonce/sources/reading.py",
+        (("for version in range(before + 1, now + 1) for file in", "for version in range(now, now + 1) for file in"),),
+        (READING + "test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once[source0]",),
+    ),
+    Mutant(
+        "registry-rewritten-in-silence", "what a commit has taken out of a registry stays known", "onlyonce/sources/reading.py",
+        (('None if before > now or any("remove" in action for action in since) else added', "None if before > now else added"),),
+        (READING + "test_where_entries_went_or_files_were_written_again_a_run_reads_the_whole",),
+    ),
+    Mutant(
+        "checksum-of-one-file", "a version checksum counts one file for a commit of several", "onlyonce/storage/checksums.py",
+        (('there["numFiles"] + len(added)', 'there["numFiles"] + 1'),),
+        (SPARKS_OWN + "test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_right",),
+    ),
+    Mutant(
         "version-of-another", "a commit that others came between is told as the version that it was meant to be", "onlyonce/storage/own_tables.py",
         (("max_commit_retries=0,", "max_commit_retries=15,"),),
         (OWN + "test_commits_of_other_transactions_between_do_not_disturb",),
@@ -1266,7 +1283,7 @@ _ALL = (
     ),
     Mutant(
         "own-commit-read-again", "a run reads what it has committed itself", "onlyonce/storage/appended.py",
-        (("        self._transactions[app_id] = (version, number)\n", "        pass\n"),),
+        (("        self._transactions[app_id] = (self.table.version() + 1, number)\n", "        pass\n"),),
         (COMMITS + "test_a_run_that_appends_asks_as_much_as_before_and_sees_what_others_have_committed[versitygw]",),
     ),
     Mutant(
