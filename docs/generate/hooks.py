@@ -41,7 +41,7 @@ FIRST = {
         "views",
         "errors",
     ],
-    "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "proofs"],
+    "explanation": ["promises", "flow", "lives", "protocol", "alternatives", "cost", "scale", "proofs"],
 }
 """What comes first in each section; the other pages follow by their names."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
