@@ -20,7 +20,7 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 -- next_rows --
 -- The next rows of an output, as many as fit into so many bytes, and one at least. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
 WITH near AS MATERIALIZED (
-    SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, due_at FROM onlyonce_private.outbox
+    SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, unanswered, due_at FROM onlyonce_private.outbox
     WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
     ORDER BY row_no LIMIT :most),
 fitting AS (
@@ -38,7 +38,7 @@ judged AS (
     SELECT near.*, coalesce(near.due_at <= clock_timestamp(), true) AND blocked.key IS NULL AS may
     FROM near JOIN fitting USING (row_no) LEFT JOIN blocked ON blocked.key = near.key)
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
-       CAST(insert_id AS text) AS insert_id, attempts, may
+       CAST(insert_id AS text) AS insert_id, attempts, unanswered, may
 FROM judged ORDER BY row_no
 
 -- begin --
