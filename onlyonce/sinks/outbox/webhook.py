@@ -33,7 +33,7 @@ class WebhookSender:
     ordered = True
 
     def __init__(self, sink: Webhook, output: str, url: str, client: httpx.Client) -> None:
-        self._url, self._client, self._output = url, client, output
+        self._url, self._client, self._output = httpx.URL(url), client, output
         self.under_way = sink.at_once * -(-WAVES // sink.batch)
         self.ahead = max(AHEAD, WAVES * self.under_way * sink.batch)
         self.room = Room(sink.batch, REQUEST_BYTES)
