@@ -19,34 +19,36 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- next_rows --
 -- The next rows of an output, as many as fit into so many bytes, and one at least. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
+-- Thousands of rows come into a table whose statistics are old, so no part of this joins what was read with itself, and the first row of a
+-- key is asked for by an order that only the index by key has.
 WITH near AS MATERIALIZED (
-    SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, due_at FROM onlyonce_private.outbox
-    WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
-    ORDER BY row_no LIMIT :most),
-fitting AS (
     SELECT * FROM (
-        SELECT row_no, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM near) s
+        SELECT first.*, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM (
+            SELECT row_no, unit, seq, life, key, payload, insert_id, attempts, unanswered, due_at FROM onlyonce_private.outbox
+            WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
+            ORDER BY row_no LIMIT :most) first) s
     WHERE s.before < :bytes),
-blocked AS (
+blocked AS MATERIALIZED (
     SELECT k.key FROM (SELECT DISTINCT key FROM near WHERE :ordered AND key IS NOT NULL) k CROSS JOIN LATERAL (
         SELECT h.row_no, h.due_at FROM onlyonce_private.outbox h
-        WHERE h.instance = :instance AND h.output = :output AND h.key = k.key AND h.state IN ('waiting', 'sending')
-          AND h.key IS NOT NULL
-        ORDER BY h.row_no LIMIT 1) head
+        WHERE h.instance = :instance AND h.output = :output AND h.key >= k.key AND h.key <= k.key
+          AND h.state IN ('waiting', 'sending') AND h.key IS NOT NULL
+        ORDER BY h.key, h.row_no LIMIT 1) head
     WHERE head.row_no <= :after OR head.due_at > clock_timestamp()),
 judged AS (
-    SELECT near.*, coalesce(near.due_at <= clock_timestamp(), true) AND blocked.key IS NULL AS may
-    FROM near JOIN fitting USING (row_no) LEFT JOIN blocked ON blocked.key = near.key)
+    SELECT near.*, coalesce(due_at <= clock_timestamp(), true) AND coalesce(key NOT IN (SELECT key FROM blocked), true) AS may
+    FROM near)
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
-       CAST(insert_id AS text) AS insert_id, attempts, may
+       CAST(insert_id AS text) AS insert_id, attempts, unanswered, may
 FROM judged ORDER BY row_no
 
 -- begin --
--- An attempt, written before it is made. Once more after a lost COMMIT it finds what it did.
+-- An attempt, written before it is made. Once more after a lost COMMIT it finds what it did. The state is asked in a way that no index of what is
+-- open has: each row is found by its number, however many are open.
 UPDATE onlyonce_private.outbox o SET state = 'sending', attempts = a.attempts + 1, begun_at = clock_timestamp()
 FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[])) AS a (row_no, attempts)
 WHERE o.row_no = a.row_no
-  AND ((o.state = 'waiting' AND o.attempts = a.attempts) OR (o.state = 'sending' AND o.attempts = a.attempts + 1))
+  AND a.attempts = CASE o.state WHEN 'waiting' THEN o.attempts WHEN 'sending' THEN o.attempts - 1 END
 RETURNING o.row_no
 
 -- record --
@@ -64,7 +66,7 @@ SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
 FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[]), CAST(:states AS text[]), CAST(:answers AS text[]),
             CAST(:held AS boolean[]), CAST(:lost AS boolean[]), CAST(:may_be_there AS boolean[]),
             CAST(:pauses AS float8[])) AS a (row_no, attempts, state, answer, held, lost, may_be_there, pause)
-WHERE o.row_no = a.row_no AND o.state = 'sending' AND o.attempts = a.attempts
+WHERE o.row_no = a.row_no AND a.attempts = CASE o.state WHEN 'sending' THEN o.attempts END
 
 -- next_due --
 -- In how many seconds the next attempt is due that waits for its time.

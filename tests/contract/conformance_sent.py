@@ -17,7 +17,7 @@ from onlyonce.model.errors import OnlyonceError
 from onlyonce.testing.suite.cases import Guarantee, Row, make_rows
 from onlyonce.testing.suite.own_sink import OfOutbox, OwnSink
 from onlyonce.testing.suite.processes import answers_lost
-from tests.support.endpoints import DROPPED, LOST, OK, BigQueryServer, Endpoint, Reply
+from tests.support.endpoints import DROPPED, LOST, OK, BigQueryServer, Endpoint, EventsEndpoint, Reply
 
 SOON = timedelta(milliseconds=5)
 
@@ -72,14 +72,17 @@ def _nothing() -> Iterator[None]:
 class ToWebhook(OfServer):
     """An endpoint that honours the key: there each row is once."""
 
+    batch = 1
+    endpoint = Endpoint
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.server = Endpoint(honours=self.guarantee is Guarantee.EXACTLY_ONCE)
+        self.server = self.endpoint(honours=self.guarantee is Guarantee.EXACTLY_ONCE)
         self.server.__enter__()
 
     def sink(self) -> Sent:
         """One that does not wait long."""
-        return Webhook(url=self.server.url, keys=("key",), pause=SOON, attempts=100, at_once=2)
+        return Webhook(url=self.server.url, keys=("key",), pause=SOON, attempts=100, at_once=2, batch=self.batch)
 
     def seen(self) -> list[Row]:
         """What it has carried out."""
@@ -90,6 +93,13 @@ class ToForgetfulWebhook(ToWebhook):
     """An endpoint that ignores the key."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
+
+
+class ToWebhookInBatches(ToWebhook):
+    """One that gets several rows in a request, and honours their ids."""
+
+    batch = 7
+    endpoint = EventsEndpoint
 
 
 @dataclass

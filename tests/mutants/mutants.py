@@ -29,6 +29,8 @@ FILES = "tests/contract/sinks/test_files.py::"
 REJECTED = "tests/spark/outputs/test_rejected.py::"
 REJECTIONS = "tests/contract/outputs/test_rejections.py::"
 DELIVER = "tests/contract/sinks/test_deliver.py::"
+IN_BATCHES = "tests/contract/sinks/test_deliver_batches.py::"
+PARCELS = "tests/unit/model/sinks/test_model_parcels.py::"
 BIGQUERY = "tests/contract/sinks/test_deliver_bigquery.py::"
 KAFKA = "tests/contract/sinks/test_kafka_sink.py::"
 DELTA = "tests/contract/sinks/test_delta_once.py::"
@@ -710,6 +712,26 @@ _ALL = (
         "keys-overtake", "rows of a key are sent in any order", "onlyonce/sinks/outbox/webhook.py",
         (("    ordered = True\n", "    ordered = False\n"),),
         (DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
+    ),
+    Mutant(
+        "neighbours-condemned", "what an endpoint refuses is refused for all rows of the request", "onlyonce/model/sinks/delivery.py",
+        (('    blames_one_of_several = answer.verdict == "no" and rows > 1\n', "    blames_one_of_several = False\n"),),
+        (IN_BATCHES + "test_a_row_that_is_refused_takes_no_other_with_it", PARCELS + "test_a_row_is_refused_alone_and_the_others_are_delivered"),
+    ),
+    Mutant(
+        "neighbours-broken", "a row at which an endpoint breaks shares its last attempt with others", "onlyonce/model/sinks/parcels.py",
+        (("        if row.unanswered and row.attempts + 1 >= self.attempts:\n", "        if False:\n"),),
+        (IN_BATCHES + "test_a_row_at_which_the_endpoint_breaks_takes_no_other_with_it",),
+    ),
+    Mutant(
+        "key-in-two-requests", "what does not fit into a request goes into the next one beside it", "onlyonce/model/sinks/parcels.py",
+        (("        for key in list(self._queues):\n", "        for key in [key for key, queue in self._queues.items() for _ in range(-(-len(queue) // self.room.rows))]:\n"),),
+        (PARCELS + "test_each_row_is_in_one_request_and_no_two_at_once_have_its_key",),
+    ),
+    Mutant(
+        "newest-first-in-a-request", "the rows of a key are in a request from the last to the first", "onlyonce/sinks/outbox/webhook.py",
+        (('"data": {row.payload}}}\' for row in rows]', '"data": {row.payload}}}\' for row in reversed(rows)]'),),
+        (IN_BATCHES + "test_rows_share_requests_in_order_each_with_its_own_id",),
     ),
     Mutant(
         "deliverer-unfenced", "a deliverer that was overtaken goes on", "onlyonce/commitlog/sinks/outbox.py",

@@ -131,6 +131,16 @@ class Endpoint(_Server):
         return Counter(body["id"] for body in self.effects)
 
 
+class EventsEndpoint(Endpoint):
+    """The endpoint of a webhook with a `batch`: a request is a list of events, and each is carried out by its own id."""
+
+    def carry_out(self, request: Request) -> Any:
+        """Some mails go out."""
+        for event in request.body:
+            super().carry_out(Request(request.path, event["id"], event["data"], request.headers))
+        return {"ok": True}
+
+
 class BigQueryServer(_Server):
     """Speaks `insertAll`: drops the insert ids that it remembers, and rejects rows without a whole number `n`."""
 

@@ -1,7 +1,8 @@
-"""A pipeline whose outputs are sent: each sale to a webhook, in order for each shop, and to BigQuery."""
+"""A pipeline whose outputs are sent: each sale to a webhook, in order for each shop, and to BigQuery. TEST_BATCH: so many in a request."""
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
@@ -21,6 +22,7 @@ PIPELINES = [
                 transform=f"{ME}:sale",
                 sink=Webhook(
                     connection="TEST_ENDPOINT", keys=("shop",), order_by=("at",), pause=timedelta(milliseconds=20),
+                    batch=int(os.environ.get("TEST_BATCH", "1")),
                 ),
             ),
             Output(name="rows", transform=f"{ME}:numbered", sink=BigQuery(table="p.d.t", pause=timedelta(milliseconds=20))),

@@ -14,10 +14,13 @@ from onlyonce.declare.declaration import declaration
 from onlyonce.declare.several import NONE, Several
 from onlyonce.model.errors import Refused
 
+MOST_IN_A_REQUEST = 1000
+"""Rows: a crash may leave as many unanswered for each request that is under way."""
+
 
 @declaration
 class Webhook:
-    """An HTTP endpoint that is called once for each row (a mail, a payment): by way of the outbox, with an Idempotency-Key.
+    """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that never changes.
 
     url            where each row is POSTed as JSON, or instead of it
     connection     the environment variable that holds the URL, which may be a secret
@@ -30,6 +33,11 @@ class Webhook:
     pause          the pause before the second attempt; twice as long before each later one, up to ten minutes
     timeout        how long an answer is waited for
     at_once        how many requests are under way at once
+    batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the header
+                   Idempotency-Key its key. More: its body is a list of CloudEvents (application/cloudevents-batch+json), also
+                   of one row; each has the row as `data` and its key as `id`. Such an endpoint takes all events of a
+                   request or none of them, or it knows by its id an event that it has had: a row whose answer was
+                   lost comes again with the same id, in other company. It says 2xx where it has all of them
     """
 
     url: str | None = field(default=None, repr=False)
@@ -43,6 +51,7 @@ class Webhook:
     pause: timedelta = field(default=timedelta(seconds=1), repr=False)
     timeout: timedelta = field(default=timedelta(seconds=30), repr=False)
     at_once: int = field(default=8, repr=False)
+    batch: int = field(default=1, repr=False)
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.connection is None):
@@ -51,6 +60,8 @@ class Webhook:
             raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
         if self.order_by and not self.keys:
             raise Refused("Webhook: order_by without keys", hint="rows are in order within a key only: name the keys")
+        if not 1 <= self.batch <= MOST_IN_A_REQUEST:
+            raise Refused(f"Webhook: batch={self.batch}", hint=f"how many rows one request has at most: from 1 to {MOST_IN_A_REQUEST}")
         _check_delivery("Webhook", self)
 
     @property

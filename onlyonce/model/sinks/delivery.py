@@ -2,12 +2,14 @@
 
 There are five kinds of answer. What matters for the data is whether the target may have the row. *delivered*: it has it. *not now*
 and *no*: it does not have it. *unknown*: nobody can tell, so the row is sent again under the same key, and that is counted.
+
+A request may have several rows. Its answer is that of each, but for *no*: which of them it means nobody knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
@@ -31,7 +33,7 @@ class Unsent(Retryable):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the outbox as it is sent. `attempts` have been begun before."""
+    """A row of the outbox as it is sent. `attempts` have been begun before, and `unanswered` of them have no answer."""
 
     row_no: int
     unit: str
@@ -41,6 +43,12 @@ class Row:
     payload: str
     insert_id: str
     attempts: int
+    unanswered: int = 0
+
+    @property
+    def queue(self) -> str | int:
+        """Where it waits: behind the rows of its key, or in a queue of its own."""
+        return self.row_no if self.key is None else self.key
 
     @property
     def idempotency_key(self) -> str:
@@ -51,12 +59,12 @@ class Row:
 @dataclass(frozen=True)
 class Answer:
     """What came back for a row. `pause`: the seconds that the target asks to wait. `held`: it is no matter of this row, so
-    the attempt does not count; 'away' or 'wrong' says who must act."""
+    the attempt does not count; 'away' or 'wrong' says who must act, 'apart' that it is sent again with fewer others."""
 
     verdict: Verdict
     text: str
     pause: float = 0.0
-    held: Literal["away", "wrong", ""] = ""
+    held: Literal["away", "wrong", "apart", ""] = ""
 
     @property
     def may_be_there(self) -> bool:
@@ -76,6 +84,12 @@ def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> 
         return Answer("not now", text, held="wrong")
     # A 5xx may come from a proxy, after the endpoint behind it has done its work.
     return Answer("unknown", text, pause) if status >= 500 else Answer("no", text)
+
+
+def of_each(answer: Answer, rows: int) -> list[Answer]:
+    """What the answer to a request with so many rows says of each of them."""
+    blames_one_of_several = answer.verdict == "no" and rows > 1
+    return [replace(answer, held="apart") if blames_one_of_several else answer] * rows
 
 
 def told(answer: str) -> str:

@@ -18,7 +18,8 @@ from urllib3.exceptions import NewConnectionError
 from onlyonce import environment
 from onlyonce.declare.pipeline import BigQuery
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import Answer, Row, Unsent, asked_pause, told
+from onlyonce.model.sinks.delivery import Answer, Row, Unsent, asked_pause, of_each, told
+from onlyonce.model.sinks.parcels import Room
 
 ROWS = 500
 """Google advises this; the API's limit is 50,000."""
@@ -39,20 +40,15 @@ class BigQuerySender:
     def __init__(self, sink: BigQuery, client: Any) -> None:
         self._sink, self._client = sink, client
         self.under_way = sink.at_once
+        self.room = Room(ROWS, REQUEST_BYTES)
 
-    def fits(self, rows: Sequence[Row]) -> int:
-        """As many as the API's limits allow."""
-        size = number = 0
-        for row in rows:
-            size += _bytes(row)
-            if number == ROWS or (number and size > REQUEST_BYTES):
-                break
-            number += 1
-        return number
+    def size(self, row: Row) -> int:
+        """The client writes what is not ASCII as \\uXXXX."""
+        return len(row.payload.encode("ascii", "backslashreplace")) + OVERHEAD
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
         """One `insertAll`; rows that the server rejects keep no others out. Raises Unsent."""
-        if _bytes(rows[0]) > ROW_BYTES:
+        if self.size(rows[0]) > ROW_BYTES:
             return [Answer("invalid", f"the row has more than the {ROW_BYTES} bytes that fit into a request")]
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError, TransportError
@@ -67,7 +63,7 @@ class BigQuerySender:
                 timeout=self._sink.timeout.total_seconds(),
             )
         except GoogleAPICallError as error:
-            return [_of_request(error)] * len(rows)
+            return of_each(_of_request(error), len(rows))
         except TransportError as error:
             raise Unsent(told(f"no access token: {error}")) from error
         except GoogleAuthError as error:
@@ -139,8 +135,3 @@ def _no_connection(error: requests.RequestException) -> bool:
     """Whether the request never left: nobody took the connection."""
     cause = error.args[0] if error.args else None
     return isinstance(error, requests.ConnectTimeout) or isinstance(getattr(cause, "reason", None), NewConnectionError)
-
-
-def _bytes(row: Row) -> int:
-    # The client writes what is not ASCII as \uXXXX.
-    return len(row.payload.encode("ascii", "backslashreplace")) + OVERHEAD

@@ -1,17 +1,16 @@
 """One deliverer that works on one output. Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
 
-A wave has at most one request for each key, so two rows of a key are never sent at the same time. A wave takes two statements,
-however many rows it has: one for the attempts, one for the answers. Called by `onlyonce.sinks.outbox.deliver`.
+In a wave the rows of a key are in one request (`onlyonce.model.sinks.parcels`), so two of them are never sent at the same time. A wave takes two
+statements, however many rows it has: one for the attempts, one for the answers. Called by `onlyonce.sinks.outbox.deliver`.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
@@ -22,6 +21,7 @@ from onlyonce.declare.pipeline import BigQuery, Webhook
 from onlyonce.failpoints import passing
 from onlyonce.model.errors import Refused, Retryable
 from onlyonce.model.sinks.delivery import Answer, Row, Unsent
+from onlyonce.model.sinks.parcels import Waiting
 from onlyonce.sinks.outbox.sender import Sender
 
 PATIENCE_SECONDS = 60.0
@@ -40,6 +40,7 @@ class Courier:
     sink: Webhook | BigQuery
     sender: Sender
     threads: ThreadPoolExecutor
+    refused: Counter[int] = field(default_factory=Counter)
 
     def drain(self) -> None:
         """Send until nothing waits, or nothing that is due soon."""
@@ -61,52 +62,39 @@ class Courier:
             self.database, self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
         ):
             after = found[-1][0].row_no
-            queues = self._queues(found)
-            while queues:
-                number, pause = self._wave(queues)
+            waiting = Waiting(self.sender.room, self.sender.size, self.sender.ordered, self.policy.attempts, self.refused)
+            waiting.add(found)
+            while waiting:
+                number, pause = self._wave(waiting)
                 sent += number
                 if pause:
                     return sent, pause
         return sent, 0.0
 
-    def _queues(self, found: Sequence[tuple[Row, bool]]) -> dict[Any, deque[Row]]:
-        """The rows that may go, by key; one without a key has a queue of its own."""
-        queues: dict[Any, deque[Row]] = {}
-        closed: set[Any] = set()
-        for row, may in found:
-            key = row.row_no if row.key is None else row.key
-            if not may and self.sender.ordered:
-                closed.add(key)
-            if may and key not in closed:
-                queues.setdefault(key, deque()).append(row)
-        return queues
-
-    def _wave(self, queues: dict[Any, deque[Row]]) -> tuple[int, float]:
-        """One request for each of the first keys: begun, sent, recorded. Gives the rows, and a pause that was asked for."""
-        parcels = {}
-        for key in list(queues)[: self.sender.under_way]:
-            queue = queues[key]
-            parcels[key] = [queue.popleft() for _ in range(self.sender.fits(queue))]
-        every = [row for rows in parcels.values() for row in rows]
+    def _wave(self, waiting: Waiting) -> tuple[int, float]:
+        """Some requests: begun, sent, recorded. Gives the rows, and a pause that was asked for."""
+        parcels = waiting.take(self.sender.under_way)
         passing("deliver-before-begin")
-        begun = outbox.begin(self.database, self.deliverer, every)
-        parcels = {key: [row for row in rows if row.row_no in begun] for key, rows in parcels.items()}
+        begun = outbox.begin(self.database, self.deliverer, [row for rows in parcels for row in rows])
+        parcels = [[row for row in rows if row.row_no in begun] for rows in parcels]
         passing("deliver-after-begin")
-        answered = dict(zip(parcels, self.threads.map(self._send, parcels.values()), strict=True))
+        answered = list(self.threads.map(self._send, parcels))
         passing("deliver-before-record")
-        answers = [
-            (row, answer, max(self._pause(row), answer.pause))
-            for key, rows in parcels.items()
-            for row, answer in zip(rows, answered[key], strict=True)
-        ]
+        answers = [told for rows, of_rows in zip(parcels, answered, strict=True) for told in self._told(rows, of_rows)]
         outbox.record(self.database, self.deliverer, self.policy, answers)
         passing("deliver-after-record")
-        for key in parcels:
-            again = any(answer.verdict in ("not now", "unknown") for answer in answered[key])
-            if not queues[key] or (again and self.sender.ordered):
-                del queues[key]
+        for rows, of_rows in zip(parcels, answered, strict=True):
+            waiting.answered(rows, of_rows)
         self._stop_where_held(answer for _, answer, _ in answers)
         return len(answers), max((answer.pause for _, answer, _ in answers), default=0.0)
+
+    def _told(self, rows: Sequence[Row], answers: Sequence[Answer]) -> list[tuple[Row, Answer, float]]:
+        """What is recorded of one request: its rows are due again at one moment, so that they can be one request again."""
+        pause = self._pause(max((row.attempts for row in rows), default=0))
+        return [
+            (row, answer, 0.0 if answer.held == "apart" else max(pause, answer.pause))
+            for row, answer in zip(rows, answers, strict=True)
+        ]
 
     def _send(self, rows: Sequence[Row]) -> list[Answer]:
         """One request. Where the target can't be reached nothing was sent, so that is tried a few times at once."""
@@ -125,15 +113,15 @@ class Courier:
         passing("deliver-after-send")
         return answers
 
-    def _pause(self, row: Row) -> float:
+    def _pause(self, attempts: int) -> float:
         first = self.sink.pause.total_seconds()
         state = RetryCallState(Retrying(), None, (), {})
-        state.attempt_number = row.attempts + 1
+        state.attempt_number = attempts + 1
         longest = max(LONGEST_PAUSE_SECONDS, first)
         return float(wait_exponential_jitter(multiplier=first, max=longest, jitter=first)(state))
 
     def _stop_where_held(self, answers: Iterable[Answer]) -> None:
-        held = next((answer for answer in answers if answer.held), None)
+        held = next((answer for answer in answers if answer.held in ("away", "wrong")), None)
         if held is None:
             return
         where = f"{self.deliverer.instance}/{self.deliverer.output}"

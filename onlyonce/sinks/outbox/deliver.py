@@ -98,7 +98,7 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
         deliverer, lost = outbox.take_over(database, instance, output.name, policy)
         if lost:
             log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
-        with sender_of(output.sink) as sender, ThreadPoolExecutor(output.sink.at_once) as threads:
+        with sender_of(output.sink, f"{instance}/{output.name}") as sender, ThreadPoolExecutor(output.sink.at_once) as threads:
             Courier(database, deliverer, policy, output.sink, sender, threads).drain()
     return True
 

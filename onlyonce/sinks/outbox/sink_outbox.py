@@ -18,7 +18,7 @@ from onlyonce.commitlog.sinks import outbox
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import BigQuery, KafkaSink, Output, Sent, Webhook
+from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.errors import InvariantBroken, Refused
 from onlyonce.model.outputs.backfill import Span
@@ -29,8 +29,6 @@ from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.pinned import PARTITION
 from onlyonce.sinks.postgres.pinned_units import PinnedUnits, floats
 
-SHARDS = 50
-"""Keys over which rows of BigQuery are spread: each is a row of requests, one after the other."""
 # Without these Spark leaves nulls out and cuts times to milliseconds.
 JSON = {
     "ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC",
@@ -118,8 +116,6 @@ class OutboxWriter:
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
 
     def _key(self) -> Column:
-        if isinstance(self._sink, BigQuery):
-            return F.pmod(_number(), F.lit(SHARDS)).cast("string")
         keys = self._sink.keys
         return F.to_json(F.struct(*map(_column, keys)), JSON) if keys else F.lit(None).cast("string")
 

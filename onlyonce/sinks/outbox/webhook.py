@@ -1,7 +1,11 @@
-"""Sends each row as one POST of JSON, with its Idempotency-Key."""
+"""Sends rows by POST: one as JSON with its Idempotency-Key, or several as a list of CloudEvents, each with its key as its id.
+
+A list has no key of its own: rows that are sent again may be in another one.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,42 +15,59 @@ import httpx
 from onlyonce import environment
 from onlyonce.declare.pipeline import Webhook
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import Answer, Row, Unsent, judge, told
+from onlyonce.model.sinks.delivery import Answer, Row, Unsent, judge, of_each, told
+from onlyonce.model.sinks.parcels import Room
 
 AHEAD = 1000
 WAVES = 4
-"""Requests begun for each one under way: fewer statements, more rows that a crash leaves unanswered."""
+"""Rows begun for each request under way, at least: fewer statements, more rows that a crash leaves unanswered."""
+REQUEST_BYTES = 1_000_000
+EVENT_BYTES = 300
+"""What an event has beside its row, about."""
+EVENT = {"specversion": "1.0", "type": "onlyonce.row", "datacontenttype": "application/json"}
 
 
 class WebhookSender:
     """Sends rows to one endpoint."""
 
     ordered = True
-    ahead = AHEAD
 
-    def __init__(self, sink: Webhook, url: str, client: httpx.Client) -> None:
-        self._url, self._client = url, client
-        self.under_way = WAVES * sink.at_once
+    def __init__(self, sink: Webhook, output: str, url: str, client: httpx.Client) -> None:
+        self._url, self._client, self._output = httpx.URL(url), client, output
+        self.under_way = sink.at_once * -(-WAVES // sink.batch)
+        self.ahead = max(AHEAD, WAVES * self.under_way * sink.batch)
+        self.room = Room(sink.batch, REQUEST_BYTES)
 
-    def fits(self, rows: Sequence[Row]) -> int:
-        """A request has one row."""
-        return 1
+    def size(self, row: Row) -> int:
+        """With what is about it in an event."""
+        return len(row.payload.encode()) + EVENT_BYTES
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
-        """POST the row. Raises Unsent where no connection was made."""
-        [row] = rows
-        headers = {"Content-Type": "application/json", "Idempotency-Key": row.idempotency_key}
+        """POST the rows. Raises Unsent where no connection was made."""
+        headers, body = of_one(rows[0]) if self.room.rows == 1 else of_several(rows, self._output)
         try:
-            got = self._client.post(self._url, content=row.payload.encode(), headers=headers)
+            got = self._client.post(self._url, content=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Unsent(f"{type(error).__name__}: {told(str(error))}") from error
         except httpx.HTTPError as error:
-            return [Answer("unknown", told(f"no answer: {type(error).__name__} {error}"))]
-        return [judge(got.status_code, got.text, got.headers, datetime.now(UTC))]
+            return of_each(Answer("unknown", told(f"no answer: {type(error).__name__} {error}")), len(rows))
+        return of_each(judge(got.status_code, got.text, got.headers, datetime.now(UTC)), len(rows))
+
+
+def of_one(row: Row) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request that is a row."""
+    return {"Content-Type": "application/json", "Idempotency-Key": row.idempotency_key}, row.payload.encode()
+
+
+def of_several(rows: Sequence[Row], source: str) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request that is a list of events (CloudEvents 1.0, JSON batch format). A row is JSON already."""
+    rest = json.dumps(EVENT | {"source": source})[1:-1]
+    events = [f'{{"id": {json.dumps(row.idempotency_key)}, {rest}, "data": {row.payload}}}' for row in rows]
+    return {"Content-Type": "application/cloudevents-batch+json"}, f"[{','.join(events)}]".encode()
 
 
 @contextmanager
-def opened(sink: Webhook) -> Iterator[WebhookSender]:
+def opened(sink: Webhook, output: str) -> Iterator[WebhookSender]:
     """A sender with its connections. Raises Refused."""
     url = sink.url or variable(str(sink.connection))
     if not _is_address(url):
@@ -59,7 +80,7 @@ def opened(sink: Webhook) -> Iterator[WebhookSender]:
     limits = httpx.Limits(max_connections=sink.at_once, max_keepalive_connections=sink.at_once)
     client = httpx.Client(headers=headers, timeout=sink.timeout.total_seconds(), limits=limits)
     with client:
-        yield WebhookSender(sink, url, client)
+        yield WebhookSender(sink, output, url, client)
 
 
 def _is_address(text: str) -> bool:

@@ -10,7 +10,14 @@ import pytest
 from onlyonce.testing.suite.cases import UnderTest
 from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
 from onlyonce.testing.suite.processes import Processes
-from tests.contract.conformance_sent import ToBigQuery, ToDiary, ToForgetfulWebhook, ToLedger, ToWebhook
+from tests.contract.conformance_sent import (
+    ToBigQuery,
+    ToDiary,
+    ToForgetfulWebhook,
+    ToLedger,
+    ToWebhook,
+    ToWebhookInBatches,
+)
 from tests.contract.conformance_sinks import (
     PostgresAppend,
     PostgresIncrement,
@@ -24,7 +31,7 @@ from tests.contract.conftest import Log
 
 SINKS: list[Callable[..., UnderTest]] = [PostgresAppend, Shards, ToLedger]
 VARIANTS: list[Callable[..., UnderTest]] = [
-    PostgresUpsert, PostgresNewest, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToBigQuery, ToDiary,
+    PostgresUpsert, PostgresNewest, PostgresIncrement, PostgresPlain, ShardsPlain, ToForgetfulWebhook, ToWebhookInBatches, ToBigQuery, ToDiary,
 ]  # fmt: skip
 """Other modes of the same code: their suite is slow in sum."""
 

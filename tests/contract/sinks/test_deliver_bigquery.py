@@ -30,14 +30,9 @@ def box(log: Log) -> Outbox:
     return Outbox(log, "rows")
 
 
-def sharded(number: int, shards: int = 50) -> list[Row]:
-    """Rows with the key under which the writer spreads them."""
-    return [row | {"shard": str(n % shards)} for n, row in enumerate(sales(number))]
-
-
 def put(box: Outbox, rows: list[Row]) -> str:
     """One unit of them."""
-    return box.put(rows, key="shard")
+    return box.put(rows, key=None)
 
 
 def send(box: Outbox, server: BigQueryServer, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
@@ -55,8 +50,8 @@ def requested(server: BigQueryServer) -> list[list[str]]:
 def test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them(
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """128 bits each; one request at most for each of the 50 keys; nothing is sent again."""
-    rows = sharded(400)
+    """128 bits each, in one request as far as it goes; nothing is sent again."""
+    rows = sales(400)
     put(box, rows)
     with BigQueryServer() as server:
         send(box, server, monkeypatch)
@@ -67,14 +62,14 @@ def test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them(
     assert Counter((i,) for i in sent) == box.log.multiset("SELECT insert_id::text FROM onlyonce.outbox")
     assert len(set(sent)) == 400
     assert all(len(i.replace("-", "")) == 32 for i in sent)
-    assert len(server.requests) == 50
+    assert len(server.requests) == 1
 
 
 def test_requests_keep_within_the_limits_of_the_api(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and bytes of a request; a row that no request can hold is invalid by itself, with the reason."""
     monkeypatch.setattr(bigquery, "REQUEST_BYTES", 3000)
     monkeypatch.setattr(bigquery, "ROW_BYTES", 2500)
-    rows = sharded(1200, shards=2)
+    rows = sales(1200)
     rows[7]["text"] = "é" * 600
     rows[8]["text"] = "é" * 100
     put(box, rows)
@@ -82,12 +77,12 @@ def test_requests_keep_within_the_limits_of_the_api(box: Outbox, monkeypatch: py
         send(box, server, monkeypatch)
         few = [len(request) for request in requested(server)]
         monkeypatch.setattr(bigquery, "REQUEST_BYTES", 5_000_000)
-        put(box, more := [row | {"id": f"more {row['id']}"} for row in sharded(1200, shards=2)])
+        put(box, more := [row | {"id": f"more {row['id']}"} for row in sales(1200)])
         send(box, server, monkeypatch)
 
     assert server.ids() == ids(rows) + ids(more) - Counter([rows[7]["id"]])
     assert max(few) <= 3000 // bigquery.OVERHEAD
-    assert sorted(map(len, requested(server)[len(few) :])) == [100, 100, 500, 500]
+    assert sorted(map(len, requested(server)[len(few) :])) == [200, 500, 500]
     assert box.ids("state = 'invalid' AND answer LIKE '%%bytes%%'") == {rows[7]["id"]}
 
 
@@ -95,7 +90,7 @@ def test_a_row_that_the_server_rejects_is_invalid_with_its_reason_and_keeps_no_o
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is sent once, and again by the way out."""
-    rows = sharded(100, shards=2)
+    rows = sales(100)
     for bad in (rows[3], rows[50]):
         bad["n"] = "three"
     put(box, rows)
@@ -118,7 +113,8 @@ def test_a_misbehaving_server_that_remembers_has_each_row_once(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """It drops answers and requests, handles some twice, has backend errors with and without effect, and too much to do."""
-    chance, rows = random.Random(seed), sharded(300, shards=20)
+    monkeypatch.setattr(bigquery, "ROWS", 20)
+    chance, rows = random.Random(seed), sales(300)
     put(box, rows)
     kinds = [DROPPED, LOST, TWICE, quota(), quota(429), Reply(500), Reply(503, effect=False), Reply(502)]
 
@@ -137,9 +133,10 @@ def test_a_row_is_there_twice_only_where_the_answer_was_lost_and_the_server_forg
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such rows, and their units in `commits`, are uncertain; what had an answer is never sent again."""
+    monkeypatch.setattr(bigquery, "ROWS", 20)
     units = [
-        put(box, sharded(40, shards=4)),
-        put(box, more := [r | {"id": f"more {r['id']}"} for r in sharded(40, shards=4)]),
+        put(box, sales(40)),
+        put(box, more := [r | {"id": f"more {r['id']}"} for r in sales(40)]),
     ]
     lost: set[str] = set()
 
@@ -154,22 +151,22 @@ def test_a_row_is_there_twice_only_where_the_answer_was_lost_and_the_server_forg
     with BigQueryServer(script) as server:
         send(box, server, monkeypatch, remembers=timedelta(0), at_once=1)
 
-    twice = server.ids() - ids(sharded(40)) - ids(more)
+    twice = server.ids() - ids(sales(40)) - ids(more)
     assert set(twice) == box.ids("uncertain") == box.ids("unanswered = 1")
     assert len(twice) == 20
     times = Counter(insert_id for request in requested(server) for insert_id in request)
     assert {insert_id for insert_id, n in times.items() if n > 1} == lost
-    assert dict(box.log.rows("SELECT unique_id, uncertain FROM onlyonce.commits")) == dict.fromkeys(units, 10)
+    assert dict(box.log.rows("SELECT unique_id, uncertain FROM onlyonce.commits")) == dict(zip(units, (20, 0), strict=True))
 
 
 @pytest.mark.parametrize("reply", [quota(), quota(reason="quotaExceeded"), quota(429)])
 def test_a_quota_is_waited_for(box: Outbox, monkeypatch: pytest.MonkeyPatch, reply: Reply) -> None:
     """The rows were not taken, so nothing is uncertain; each later attempt comes after a longer pause."""
-    put(box, sharded(10, shards=1))
+    put(box, sales(10))
     with BigQueryServer(lambda number, _request: reply if number < 4 else OK) as server:
         send(box, server, monkeypatch)
 
-    assert server.ids() == ids(sharded(10))
+    assert server.ids() == ids(sales(10))
     asked = Counter(insert_id for request in requested(server) for insert_id in request)
     assert dict(box.log.rows("SELECT insert_id::text, attempts FROM onlyonce.outbox")) == asked
     assert box.log.multiset("SELECT state, unanswered, uncertain FROM onlyonce.outbox") == Counter(
@@ -182,7 +179,7 @@ def test_a_missing_table_or_right_kills_no_row(
     box: Outbox, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
 ) -> None:
     """It is refused by name, and the rows wait."""
-    put(box, sharded(10))
+    put(box, sales(10))
     with (
         BigQueryServer(lambda _number, _request: quota(status, reason)) as server,
         pytest.raises(Refused, match=reason),
@@ -194,7 +191,7 @@ def test_a_missing_table_or_right_kills_no_row(
 
 def test_a_server_that_is_away_costs_no_attempt(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody took the connection: nothing is uncertain."""
-    put(box, sharded(3))
+    put(box, sales(3))
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Retryable, match="can't be reached"):
         box.deliver(BigQuery(table="p.d.t", attempts=1))
@@ -210,7 +207,7 @@ def test_a_kill_between_request_and_record_is_known(
 ) -> None:
     """The next deliverer finds the attempts in the log, sends them again under their ids, and marks what may be there twice:
     nothing, while the server remembers for as long as it is declared to."""
-    rows = sharded(40, shards=4)
+    rows = sales(40)
     put(box, rows)
     with BigQueryServer() as server:
         killed, output = run_process(box.log, server.url, tmp_path, "deliver-before-record")

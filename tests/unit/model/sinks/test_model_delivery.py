@@ -12,7 +12,7 @@ from onlyonce.declare.loading import fingerprint
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
 from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state
+from onlyonce.model.sinks.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state, of_each
 from onlyonce.model.windows import Fixed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,6 +34,17 @@ def test_a_status_tells_whether_the_row_may_be_there(status: int, verdict: str, 
 
     assert (answer.verdict, answer.held) == (verdict, held)
     assert answer.may_be_there == (verdict in ("delivered", "unknown"))
+
+
+@pytest.mark.parametrize("status", [200, 401, 422, 429, 500])
+def test_the_answer_to_several_rows_is_that_of_each_unless_it_blames_one_of_them(status: int) -> None:
+    """Which of them is meant nobody knows: each waits, and no attempt counts. Of one row it is meant."""
+    answer = judge(status, "text", {}, NOW)
+    states = {next_state(one, 3, 3) for one in of_each(answer, 5)}
+
+    assert of_each(answer, 1) == [answer]
+    assert states == ({"waiting"} if status == 422 else {next_state(answer, 3, 3)})
+    assert {one.may_be_there for one in of_each(answer, 5)} == {answer.may_be_there}
 
 
 @pytest.mark.parametrize("verdict", ["not now", "unknown"])
@@ -87,6 +98,8 @@ def test_a_key_is_of_unit_row_and_life() -> None:
         (lambda: Webhook(url="https://a", attempts=0), "attempts=0"),
         (lambda: Webhook(url="https://a", at_once=0), "at_once=0"),
         (lambda: Webhook(url="https://a", pause=timedelta(0)), "pause"),
+        (lambda: Webhook(url="https://a", batch=0), "batch=0"),
+        (lambda: Webhook(url="https://a", batch=1001), "batch=1001"),
         (lambda: BigQuery(table="dataset.table"), "dataset.table"),
         (lambda: BigQuery(table="p.d.t", remembers=timedelta(seconds=-1)), "remembers"),
         (lambda: output(HOOK, panes="early"), "early panes"),
@@ -127,7 +140,7 @@ def test_window_keys_make_a_webhook_no_table() -> None:
 def test_how_rows_are_sent_may_change_under_a_begun_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address, its secret, pauses and attempts are in no fingerprint and in no target; the order of rows is."""
     monkeypatch.setattr("onlyonce.declare.loading.transform", lambda _: what_to_do)
-    moved = Webhook(connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2)
+    moved = Webhook(connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2, batch=50)
     before, after, ordered = (
         fingerprint(pipeline(output(sink)), "notify")
         for sink in (HOOK, moved, Webhook(url="https://a", keys=("shop",), order_by=("at",)))
