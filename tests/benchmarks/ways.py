@@ -99,11 +99,12 @@ class Ours:
     def __init__(self, spark: SparkSession, name: str, **options: Any) -> None:
         self.spark, self.query = spark, f"{name}/receive/1"
         self.inbox = settings.inbox(name)
+        given: dict[str, Any] = {"record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options
         self.pipeline = Pipeline(
             name=name, schema=SCHEMA, event_time="at",
             max_ahead=timedelta(days=36500),
             outputs=(Output(name="unused", transform="tests.benchmarks.pipelines:per_key", sink=Delta()),),
-            **{"record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options,
+            **given,
         )  # fmt: skip
         self.database = Database(settings.database_url())
         migrate(self.database.url)
