@@ -830,7 +830,8 @@ COMMENT ON COLUMN onlyonce.alerts.notified_at IS 'when the hook was called; none
 
 CREATE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
-       o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key, o.insert_id,
+       o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key,
+       coalesce(o.insert_id, CAST(md5(o.unit || '/' || o.seq || '@' || o.life) AS uuid)) AS insert_id,
        o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
@@ -840,7 +841,7 @@ COMMENT ON COLUMN onlyonce.outbox.instance IS 'the pipeline on its stream, or on
 COMMENT ON COLUMN onlyonce.outbox.output IS 'the output';
 COMMENT ON COLUMN onlyonce.outbox.unit IS 'the unit that committed it: unique_id of commits';
 COMMENT ON COLUMN onlyonce.outbox.seq IS 'its number in the unit';
-COMMENT ON COLUMN onlyonce.outbox.key IS 'rows of one key are sent in order. BigQuery: one of 50 keys';
+COMMENT ON COLUMN onlyonce.outbox.key IS 'rows of one key are sent in order. BigQuery: none';
 COMMENT ON COLUMN onlyonce.outbox.state IS 'held (until its backfill has ended), waiting, sending (an attempt is begun), delivered, dead (given up: onlyonce deliver --retry-dead), invalid (the server rejects it)';
 COMMENT ON COLUMN onlyonce.outbox.attempts IS 'how often it was sent, or was about to be; starts again with --retry-dead';
 COMMENT ON COLUMN onlyonce.outbox.unanswered IS 'how many attempts had no answer that tells whether the target has it';
@@ -848,7 +849,7 @@ COMMENT ON COLUMN onlyonce.outbox.uncertain IS 'the target may have it twice: se
 COMMENT ON COLUMN onlyonce.outbox.answer IS 'what came back last';
 COMMENT ON COLUMN onlyonce.outbox.payload IS 'what is sent, as JSON';
 COMMENT ON COLUMN onlyonce.outbox.idempotency_key IS 'a webhook''s key: unit, number, and an id of the lineage. The same at each attempt';
-COMMENT ON COLUMN onlyonce.outbox.insert_id IS 'BigQuery''s insert id. The same at each attempt';
+COMMENT ON COLUMN onlyonce.outbox.insert_id IS 'BigQuery''s insert id: 128 bits of the key. The same at each attempt';
 COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its unit; of a backfill when that had ended';
 COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';
 COMMENT ON COLUMN onlyonce.outbox.begun_at IS 'when the last attempt began';

@@ -39,7 +39,7 @@ judged AS (
     SELECT near.*, coalesce(due_at <= clock_timestamp(), true) AND coalesce(key NOT IN (SELECT key FROM blocked), true) AS may
     FROM near)
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
-       CAST(insert_id AS text) AS insert_id, attempts, unanswered, may
+       CAST(coalesce(insert_id, CAST(md5(unit || '/' || seq || '@' || life) AS uuid)) AS text) AS insert_id, attempts, unanswered, may
 FROM judged ORDER BY row_no
 
 -- begin --
