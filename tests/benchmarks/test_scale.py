@@ -1,4 +1,4 @@
-"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and more windows. No JVM.
+"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and more windows; and for as many outputs. No JVM.
 
 What the executors do grows with the records and is spread over them. This does not spread: it bounds how far cores pay. `docs/explanation/scale.md` computes from it.
 """
@@ -8,18 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import Connection
 
 from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Outcome
+from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.units import Content, UnitId
 from onlyonce.sources.files.listing import new_files
 from onlyonce.storage import delta, own_tables
@@ -38,12 +42,14 @@ NOTHING = Content(0, "0" * 32)
 
 
 def test_scale(log: Log, tmp_path: Path) -> None:
-    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a batch's units and of its windows."""
+    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a batch's units, of its windows, and of a
+    batch of each of many outputs in which one window closes."""
     found = {
         "files_listed": {number: _median(_listed, tmp_path / f"inbox-{number}", number) for number in NUMBERS},
         "files_committed": {number: _median(_committed, tmp_path / f"table-{number}", number) for number in NUMBERS},
         "partitions_ended": {number: _units(log, number) for number in NUMBERS},
         "windows_closed": {number: _windows(log, number) for number in WINDOWS},
+        "outputs_closed": {number: _outputs(log, number) for number in NUMBERS},
     }
     shown = Table("", *(f"{number:,}" for number in WINDOWS), title="seconds of the driver for a batch")
     for name, each in found.items():
@@ -115,16 +121,37 @@ def _windows(log: Log, number: int) -> float:
         batch = run(log.database, lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None))  # type: ignore[misc]
         unit = UnitId(driver.lineage, batch_id, "rows", 0)
         run(log.database, lambda conn, unit=unit: units.commit_alike(conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING))  # type: ignore[misc]
-        times = [START + timedelta(days=batch_id) + timedelta(milliseconds=at) for at in range(number)]
-        bounds = [{"window_start": at, "window_end": at + timedelta(seconds=30)} for at in times]
-
-        def end(conn: Any, batch: Any = batch, bounds: list[dict[str, Any]] = bounds) -> None:
-            batches.count_windows(conn, batch, f"windows{number}", [one | {"in_time": 1, "late": 0, "rejected": 0} for one in bounds])
-            same = {"instance": "shop", "output": f"windows{number}", "generation": 0, "final": True, "rows": 1}
-            batches.add_panes(conn, batch, [same | one for one in bounds])
-            batches.end(conn, driver, batch, Outcome(in_time=number, late=0))
-
+        end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
         run(log.database, end)
         seconds.append(time.perf_counter() - began)
     return round(measure.median(seconds), 4)
+
+
+def _outputs(log: Log, number: int) -> float:
+    """As many outputs, each of which ends a batch of its own in which one window closes."""
+    drivers = [log.start(query=f"one{name}of{number}") for name in range(number)]
+    seconds = []
+    for batch_id in range(ROUNDS):
+        begun = [(driver, run(log.database, partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, batch_id), known=None))) for driver in drivers]
+        closed = _closed(batch_id, 1)
+        began = time.perf_counter()
+        for driver, batch in begun:
+            run(log.database, partial(_end, driver=driver, batch=batch, output=driver.lineage, closed=closed))
+        seconds.append(time.perf_counter() - began)
+    return round(measure.median(seconds), 4)
+
+
+def _closed(batch_id: int, number: int) -> tuple[pa.Table, pa.Table]:
+    """(what a batch has met, what it has written) of as many windows, in the order in which Spark gives groups: none."""
+    starts = (to_micros(START + timedelta(days=batch_id)) or 0) + 1000 * np.random.default_rng(number).permutation(number)
+    ends, ones, none = starts + 30_000_000, np.ones_like(starts), pa.nulls(number)
+    met = pa.table([starts, ends, ones, 0 * ones, 0 * ones, none, none], batches.COUNTED.names)
+    return met.cast(batches.COUNTED), pa.table([starts, ends, ones], batches.WRITTEN.names).cast(batches.WRITTEN)
+
+
+def _end(conn: Connection, driver: Driver, batch: Batch, output: str, closed: tuple[pa.Table, pa.Table]) -> None:
+    met, written = closed
+    batches.count_windows(conn, batch, output, met)
+    batches.add_panes(conn, batch, "shop", output, written, final=True)
+    batches.end(conn, driver, batch, Outcome(in_time=met.num_rows, late=0))
