@@ -2,7 +2,7 @@
 -- What a batch tells of the state that its output keeps. Of a join the rows that are in it are added up, as long as no batch is missing.
 INSERT INTO onlyonce_private.states AS known
     (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
-SELECT :lineage, operator, kind, :batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND :batch_id = 0 THEN rows_in - rows_out END,
+SELECT :lineage, operator, kind, :batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND CAST(:batch_id AS bigint) = 0 THEN rows_in - rows_out END,
        timers_set, timers_ended, disk_bytes, memory_bytes
 FROM unnest(
     CAST(:operator AS integer[]), CAST(:kind AS text[]), CAST(:rows_in AS bigint[]), CAST(:rows_out AS bigint[]), CAST(:timers_set AS bigint[]),
