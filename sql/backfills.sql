@@ -70,14 +70,13 @@ WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
 -- The next generation of each window. The stream's own is 0, also where the stream had nothing in time to write.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
-SELECT instance, output, window_start, window_end, last.generation + 1, true, rows, lineage, batch_id, declaration_hash, lookups
-FROM json_to_recordset(CAST(:rows AS json)) AS made (
-    instance text, output text, window_start timestamptz, window_end timestamptz, rows bigint, lineage text, batch_id bigint,
-    declaration_hash text, lookups jsonb
-)
+SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :lineage, :batch_id, :declaration_hash, lookups
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]), CAST(:lookups AS jsonb[])
+) AS made (window_start, window_end, rows, lookups)
 CROSS JOIN LATERAL (
     SELECT coalesce(max(known.generation), 0) AS generation FROM onlyonce_private.panes known
-    WHERE known.instance = made.instance AND known.output = made.output AND known.window_start = made.window_start
+    WHERE known.instance = :instance AND known.output = :output AND known.window_start = made.window_start
       AND known.window_end = made.window_end
 ) last
 

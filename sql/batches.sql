@@ -52,22 +52,20 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 -- ended the batch was lost, and it is ended again.
 INSERT INTO onlyonce_private.window_counts
     (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, rejected)
-SELECT lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
-FROM json_to_recordset(CAST(:rows AS json)) AS counted (
-    lineage text, batch_id bigint, output text, window_start timestamptz, window_end timestamptz, in_time bigint, late bigint,
-    late_from timestamptz, late_to timestamptz, rejected bigint
-)
+SELECT :lineage, :batch_id, :output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:in_time AS bigint[]), CAST(:late AS bigint[]),
+    CAST(:late_from AS timestamptz[]), CAST(:late_to AS timestamptz[]), CAST(:rejected AS bigint[])
+) AS counted (window_start, window_end, in_time, late, late_from, late_to, rejected)
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
 -- add_panes --
 -- Windows that an output has written; an early pane is replaced by the next.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
-SELECT instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups
-FROM json_to_recordset(CAST(:rows AS json)) AS written (
-    instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
-    lineage text, batch_id bigint, declaration_hash text, lookups jsonb
-)
+SELECT :instance, :output, window_start, window_end, 0, :final, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
+FROM unnest(CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]))
+    AS written (window_start, window_end, rows)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
     declaration_hash = excluded.declaration_hash, lookups = excluded.lookups, committed_at = clock_timestamp()
@@ -78,11 +76,9 @@ WHERE NOT known.final
 -- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
-SELECT instance, output, window_start, window_end, 0, false, rows, lineage, batch_id, declaration_hash, lookups
-FROM json_to_recordset(CAST(:rows AS json)) AS written (
-    instance text, output text, window_start timestamptz, window_end timestamptz, generation integer, final boolean, rows bigint,
-    lineage text, batch_id bigint, declaration_hash text, lookups jsonb
-)
+SELECT :instance, :output, window_start, window_end, 0, false, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
+FROM unnest(CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]))
+    AS written (window_start, window_end, rows)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE
 SET rows = known.rows + excluded.rows, lineage = excluded.lineage, batch_id = excluded.batch_id,
     lookups = excluded.lookups, committed_at = clock_timestamp()

@@ -10,10 +10,11 @@ WHERE instance = :instance AND output = :output AND window_start >= :window_from
 -- add --
 INSERT INTO onlyonce_private.rejected
     (instance, output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id)
-SELECT instance, output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id
-FROM json_to_recordset(CAST(:rows AS json)) AS met (
-    instance text, output text, window_start timestamptz, window_end timestamptz, event_time timestamptz, oo_high bigint,
-    oo_low bigint, received_as text, received_in bigint, reason text, rows bigint, lineage text, batch_id bigint)
+SELECT :instance, :output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, :lineage, :batch_id
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:event_time AS timestamptz[]), CAST(:oo_high AS bigint[]),
+    CAST(:oo_low AS bigint[]), CAST(:received_as AS text[]), CAST(:received_in AS bigint[]), CAST(:reason AS text[]), CAST(:rows AS bigint[])
+) AS met (window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows)
 
 -- of_record --
 SELECT output, window_start, window_end, reason FROM onlyonce_private.rejected

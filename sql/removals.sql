@@ -48,9 +48,9 @@ DELETE FROM onlyonce_private.removed_rows WHERE instance = :instance AND removal
 
 -- add_counts --
 INSERT INTO onlyonce_private.removed_rows (instance, removal_no, lineage, batch_id, fate, rows)
-SELECT instance, removal_no, lineage, batch_id, fate, rows
-FROM json_to_recordset(CAST(:rows AS json)) AS counted (
-    instance text, removal_no bigint, lineage text, batch_id bigint, fate text, rows bigint)
+SELECT :instance, :number, lineage, batch_id, fate, rows
+FROM unnest(CAST(:lineage AS text[]), CAST(:batch_id AS bigint[]), CAST(:fate AS text[]), CAST(:rows AS bigint[]))
+    AS counted (lineage, batch_id, fate, rows)
 
 -- note_files --
 -- How many files the commit takes away: it is told before the commit.

@@ -7,9 +7,9 @@ WHERE instance = :instance AND output = :output AND held IS NOT NULL AND NOT fin
 -- What a batch leaves of each window that it has changed. The driver has added it up, so the same batch may be ended again.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
-SELECT instance, output, window_start, window_end, 0, false, 0, lineage, batch_id, declaration_hash, held, held_since
-FROM json_to_recordset(CAST(:rows AS json)) AS met (
-    instance text, output text, window_start timestamptz, window_end timestamptz, lineage text, batch_id bigint, declaration_hash text,
-    held bigint, held_since timestamptz)
+SELECT :instance, :output, window_start, window_end, 0, false, 0, :lineage, :batch_id, :declaration_hash, held, held_since
+FROM unnest(
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:held AS bigint[]), CAST(:held_since AS timestamptz[])
+) AS met (window_start, window_end, held, held_since)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE SET held = excluded.held, held_since = excluded.held_since
 WHERE NOT known.final

@@ -8,12 +8,14 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import authorities, turns, units
 from onlyonce.commitlog.lineages import Driver, check_epoch
-from onlyonce.database.connect import ask, do, do_rows
+from onlyonce.database.arrays import INSTANT, do_rows
+from onlyonce.database.connect import ask, do
 from onlyonce.model.batch import (
     EXACTLY_ONCE,
     Batch,
@@ -33,6 +35,13 @@ from onlyonce.model.frontier import Frontier
 from onlyonce.model.units import Counts
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
+COUNTED = pa.schema({
+    "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
+    "late_from": INSTANT, "late_to": INSTANT,
+})  # fmt: skip
+"""What a batch has met of each window; late_from and late_to only of sessions, the window null of an output without any."""
+WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
+"""What a batch has written of each window."""
 
 
 def frontier(connection: Connection, instance: str) -> Frontier:
@@ -154,20 +163,22 @@ def find_begun(connection: Connection, lineage: str, batch_id: int) -> Batch:
     return found
 
 
-def count_windows(connection: Connection, batch: Batch, output: str, counts: list[dict[str, Any]]) -> None:
-    """Store in time and late by window, in the transaction that ends the batch."""
-    same: dict[str, Any] = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "output": output}
-    same |= {"late_from": None, "late_to": None}  # only of sessions
-    do_rows(connection, "batches", "count_windows", [same | row for row in counts])
+def count_windows(connection: Connection, batch: Batch, output: str, counts: pa.Table) -> None:
+    """Store in time and late by window (`COUNTED`), in the transaction that ends the batch."""
+    plan = batch.plan
+    do_rows(connection, "batches", "count_windows", counts, lineage=plan.lineage, batch_id=plan.batch_id, output=output)
 
 
-def add_panes(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
-    """Store which windows were written, in the transaction that ends the batch."""
-    same = {
-        "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
-        "lookups": batch.plan.lookups or None,
-    }  # fmt: skip
-    do_rows(connection, "batches", "add_panes", [same | row for row in panes])
+def add_panes(connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool) -> None:
+    """Store which windows were written (`WRITTEN`), in the transaction that ends the batch. A final one stays as it is."""
+    do_rows(connection, "batches", "add_panes", windows, instance=instance, output=output, final=final, **by(batch))
+
+
+def by(batch: Batch) -> dict[str, Any]:
+    """Which batch has written a window, under which declaration, and what it saw of the lookups."""
+    plan = batch.plan
+    lookups = json.dumps(plan.lookups) if plan.lookups else None
+    return {"lineage": plan.lineage, "batch_id": plan.batch_id, "declaration_hash": plan.declaration_hash, "lookups": lookups}
 
 
 def received(connection: Connection, instance: str, after: int, upto: int) -> list[Any]:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
 from onlyonce.commitlog import lineages
 from onlyonce.commitlog.outputs import rejections
-from onlyonce.database.connect import ask, do, do_rows
+from onlyonce.database.arrays import do_rows
+from onlyonce.database.connect import ask, do
 from onlyonce.model.batch import to_micros, to_time
 from onlyonce.model.errors import Retryable
 from onlyonce.model.operate import retaining
@@ -72,10 +74,10 @@ def count(connection: Connection, instance: str, removal: Removal, counts: Count
     """Note how many rows of which batches the removal takes, in place of what an earlier attempt has counted."""
     do(connection, "removals", "forget_counts", instance=instance, number=removal.number)
     rows = [
-        {"instance": instance, "removal_no": removal.number, "lineage": lineage, "batch_id": number, "fate": fate, "rows": rows}
+        {"lineage": lineage, "batch_id": number, "fate": fate, "rows": rows}
         for (lineage, number, fate), rows in sorted(counts.items())
-    ]  # fmt: skip
-    do_rows(connection, "removals", "add_counts", rows)
+    ]
+    do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, number=removal.number)
     do(connection, "removals", "note_files", instance=instance, number=removal.number, files=files)
 
 

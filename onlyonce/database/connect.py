@@ -6,13 +6,11 @@ transaction was committed: CommitStateUnknown. Then the log must be read.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -30,8 +28,6 @@ from onlyonce.model.errors import CommitStateUnknown, DatabaseAway
 log = structlog.get_logger()
 T = TypeVar("T")
 
-ROWS_AT_ONCE = 10_000
-"""How many rows one statement of `do_rows` takes: some megabytes."""
 ENGINES = 8
 """How many databases and names one process keeps an idle connection for."""
 
@@ -221,14 +217,6 @@ def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, 
     """Run a named statement for many rows, in few round trips."""
     if rows:
         connection.execute(text(queries(file)[query]), rows)
-
-
-def do_rows(connection: Connection, file: str, query: str, rows: list[dict[str, Any]]) -> None:
-    """Run a named statement over all of many rows at once: it reads them from `:rows`, an array in JSON. Windows that close together may be
-    a hundred thousand."""
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        page = json.dumps(rows[first : first + ROWS_AT_ONCE], default=datetime.isoformat)
-        connection.execute(text(queries(file)[query]), {"rows": page})
 
 
 def _named(connection: Connection, file: str, query: str) -> TextClause:

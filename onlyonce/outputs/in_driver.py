@@ -13,25 +13,24 @@ Not promised: that a small batch is written here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onlyonce import settings
 from onlyonce.commitlog import batches
+from onlyonce.commitlog.batches import WRITTEN
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions
-from onlyonce.model.batch import Batch, to_time
+from onlyonce.model.batch import Batch
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Retryable
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
 from onlyonce.outputs.windows import raw_windows
-from onlyonce.records.placed import whole_micros
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.sinks import TakesFew
@@ -39,10 +38,10 @@ from onlyonce.sinks.sinks import TakesFew
 
 @dataclass(frozen=True)
 class Written:
-    """How many rows were written, and how many of them are in each window."""
+    """How many rows were written, and how many of them are in each window (`WRITTEN`)."""
 
     rows: int
-    windows: list[dict[str, Any]]
+    windows: pa.Table
 
 
 def written(context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame) -> Written | None:
@@ -80,9 +79,8 @@ def _has_few(context: RunContext, query: Query, step: results.Step, batch: Batch
     return sum(one.kept for one in received) * partitions.A_RECORD < settings.in_driver_bytes()
 
 
-def _windows(rows: pa.Table) -> list[dict[str, Any]]:
+def _windows(rows: pa.Table) -> pa.Table:
     if results.WINDOW[0] not in rows.column_names:
-        return []
-    bounds = {name: whole_micros(rows.column(name)) for name in results.WINDOW}
-    groups = pa.table(bounds).group_by(results.WINDOW).aggregate([([], "count_all")]).to_pylist()
-    return [{name: to_time(group[name]) for name in results.WINDOW} | {"rows": group["count_all"]} for group in groups]
+        return WRITTEN.empty_table()
+    groups = rows.select(results.WINDOW).group_by(results.WINDOW).aggregate([([], "count_all")])
+    return groups.rename_columns({"count_all": "rows"}).select(WRITTEN.names).cast(WRITTEN)

@@ -7,13 +7,14 @@ of the root consumes the batch. Where nothing is measured, or only rows that an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
@@ -197,39 +198,33 @@ def commit(
     """Write the rows of a begun batch to all its sinks, and end it. `fired`: what they are of, where the output has a trigger."""
     if few := in_driver.written(context, query, steps, batch, versions, rows):
         _tell(query, batch, steps[0].output, few.rows, 0)
-        _end(context, query, steps, batch, versions, _of(context, steps[0].output, few.windows), 0, fired)
+        _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return
     rows = results.hold(held, rows)
     if steps[0].output.stable_input:
         rows.count()
         rows = results.hold(held, staged(context, query, steps[0].output, batch, rows))
-    windows: list[dict[str, Any]] = []
+    windows: dict[str, pa.Table] = {}
     again = 0
     for step in steps:
         made = results.rows_held(held, step.output, rows, context.seen.frames)
-        more_windows, more_again = _write(context, query, step, batch, made)
-        windows, again = windows + more_windows, again + more_again
+        windows[step.output.name], more_again = _write(query, step, batch, made)
+        again += more_again
     _end(context, query, steps, batch, versions, windows, again, fired)
 
 
-def _write(
-    context: RunContext, query: Query, step: results.Step, batch: Batch, rows: DataFrame
-) -> tuple[list[dict[str, Any]], int]:
+def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> tuple[pa.Table, int]:
     """Write one output's rows; gives each window of theirs with its number of rows, and how many rows were written once
     more than they should be."""
     found = results.measured(rows, step.output.sink)
     passing("output-consumed")
     again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
-    return _of(context, step.output, found.windows), again
+    return found.windows, again
 
 
 def _tell(query: Query, batch: Batch, output: Output, rows: int, again: int) -> None:
     query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{output.name}", rows=rows, again=again)
-
-
-def _of(context: RunContext, output: Output, windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"instance": context.instance, "output": output.name, "generation": 0} | window for window in windows]
 
 
 def _end(
@@ -238,7 +233,7 @@ def _end(
     steps: list[results.Step],
     batch: Batch,
     versions: Versions,
-    windows: list[dict[str, Any]],
+    windows: Mapping[str, pa.Table],
     again: int,
     fired: Fired | None,
 ) -> None:
@@ -258,15 +253,16 @@ def _end(
             step.writer.end(conn, batch)
         batches.count_windows(conn, batch, root.name, met.windows)
         if root.reject:
-            rejections.note(conn, batch.plan.lineage, batch.plan.batch_id, met.rejected)
+            whose = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id}
+            rejections.note(conn, context.instance, root.name, whose, met.rejected)
         if fired:
-            panes.hold(conn, batch, fired.held)
+            panes.hold(conn, batch, context.instance, root.name, fired.held)
         window_log.written(conn, context, [step.output for step in steps], batch, versions, windows)
         batches.end(conn, query.driver, batch, outcome)
 
     passing("output-before-end")
     run(query.database, work)
-    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=len(windows), **({"rejected": outcome.rejected} if root.reject else {}))
+    query.log.info("batch committed", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}", in_time=outcome.in_time, late=outcome.late, windows=sum(made.num_rows for made in windows.values()), **({"rejected": outcome.rejected} if root.reject else {}))
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:

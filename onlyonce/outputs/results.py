@@ -10,11 +10,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onlyonce.commitlog.batches import WRITTEN
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare import loading as declarations
@@ -22,7 +24,6 @@ from onlyonce.declare.outputs.newest import newest_by
 from onlyonce.declare.outputs.sinks import Sink, later_window_wins
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
-from onlyonce.model.batch import to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.units import Content
@@ -183,11 +184,11 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one output as its sink gets them, what they hold, and how many of them are in each window."""
+    """The rows of one output as its sink gets them, what they hold, and how many of them are in each window (`WRITTEN`)."""
 
     rows: DataFrame
     content: Content
-    windows: list[dict[str, Any]]
+    windows: pa.Table
 
 
 def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
@@ -199,15 +200,15 @@ def measured(rows: DataFrame, sink: Sink | None = None) -> Measured:
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
     by = [F.unix_micros(name).alias(name) for name in WINDOW if name in plain.columns]
     groups = _groups(plain, by)
-    windows = [{name: to_time(g[name]) for name in WINDOW} | {"rows": g["rows"]} for g in groups if by]
+    windows = groups.select(WRITTEN.names).cast(WRITTEN) if by else WRITTEN.empty_table()
     if sink is not None and (order := newer(sink, plain.columns)):
         plain = _newest(plain, sink.keys, order)
         groups = _groups(plain, [])
     return Measured(plain, content_hash.of_groups(plain.schema, groups), windows)
 
 
-def _groups(plain: DataFrame, by: list[Column]) -> list[dict[str, Any]]:
-    return [row.asDict() for row in plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).collect()]
+def _groups(plain: DataFrame, by: list[Column]) -> pa.Table:
+    return plain.groupBy(*by).agg(*content_hash.aggregates(plain.schema)).toArrow()
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,21 +32,18 @@ def aggregates(schema: StructType) -> list[Column]:
     hashed = row_hash(schema)
     parts = [
         F.count(F.lit(1)).alias("rows"),
-        F.sum(hashed.cast("decimal(38,0)")).cast("string").alias("sum"),
+        F.sum(hashed.cast("decimal(38,0)")).alias("sum"),
         F.bit_xor(hashed).alias("xor"),
     ]
     floats = [F.sum(F.col(quoted(f.name)).cast("double")).alias(f"float {f.name}") for f in float_fields(schema)]
     return parts + floats
 
 
-def of_groups(schema: StructType, groups: Iterable[Any]) -> Content:
-    """The content of all groups together; `groups` are rows with the columns of `aggregates`."""
-    rows, total, xor = 0, 0, 0
-    floats = {f.name: 0.0 for f in float_fields(schema)}
-    for group in groups:
-        rows, total, xor = rows + group["rows"], total + int(group["sum"] or 0), xor ^ (group["xor"] or 0)
-        for name in floats:
-            floats[name] += group[f"float {name}"] or 0.0
+def of_groups(schema: StructType, groups: pa.Table) -> Content:
+    """The content of all groups together; `groups` has the columns of `aggregates`."""
+    rows, total = (int(pc.sum(groups.column(name)).as_py() or 0) for name in ("rows", "sum"))
+    xor = int(np.bitwise_xor.reduce(pc.fill_null(groups.column("xor"), 0).to_numpy()))
+    floats = {f.name: float(pc.sum(groups.column(f"float {f.name}")).as_py() or 0.0) for f in float_fields(schema)}
     return Content(rows, _text(total, xor), floats)
 
 

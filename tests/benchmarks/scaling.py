@@ -10,6 +10,7 @@ from dataclasses import dataclass
 A_CORE = 250_000
 """Records of a batch for each core: about a second of its work."""
 TASKS_A_CORE = 1
+CORES = (2, 10, 100, 1000)
 PAYS = 0.5
 """Cores pay as long as the last ones bring half of what the first ones did."""
 
@@ -43,7 +44,7 @@ def last_that_pays(costs: Costs, postgres_cores: int, most: int = 10_000) -> int
 def table(costs: Costs, postgres_cores: int) -> dict[str, dict[str, float]]:
     """Records a second, and how much of the cores is used, by their number."""
     found = {}
-    for cores in (2, 10, 100, 1000):
+    for cores in CORES:
         found[str(cores)] = {
             "records_per_second": round(rate(costs, cores, postgres_cores)),
             "of_proportional": round(rate(costs, cores, postgres_cores) / (cores / costs.of_record), 2),

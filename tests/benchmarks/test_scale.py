@@ -1,4 +1,4 @@
-"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and more windows. No JVM.
+"""What one driver does for a batch, by how many files, partitions and windows it has: 10, 100 and 1,000 of each, and more windows; and for as many outputs. No JVM.
 
 What the executors do grows with the records and is spread over them. This does not spread: it bounds how far cores pay. `docs/explanation/scale.md` computes from it.
 """
@@ -9,18 +9,22 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import Connection
 
 from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Outcome
+from onlyonce.model.batch import Batch, Outcome, to_micros
 from onlyonce.model.units import Content, UnitId
 from onlyonce.sources.files.listing import new_files
 from onlyonce.storage import delta, own_tables
@@ -40,12 +44,14 @@ NOTHING = Content(0, "0" * 32)
 
 
 def test_scale(log: Log, tmp_path: Path) -> None:
-    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a batch's units and of its windows."""
+    """Seconds of the driver, the median of five: of an inbox's new files, of the files that a commit names, of a batch's units, of its windows, and of a
+    batch of each of many outputs in which one window closes."""
     found = {
         "files_listed": {number: _median(_listed, tmp_path / f"inbox-{number}", number) for number in NUMBERS},
         "files_committed": {number: _median(_committed, tmp_path / f"table-{number}", number) for number in NUMBERS},
         "partitions_ended": {number: _units(log, number) for number in NUMBERS},
         "windows_closed": {number: _windows(log, number) for number in WINDOWS},
+        "outputs_closed": {number: _outputs(log, number) for number in NUMBERS},
     }
     shown = Table("", *(f"{number:,}" for number in WINDOWS), title="seconds of the driver for a batch")
     for name, each in found.items():
@@ -74,6 +80,19 @@ def _compute(found: dict[str, dict[str, float]]) -> None:
     )  # fmt: skip
     tables = {str(cores): scaling.table(costs, cores) | {"last_core_that_pays": scaling.last_that_pays(costs, cores)} for cores in POSTGRES_CORES}
     measure.keep("scale", costs=asdict(costs), receive_by_cores_of_postgres=tables)
+    _tell(found, of_record, tables)
+
+
+def _tell(found: dict[str, dict[str, float]], of_record: dict[str, float], tables: dict[str, Any]) -> None:
+    """Into the page."""
+    at, sizes = page.DOCS / "scale.md", [str(number) for number in WINDOWS]
+    rows = [[name.replace("_", " "), *(f"{each[size]:.3f}" if size in each else "" for size in sizes)] for name, each in found.items()]
+    page.table("scale", ["", *(f"{number:,}" for number in WINDOWS)], rows, at)
+    costs = [["Spark's JVM", of_record["jvm"]], ["Python workers", of_record["workers"]], ["PostgreSQL", of_record["postgres"]], ["the driver in Python", of_record["driver"]]]
+    page.table("record_costs", ["", "processor seconds for a million records"], [[name, f"{seconds:.2f}"] for name, seconds in costs], at)
+    head = ["cores of PostgreSQL", *(f"{cores} cores: records/s (of proportional)" for cores in scaling.CORES), "pays up to"]
+    of_cores = [[by, *(f"{one[str(c)]['records_per_second']:,} ({one[str(c)]['of_proportional']:.2f})" for c in scaling.CORES), f"{one['last_core_that_pays']:,} cores"] for by, one in tables.items()]
+    page.table("cores", head, of_cores, at)
 
 
 def _median(work: Callable[[Path, int], float], at: Path, number: int) -> float:
@@ -135,16 +154,37 @@ def _windows(log: Log, number: int) -> float:
         batch = run(log.database, lambda conn, batch_id=batch_id: batches.begin(conn, driver, "shop", plan_of(driver, batch_id), None))  # type: ignore[misc]
         unit = UnitId(driver.lineage, batch_id, "rows", 0)
         run(log.database, lambda conn, unit=unit: units.commit_alike(conn, unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING))  # type: ignore[misc]
-        times = [START + timedelta(days=batch_id) + timedelta(milliseconds=at) for at in range(number)]
-        bounds = [{"window_start": at, "window_end": at + timedelta(seconds=30)} for at in times]
-
-        def end(conn: Any, batch: Any = batch, bounds: list[dict[str, Any]] = bounds) -> None:
-            batches.count_windows(conn, batch, f"windows{number}", [one | {"in_time": 1, "late": 0, "rejected": 0} for one in bounds])
-            same = {"instance": "shop", "output": f"windows{number}", "generation": 0, "final": True, "rows": 1}
-            batches.add_panes(conn, batch, [same | one for one in bounds])
-            batches.end(conn, driver, batch, Outcome(in_time=number, late=0))
-
+        end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
         run(log.database, end)
         seconds.append(time.perf_counter() - began)
     return round(measure.median(seconds), 4)
+
+
+def _outputs(log: Log, number: int) -> float:
+    """As many outputs, each of which ends a batch of its own in which one window closes."""
+    drivers = [log.start(query=f"one{name}of{number}") for name in range(number)]
+    seconds = []
+    for batch_id in range(ROUNDS):
+        begun = [(driver, run(log.database, partial(batches.begin, driver=driver, instance="shop", plan=plan_of(driver, batch_id), known=None))) for driver in drivers]
+        closed = _closed(batch_id, 1)
+        began = time.perf_counter()
+        for driver, batch in begun:
+            run(log.database, partial(_end, driver=driver, batch=batch, output=driver.lineage, closed=closed))
+        seconds.append(time.perf_counter() - began)
+    return round(measure.median(seconds), 4)
+
+
+def _closed(batch_id: int, number: int) -> tuple[pa.Table, pa.Table]:
+    """(what a batch has met, what it has written) of as many windows, in the order in which Spark gives groups: none."""
+    starts = (to_micros(START + timedelta(days=batch_id)) or 0) + 1000 * np.random.default_rng(number).permutation(number)
+    ends, ones, none = starts + 30_000_000, np.ones_like(starts), pa.nulls(number)
+    met = pa.table([starts, ends, ones, 0 * ones, 0 * ones, none, none], batches.COUNTED.names)
+    return met.cast(batches.COUNTED), pa.table([starts, ends, ones], batches.WRITTEN.names).cast(batches.WRITTEN)
+
+
+def _end(conn: Connection, driver: Driver, batch: Batch, output: str, closed: tuple[pa.Table, pa.Table]) -> None:
+    met, written = closed
+    batches.count_windows(conn, batch, output, met)
+    batches.add_panes(conn, batch, "shop", output, written, final=True)
+    batches.end(conn, driver, batch, Outcome(in_time=met.num_rows, late=0))

@@ -177,16 +177,12 @@ class Shop:
         if query == "per_shop":
             rows = pa.table({"window_start": pa.array(list(closes), INSTANT)})
             commit(settings.table_location(f"shop/{query}"), rows, f"{driver.lineage}/{query}", number)
-        panes = [
-            {"output": query, "window_start": start, "window_end": start + MINUTE, "rows": 1, "final": True,
-             "instance": "shop", "generation": 0}
-            for start in closes
-        ]  # fmt: skip
+        written = [{"window_start": start, "window_end": start + MINUTE, "rows": 1} for start in closes]
         met = [{"window_start": start, "window_end": start + MINUTE, "in_time": 1, "late": 0} for start in opens]
 
         def end(conn: Any) -> None:
-            batches.count_windows(conn, batch, query, met)
-            batches.add_panes(conn, batch, panes)
+            batches.count_windows(conn, batch, query, pa.Table.from_pylist(met, batches.COUNTED))
+            batches.add_panes(conn, batch, "shop", query, pa.Table.from_pylist(written, batches.WRITTEN), final=True)
             batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
 
         run(self.log.database, end)

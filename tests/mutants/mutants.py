@@ -28,6 +28,7 @@ SAMPLE = "tests/fault/matrix/test_every_point.py::test_a_sample_of_kills_does_no
 FILES = "tests/contract/sinks/test_files.py::"
 REJECTED = "tests/spark/outputs/test_rejected.py::"
 REJECTIONS = "tests/contract/outputs/test_rejections.py::"
+ARRAYS = "tests/contract/database/test_arrays.py::"
 DELIVER = "tests/contract/sinks/test_deliver.py::"
 IN_BATCHES = "tests/contract/sinks/test_deliver_batches.py::"
 PARCELS = "tests/unit/model/sinks/test_model_parcels.py::"
@@ -286,6 +287,13 @@ _ALL = (
         ("tests/unit/check/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",),
     ),
     Mutant(
+        "copy-for-each-row", "a unit's rows come into their table one by one", "onlyonce/sinks/postgres/postgres_unit.py",
+        (("        _copy(cursor, _text(\"COPY {table} ({columns}) FROM STDIN (FORMAT csv)\", names, cursor), _Csv(first, rest))",
+          "        for batch in (first, *rest):\n            for n in range(batch.num_rows):\n                _copy(cursor, "
+          "_text(\"COPY {table} ({columns}) FROM STDIN (FORMAT csv)\", names, cursor), _Csv(batch.slice(n, 1), iter(())))"),),
+        ("tests/contract/sinks/test_unit_statements.py::test_a_unit_of_a_table_asks_the_same_for_any_number_of_rows[append]",),
+    ),
+    Mutant(
         "lost-is-done", "a unit whose answer was lost counts as there without a look into the log", "onlyonce/sinks/postgres/postgres_unit.py",
         (("    if there is None:\n        raise Retryable(", "    if there is None:\n        return\n        raise Retryable("),),
         (LOST + "test_a_unit_whose_commit_did_not_arrive_is_retryable_and_passes_the_second_time",),
@@ -517,7 +525,7 @@ _ALL = (
     ),
     Mutant(
         "removed-uncounted", "an attempt that goes on does not count again what an earlier one has counted", "onlyonce/commitlog/removals.py",
-        (("    do_rows(connection, \"removals\", \"add_counts\", rows)\n", ""),),
+        (('    do_rows(connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, number=removal.number)\n', ""),),
         ("tests/contract/operate/test_keep_events.py::test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers",),
     ),
     Mutant(
@@ -570,8 +578,23 @@ _ALL = (
     ),
     Mutant(
         "late-is-counted-in-time", "the driver counts late records among those in time", "onlyonce/outputs/windows/counting.py",
-        (('row["late" if found["is_late"] else "in_time"]', 'row["in_time"]'),),
+        (("counts = [starts, ends, ~late, late,", "counts = [starts, ends, late | ~late, late & ~late,"),),
         ("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
+    ),
+    Mutant(
+        "no-value-is-empty", "of rows that are told together a value that is missing is written as ''", "onlyonce/database/arrays.py",
+        (('"NULL")', "'\"\"')"),),
+        (ARRAYS + "test_values_arrive_as_they_are[texts]",),
+    ),
+    Mutant(
+        "sign-taken-for-its-meaning", "a backslash of a text is what an array is written with", "onlyonce/database/arrays.py",
+        (("""for special in ("\\\\", '"'):""", """for special in ('"',):"""),),
+        (ARRAYS + "test_values_arrive_as_they_are[texts]",),
+    ),
+    Mutant(
+        "last-row-untold", "a row that is alone in the last statement is not told", "onlyonce/database/arrays.py",
+        (("range(0, ordered.num_rows, ROWS_AT_ONCE)", "range(0, ordered.num_rows - 1, ROWS_AT_ONCE)"),),
+        (ARRAYS + "test_each_row_is_there_once_however_many_statements_take_them[4]", ARRAYS + "test_a_batch_whose_answer_was_lost_has_its_windows_once[answer lost]"),
     ),
     Mutant(
         "whatever-frontier-comes-first", "all records of a file are judged by the frontier of its first", "onlyonce/records/placed.py",
@@ -797,7 +820,7 @@ _ALL = (
     ),
     Mutant(
         "final-at-first-row", "a window whose rows are written as they come is final with the first of them", "sql/batches.sql",
-        (("0, false, rows, lineage", "0, true, rows, lineage"),),
+        (("0, false, rows, :lineage", "0, true, rows, :lineage"),),
         ("tests/contract/commitlog/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(

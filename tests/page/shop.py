@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog import batches, driver_runs, units
+from onlyonce.commitlog.batches import COUNTED, WRITTEN
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.outputs import backfills
 from onlyonce.database.connect import run
@@ -90,9 +91,9 @@ class Shop:
         self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 4)
         window = {"window_start": DAY + number * HOUR, "window_end": DAY + (number + 1) * HOUR}
         counts = [window | {"in_time": 20 - late, "late": late}]
-        batches.count_windows(connection, batch, "per_shop", counts)
-        pane = {"instance": self.instance, "output": "per_shop", "generation": 0, "final": True, "rows": 4}
-        batches.add_panes(connection, batch, [window | pane])
+        batches.count_windows(connection, batch, "per_shop", pa.Table.from_pylist(counts, COUNTED))
+        written = pa.Table.from_pylist([window | {"rows": 4}], WRITTEN)
+        batches.add_panes(connection, batch, self.instance, "per_shop", written, final=True)
         batches.end(connection, driver, batch, Outcome(in_time=20 - late, late=late))
 
     def driven_by(self, dag_id: str, run_id: str) -> None:
@@ -113,7 +114,8 @@ class Shop:
 
         def end(connection: Connection) -> None:
             self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 5 * len(panes))
-            backfills.end(connection, driver, asked, number, span, {"per_shop": panes}, counts)
+            made = pa.Table.from_pylist(panes, backfills.MADE)
+            backfills.end(connection, driver, asked, number, span, {"per_shop": made}, counts)
 
         run(driver.session(self.log.database), end)
 

@@ -7,17 +7,21 @@ nothing from an earlier attempt.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, lineages, removals
+from onlyonce.commitlog import authorities, batches, lineages, removals
 from onlyonce.commitlog.lineages import Driver, Lineage, check_epoch
 from onlyonce.commitlog.outputs import rejections
 from onlyonce.commitlog.sinks import outbox
-from onlyonce.database.connect import Database, ask, do, do_rows, run
+from onlyonce.database.arrays import do_rows
+from onlyonce.database.connect import Database, ask, do, run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import read_upto, to_micros, to_time
 from onlyonce.model.errors import Refused, Retryable
@@ -29,6 +33,8 @@ from onlyonce.model.windows import Session, micros
 AskedBy = Literal["person", "late rows"]
 Counts = dict[str, int]
 """Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
+MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
+"""What a backfill has made of each window, with the versions of the lookups that it saw, as JSON; null without lookups."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +157,12 @@ def end(
     request: Request,
     number: int,
     span: Span,
-    panes: dict[str, list[dict[str, Any]]],
+    panes: Mapping[str, pa.Table],
     counts: Counts,
-    rejected: list[dict[str, Any]] | None = None,
+    rejected: pa.Table | None = None,
 ) -> None:
-    """Store the new generation of each window, by output, let its rows in the outbox go, and mark it as committed. `rejected`: the records of these
-    windows that the output rejects now; None where it rejects none by its declaration.
+    """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as committed. `rejected`: the records of these
+    windows that the output rejects now (`rejections.REJECTED`); None where it rejects none by its declaration.
 
     Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
     """
@@ -169,12 +175,13 @@ def end(
             "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
             "declaration_hash": request.declaration_hash,
         }  # fmt: skip
-        do_rows(connection, "backfills", "add_panes", [same | pane for pane in made])
+        do_rows(connection, "backfills", "add_panes", made, **same)
         do(connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
     outbox.let_wait(connection, request.instance, driver.lineage, number)
     whose = {"lineage": driver.lineage, "batch_id": number}
-    rejections.replace(connection, request.instance, request.output, span.times, whose, rejected or [])
-    pairs = None if rejected is None else sum(row["rows"] for row in rejected)
+    rows = rejections.REJECTED.empty_table() if rejected is None else rejected
+    rejections.replace(connection, request.instance, request.output, span.times, whose, rows)
+    pairs = None if rejected is None else pc.sum(rejected.column("rows")).as_py() or 0
     do(connection, "backfills", "end", rejected=pairs, **whose, **counts)
 
 

@@ -6,26 +6,26 @@ close, are noted by `batches.add_panes`.
 
 from __future__ import annotations
 
-from typing import Any
-
+import pyarrow as pa
 from sqlalchemy import Connection
 
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import backfills
-from onlyonce.database.connect import ask, do, do_rows
+from onlyonce.database.arrays import INSTANT, do_rows
+from onlyonce.database.connect import ask, do
 from onlyonce.declare.pipeline import Output
 from onlyonce.model.batch import Batch, to_micros, to_time
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.triggers import Bounds, Held
 from onlyonce.model.windows import micros
 
+HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int64(), "held_since": INSTANT})
+"""What a batch leaves of each window that it has changed; null where it leaves nothing."""
 
-def add_rows(connection: Connection, batch: Batch, panes: list[dict[str, Any]]) -> None:
-    """Add the rows that a batch has written to what is known of their windows."""
-    same = {
-        "lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id, "declaration_hash": batch.plan.declaration_hash,
-        "lookups": batch.plan.lookups or None,
-    }  # fmt: skip
-    do_rows(connection, "batches", "add_to_panes", [same | pane for pane in panes])
+
+def add_rows(connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
+    """Add the rows that a batch has written (`batches.WRITTEN`) to what is known of their windows."""
+    do_rows(connection, "batches", "add_to_panes", windows, instance=instance, output=output, **batches.by(batch))
 
 
 def held(connection: Connection, instance: str, output: str) -> dict[Bounds, Held]:
@@ -37,11 +37,13 @@ def held(connection: Connection, instance: str, output: str) -> dict[Bounds, Hel
     return found
 
 
-def hold(connection: Connection, batch: Batch, rows: list[dict[str, Any]]) -> None:
-    """Store what a batch leaves of the windows that it has changed."""
+def hold(connection: Connection, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
+    """Store what a batch leaves of the windows that it has changed (`HELD`)."""
     plan = batch.plan
-    same = {"lineage": plan.lineage, "batch_id": plan.batch_id, "declaration_hash": plan.declaration_hash}
-    do_rows(connection, "triggers", "hold", [same | row for row in rows])
+    do_rows(
+        connection, "triggers", "hold", windows,
+        instance=instance, output=output, lineage=plan.lineage, batch_id=plan.batch_id, declaration_hash=plan.declaration_hash,
+    )  # fmt: skip
 
 
 def close(connection: Connection, instance: str, root: Output, outputs: list[str], version: int) -> None:

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import ask, do, do_rows
+from onlyonce.database.arrays import INSTANT, do_rows
+from onlyonce.database.connect import ask, do
 
 Row = dict[str, Any]
+REJECTED = pa.schema({
+    "window_start": INSTANT, "window_end": INSTANT, "event_time": INSTANT, "oo_high": pa.int64(), "oo_low": pa.int64(),
+    "received_as": pa.string(), "received_in": pa.int64(), "reason": pa.string(), "rows": pa.int64(),
+})  # fmt: skip
+"""Rejected records, each in its window: rows of receive's batch `received_in` of the lineage `received_as`."""
 
 
-def note(connection: Connection, lineage: str, batch_id: int, rows: list[Row]) -> None:
-    """Store what a batch has rejected, in the transaction that ends it."""
-    whose = {"lineage": lineage, "batch_id": batch_id}
+def note(connection: Connection, instance: str, output: str, whose: Row, rows: pa.Table) -> None:
+    """Store what a batch (`whose`: its lineage and batch_id) has rejected (`REJECTED`), in the transaction that ends it."""
     do(connection, "rejected", "forget_batch", **whose)
-    do_rows(connection, "rejected", "add", [row | whose for row in rows])
+    do_rows(connection, "rejected", "add", rows, instance=instance, output=output, **whose)
 
 
-def replace(connection: Connection, instance: str, output: str, times: tuple[Any, Any], whose: Row, rows: list[Row]) -> None:
-    """Put what a backfill (`whose`: its lineage and batch_id) has rejected of the windows that start in a span in the place of what was rejected of them before."""
+def replace(connection: Connection, instance: str, output: str, times: tuple[Any, Any], whose: Row, rows: pa.Table) -> None:
+    """Put what a backfill has rejected of the windows that start in a span in the place of what was rejected of them before."""
     start, stop = times
     do(connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, window_to=stop)
-    do_rows(connection, "rejected", "add", [row | whose for row in rows])
+    do_rows(connection, "rejected", "add", rows, instance=instance, output=output, **whose)
 
 
 def of_record(connection: Connection, instance: str, high: int, low: int) -> list[Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
-from onlyonce.database.connect import do_rows
+from onlyonce.database.arrays import do_rows
 
 
 @dataclass(frozen=True)
@@ -29,4 +30,5 @@ class State:
 
 def note(connection: Connection, lineage: str, batch_id: int, states: list[State]) -> None:
     """Store what a batch tells in the place of what the one before told."""
-    do_rows(connection, "states", "note", [asdict(state) | {"lineage": lineage, "batch_id": batch_id} for state in states])
+    told = pa.Table.from_pylist([asdict(state) for state in states])
+    do_rows(connection, "states", "note", told, lineage=lineage, batch_id=batch_id)

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from onlyonce.commitlog.outputs.rejections import REJECTED
 from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.model import origin
-from onlyonce.model.batch import to_time
 from onlyonce.model.errors import Refused
 from onlyonce.model.outputs.backfill import Span
 from onlyonce.model.windows import Session, micros
@@ -70,7 +72,7 @@ def check(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
         )
 
 
-def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> list[dict[str, Any]]:
+def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
     """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for each that is rejected.
 
     Rows of one look: in each the times are microseconds, `rejected` counts the row's own record.
@@ -87,11 +89,10 @@ def met(pipeline: Pipeline, root: Output, kept: DataFrame) -> list[dict[str, Any
         F.count_if(~late & ~rejected).alias("in_time"), F.count_if(late).alias("late"), F.count_if(rejected).alias("rejected"),
         F.min(F.when(late & session, time)).alias("late_from"), F.max(F.when(late & session, time)).alias("late_to"),
     )  # fmt: skip
-    found: list[dict[str, Any]] = groups.toArrow().to_pylist()
-    return found
+    return groups.toArrow()
 
 
-def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> list[dict[str, Any]]:
+def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa.Table:
     """The rejected pairs of the windows that start in a span, late ones too: as `met` has them."""
     assert root.window is not None
     rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
@@ -102,20 +103,16 @@ def of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> li
         placed = windowing.assign(rows, root.window).withColumns(windowing.bounds())
     inside = placed.filter((F.col("window_start") >= span.start) & (F.col("window_start") < span.stop))
     groups = inside.groupBy("window_start", "window_end", *_whose(F.lit(True))).agg(F.count("*").alias("rejected"))
-    found: list[dict[str, Any]] = groups.toArrow().to_pylist()
-    return found
+    return groups.toArrow()
 
 
-def row_of(instance: str, root: Output, found: dict[str, Any]) -> dict[str, Any]:
-    """A rejected pair as the log has it. A session has no end yet: the window is the one that the record alone would have."""
-    start, end = found["window_start"], found["window_end"]
+def rows_of(root: Output, found: pa.Table) -> pa.Table:
+    """Rejected pairs as the log has them (`REJECTED`). A session has no end yet: the window is the one that the record alone would have."""
+    told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
     if isinstance(root.window, Session):
-        start, end = found["event_time"], found["event_time"] + micros(root.window.gap)
-    same = {name: found[name] for name in ("oo_high", "oo_low", "received_as", "received_in")}
-    return same | {
-        "instance": instance, "output": root.name, "window_start": to_time(start), "window_end": to_time(end),
-        "event_time": to_time(found["event_time"]), "reason": found["reason"].replace("\0", "\ufffd"), "rows": found["rejected"],
-    }  # fmt: skip
+        told |= {"window_start": told["event_time"], "window_end": pc.add(told["event_time"], micros(root.window.gap))}
+    told["reason"] = pc.replace_substring(told["reason"], "\0", "\ufffd")
+    return pa.table([told[name] for name in REJECTED.names], REJECTED.names).cast(REJECTED)
 
 
 def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:

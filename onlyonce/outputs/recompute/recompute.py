@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,7 +26,7 @@ from onlyonce.database.connect import run
 from onlyonce.declare.outputs.taken_back import what_to_do
 from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan, to_micros
+from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.chained import Chained
 from onlyonce.model.operate import retaining
 from onlyonce.model.outputs import backfill as model
@@ -78,7 +79,8 @@ def recompute(
         panes, writers = _written(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it: to count again is to read all rows once more.
         met = made.counts or run(query.database, lambda conn: backfills.met(conn, request, made.span, reach.consumed))
-        counts = met | {"windows": len(panes[root.name]), "rows": sum(pane["rows"] for pane in panes[root.name])}
+        written = panes[root.name]
+        counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)
         passing("backfill-before-end")
 
@@ -158,12 +160,11 @@ def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFr
     return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
-def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> list[dict[str, Any]] | None:
+def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa.Table | None:
     """The records of the windows that the output rejects as it is declared now, late ones too."""
     if not root.reject:
         return None
-    found = rejecting.of_span(context.pipeline, root, _kept(context, root, span, reach), span)
-    return [rejecting.row_of(context.instance, root, row) for row in found]
+    return rejecting.rows_of(root, rejecting.of_span(context.pipeline, root, _kept(context, root, span, reach), span))
 
 
 def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
@@ -184,7 +185,7 @@ def _written(
     batch: Batch,
     made: Recomputed,
     held: ExitStack,
-) -> tuple[dict[str, list[dict[str, Any]]], list[SinkWriter]]:
+) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
     """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
     rows = results.hold(held, made.rows)
     if chain[0].stable_input:
@@ -201,8 +202,8 @@ def _written(
             writers.append(step.writer)
         unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
-        windows = [w | {"lookups": made.parts.versions_at(to_micros(w["window_start"]))} for w in found.windows]
-        panes[step.output.name] = windows if todo[step.output.name] != "skip" else []
+        windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column("window_start")))
+        panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
     return panes, writers
 
 

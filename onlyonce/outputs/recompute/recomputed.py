@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.commitlog.outputs.backfills import Counts
 from onlyonce.context.run_context import RunContext
-from onlyonce.lookups.seen import Seen, Versions
+from onlyonce.lookups.seen import Seen
 from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.windows import Micros
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,11 @@ class Parts:
         ]
         return reduce(DataFrame.unionByName, made)
 
-    def versions_at(self, start: Micros | None) -> Versions | None:
-        """What a window that starts then sees, as the log keeps it; None without lookups."""
-        found = [part for part in self.parts if start is not None and part.span.start <= start] or self.parts[:1]
-        return found[-1].seen.versions or None
+    def versions_at(self, starts: pa.ChunkedArray) -> pa.Array:
+        """What the windows that start at these times see, as the log keeps it: JSON; null without lookups."""
+        seen = [json.dumps(part.seen.versions) if part.seen.versions else None for part in self.parts]
+        begun = np.searchsorted([part.span.start for part in self.parts], starts.cast(pa.int64()).to_numpy(), side="right")
+        return pa.array(seen, pa.string()).take(pa.array(np.maximum(begun - 1, 0)))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from onlyonce.commitlog.batches import COUNTED
 from onlyonce.model.location import Location
 from onlyonce.model.windows import Fixed, Session, Window, micros
 from onlyonce.records import placed
@@ -23,25 +24,19 @@ MOST = 10_000_000
 """So many records take the driver a second. Of more the executors count: the start of a job is little beside them."""
 HOUR = Fixed(timedelta(hours=1))
 """Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event."""
-Row = dict[str, Any]
-_BY = ["window_start", "window_end", "is_late"]
+ADDED = {"in_time": "sum", "late": "sum", "rejected": "sum", "late_from": "min", "late_to": "max"}
 
 
-def counted(files: Sequence[Location], window: Window, lateness: timedelta) -> list[Row]:
-    """As `windowing.counted`: window_start, window_end, in_time, late, in (record, window) pairs; of sessions also late_from and late_to. In microseconds."""
+def counted(files: Sequence[Location], window: Window, lateness: timedelta) -> pa.Table:
+    """As `windowing.counted`: in time and late by window (`COUNTED`), in (record, window) pairs; of sessions also late_from and late_to."""
     each = [_of_part(part, window, micros(lateness)) for file in files for part in _parts(file)]
-    if not each:
-        return []
-    totals = pa.concat_tables(each).group_by(_BY).aggregate([("pairs", "sum"), ("time_min", "min"), ("time_max", "max")])
-    rows: dict[tuple[int, int], Row] = {}
-    for found in totals.to_pylist():
-        bounds = (found["window_start"], found["window_end"])
-        none = {"in_time": 0, "late": 0, "late_from": None, "late_to": None}
-        row = rows.setdefault(bounds, dict(zip(("window_start", "window_end"), bounds, strict=True)) | none)
-        row["late" if found["is_late"] else "in_time"] = found["pairs_sum"]
-        if found["is_late"] and isinstance(window, Session):
-            row |= {"late_from": found["time_min_min"], "late_to": found["time_max_max"]}
-    return list(rows.values())
+    return by_window(pa.concat_tables([COUNTED.empty_table(), *each]))
+
+
+def by_window(counts: pa.Table) -> pa.Table:
+    """Counts of the same window added up."""
+    totals = counts.group_by(["window_start", "window_end"], use_threads=False).aggregate(list(ADDED.items()))
+    return totals.rename_columns({f"{name}_{how}": name for name, how in ADDED.items()}).select(COUNTED.names)
 
 
 def _parts(file: Location) -> Iterator[pa.RecordBatch]:
@@ -55,8 +50,7 @@ def _of_part(part: pa.RecordBatch, window: Window, lateness: int) -> pa.Table:
     for starts, ends, late in placed.judged(part, window, lateness):
         if isinstance(window, Session):
             [(starts, ends)] = placed.windows(HOUR, times)
-        pairs.append(pa.table({"window_start": starts, "window_end": ends, "is_late": late, "time": times}))
-    found = pa.concat_tables(pairs).group_by(_BY, use_threads=False)
-    return found.aggregate([([], "count_all"), ("time", "min"), ("time", "max")]).rename_columns(
-        [*_BY, "pairs", "time_min", "time_max"]
-    )
+        met = pa.array(times, mask=~(late & isinstance(window, Session)))
+        counts = [starts, ends, ~late, late, np.zeros_like(late), met, met]
+        pairs.append(pa.table(counts, COUNTED.names).cast(COUNTED))
+    return by_window(pa.concat_tables(pairs))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onlyonce.commitlog.outputs import panes
@@ -20,7 +21,7 @@ from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import Output
 from onlyonce.model import triggers
-from onlyonce.model.batch import Batch, to_micros, to_time
+from onlyonce.model.batch import Batch, to_micros
 from onlyonce.model.triggers import Bounds, Held
 from onlyonce.outputs import results
 from onlyonce.outputs.events import reading
@@ -36,12 +37,12 @@ class Fired:
 
     rows   of the function, over the windows that fire or close
     met    what the batch has met
-    held   what it leaves of each window that it has changed
+    held   what it leaves of each window that it has changed (`panes.HELD`)
     """
 
     rows: DataFrame
     met: Met
-    held: list[dict[str, Any]]
+    held: pa.Table
 
 
 def fired(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
@@ -49,12 +50,13 @@ def fired(context: RunContext, query: Query, root: Output, batch: Batch, version
     assert root.trigger is not None
     met = window_log.counted(context, query, root, window_log.received(context, query, versions))
     before = run(query.database, lambda conn: panes.held(conn, context.instance, root.name))
-    in_time = {(_micros(row["window_start"]), _micros(row["window_end"])): row["in_time"] for row in met.windows}
+    starts, ends, records = (met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time"))
+    in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
     closed = raw_windows.closed_at(context, root, versions.upto)
     due, left = triggers.decided(root.trigger, before, in_time, closed, _micros(batch.plan.system_time))
     query.log.info("panes", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{root.name}", fired=len(due))
     rows = reading.closing(context, query, root, versions, batch.plan.batch_id, due)
-    return Fired(rows, met, [_row(context, root, window, held) for window, held in left.items()])
+    return Fired(rows, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], panes.HELD))
 
 
 def shape(context: RunContext, root: Output) -> DataFrame:
@@ -63,10 +65,9 @@ def shape(context: RunContext, root: Output) -> DataFrame:
     return results.applied(context, root, windowing.in_batch(empty, root))
 
 
-def _row(context: RunContext, root: Output, window: Bounds, held: Held | None) -> dict[str, Any]:
-    start, end = (to_time(time) for time in window)
-    whose = {"instance": context.instance, "output": root.name, "window_start": start, "window_end": end}
-    return whose | {"held": held and held.records, "held_since": held and to_time(held.since)}
+def _row(window: Bounds, held: Held | None) -> dict[str, int]:
+    left = {} if held is None else {"held": held.records, "held_since": held.since}
+    return {"window_start": window[0], "window_end": window[1], **left}
 
 
 def _micros(time: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -34,9 +35,9 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
     there = run(database, lambda conn: units.contents(conn, plan.lineage, plan.batch_id, sink))
     if not there:
         return
-    groups = pinned.groupBy(PARTITION).agg(*content_hash.aggregates(schema)).collect()
+    groups = pinned.groupBy(PARTITION).agg(*content_hash.aggregates(schema)).toArrow()
     for unit, found in there.items():
-        mine = [group for group in groups if group[PARTITION] == unit.partition]
+        mine = groups.filter(pc.equal(groups.column(PARTITION), unit.partition))
         compare(unit, found, content_hash.of_groups(schema, mine))
 
 

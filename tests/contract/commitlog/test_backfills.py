@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog import batches, units
@@ -51,7 +52,7 @@ def end(log: Log, driver: Driver, asked: Request, number: int, *windows: int) ->
     counts = {"windows": len(panes), "rows": len(panes), "in_time": 1, "late": 0}
     run(
         driver.session(log.database),
-        lambda conn: backfills.end(conn, driver, asked, number, asked.span, {"per_shop": panes}, counts),
+        lambda conn: backfills.end(conn, driver, asked, number, asked.span, {"per_shop": pa.Table.from_pylist(panes, backfills.MADE)}, counts),
     )
 
 
@@ -212,7 +213,7 @@ def consume(
 
     def work(conn: Any) -> None:
         batch = batches.begin(conn, driver, "shop", plan, None)
-        batches.count_windows(conn, batch, "per_shop", counts)
+        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED))
         outcome = Outcome(in_time=sum(c["in_time"] for c in counts), late=sum(c["late"] for c in counts))
         batches.end(conn, driver, batch, outcome)
 
@@ -289,7 +290,7 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
 
     def work(conn: Any) -> None:
         batch = batches.begin(conn, output, "shop", plan, None)
-        batches.count_windows(conn, batch, "per_shop", [late])
+        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist([late], batches.COUNTED))
         batches.end(conn, output, batch, Outcome(in_time=0, late=2))
 
     run(log.database, work)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -304,14 +305,12 @@ def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> N
 def test_a_final_pane_is_never_written_over(log: Log, driver: Driver) -> None:
     """An early one is replaced by the next; the final one stays, whoever comes later."""
     output = log.start("shop", "per_shop")
-    pane: dict[str, Any] = {
-        "instance": "shop", "output": "per_shop", "generation": 0, "window_start": NOON, "window_end": NOON + HOUR,
-    }  # fmt: skip
+    window = {"window_start": NOON, "window_end": NOON + HOUR}
     seen = []
     for number, (final, rows) in enumerate([(False, 1), (False, 2), (True, 3), (False, 4), (True, 5)]):
         batch = begin(log, output, plan_of(output, number))
-        made = [pane | {"final": final, "rows": rows}]
-        run(log.database, lambda conn, batch=batch, made=made: batches.add_panes(conn, batch, made))  # type: ignore[misc]
+        made = pa.Table.from_pylist([window | {"rows": rows}], batches.WRITTEN)
+        run(log.database, partial(batches.add_panes, batch=batch, instance="shop", output="per_shop", windows=made, final=final))
         seen += log.rows("SELECT rows, state, batch FROM onlyonce.windows")
 
     assert seen == [(1, "open", 0), (2, "open", 1), (3, "closed", 2), (3, "closed", 2), (3, "closed", 2)]
@@ -339,7 +338,7 @@ def test_conservation_is_false_where_the_log_does_not_add_up(log: Log, driver: D
     output = log.start("shop", "per_shop")
     made = begin(log, output, plan_of(output))
     counts = [{"window_start": NOON, "window_end": NOON + HOUR, "in_time": 1, "late": 1}]
-    run(log.database, lambda conn: batches.count_windows(conn, made, "per_shop", counts))
+    run(log.database, lambda conn: batches.count_windows(conn, made, "per_shop", pa.Table.from_pylist(counts, batches.COUNTED)))
     end(log, output, made, Outcome(in_time=1, late=1))
     conserved = "SELECT query, conserved FROM onlyonce.conservation"
     before = log.multiset(conserved)

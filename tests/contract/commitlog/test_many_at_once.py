@@ -6,6 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from sqlalchemy import Connection, event
 
@@ -35,25 +37,26 @@ def log(log: Log) -> Log:
     return log
 
 
-def windows() -> list[dict[str, Any]]:
+def windows() -> pa.Table:
     """Sessions that close at once."""
     starts = [NOON + timedelta(milliseconds=n) for n in range(SESSIONS)]
-    return [{"window_start": start, "window_end": start + GAP, "rows": 1} for start in starts]
+    return pa.Table.from_pydict({"window_start": starts, "window_end": [start + GAP for start in starts], "rows": [1] * SESSIONS}, batches.WRITTEN)
 
 
 def test_all_sessions_of_a_batch_are_counted_and_final_in_few_statements(log: Log) -> None:
     """Counts, panes written whole, panes written as they come, and a backfill of them; none has a statement of its own."""
     driver = log.start(query="bursts")
     batch = run(log.database, lambda conn: batches.begin(conn, driver, "shop", plan_of(driver), Frontier()))
-    made = [{"instance": "shop", "output": "bursts", "generation": 0, **window} for window in windows()]
-    pairs = [{k: w[k] for k in ("window_start", "window_end")} | {"in_time": 1, "late": 0} for w in made]
+    made = windows()
+    [starts, ends, ones], none = made.columns, pa.nulls(SESSIONS)
+    pairs = pa.table([starts, ends, ones, pc.subtract(ones, 1), none, none, none], batches.COUNTED.names).cast(batches.COUNTED)
     statements: list[str] = []
 
     def end(conn: Connection) -> None:
         event.listen(conn, "before_cursor_execute", lambda _c, _k, statement, *_: statements.append(statement))
         batches.count_windows(conn, batch, "bursts", pairs)
-        batches.add_panes(conn, batch, [pane | {"final": True} for pane in made])
-        panes.add_rows(conn, batch, [pane | {"output": "raw"} for pane in made[:FEWER]])
+        batches.add_panes(conn, batch, "shop", "bursts", made, final=True)
+        panes.add_rows(conn, batch, "shop", "raw", made.slice(0, FEWER))
         batches.end(conn, driver, batch, Outcome(in_time=SESSIONS, late=0))
 
     run(log.database, end)
@@ -72,10 +75,8 @@ def backfilled(log: Log) -> None:
     driver = run(log.database, lambda conn: backfills.open_lineage(conn, request, "run"))
     number = run(log.database, lambda conn: backfills.begin(conn, driver, request, 1))
     counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
-    run(
-        log.database,
-        lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": windows()[:FEWER]}, counts),
-    )
+    made = windows().slice(0, FEWER).append_column("lookups", pa.nulls(FEWER, pa.string()))
+    run(log.database, lambda conn: backfills.end(conn, driver, request, number, span, {"bursts": made}, counts))
 
     last = "SELECT generation, count(*) FROM onlyonce_private.panes WHERE output = 'bursts' GROUP BY 1 ORDER BY 1"
     assert patient(log, last) == [(0, SESSIONS), (1, FEWER)]

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog import batches, lineages
@@ -27,16 +28,15 @@ def write(log: Log, driver: Driver, number: int, tide: datetime, windows: dict[i
     after an answer that was lost."""
     receive(log, log.start("shop", "receive"), number, tide)
     rows = [
-        {"instance": "shop", "output": "per_shop", "generation": 0, "rows": count,
-         "window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR}
-        for hour, count in windows.items()
-    ]  # fmt: skip
+        {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "rows": count} for hour, count in windows.items()
+    ]
+    written = pa.Table.from_pylist(rows, batches.WRITTEN)
     offset = {"reservoirVersion": number + 1, "index": -1}
     plan = plan_of(driver, number, source_to=offset, facts={"stateless": True})
 
     def end(conn: Any) -> None:
         batch = batches.begin(conn, driver, "shop", plan, None)
-        panes.add_rows(conn, batch, rows)
+        panes.add_rows(conn, batch, "shop", "per_shop", written)
         panes.close(conn, "shop", OUTPUT, ["per_shop"], number)
         batches.end(conn, driver, batch, Outcome(in_time=0, late=0))
 
@@ -70,9 +70,8 @@ def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateles
 
     def work(conn: Any) -> None:
         batch = batches.begin(conn, driver, "shop", plan, None)
-        batches.count_windows(conn, batch, "per_shop", [
-            {"window_start": DAY, "window_end": DAY + HOUR, "in_time": 1, "late": 0}
-        ])  # fmt: skip
+        met = [{"window_start": DAY, "window_end": DAY + HOUR, "in_time": 1, "late": 0}]
+        batches.count_windows(conn, batch, "per_shop", pa.Table.from_pylist(met, batches.COUNTED))
         batches.end(conn, driver, batch, Outcome(in_time=1, late=0))
 
     run(log.database, work)

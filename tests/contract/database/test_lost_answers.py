@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import batches, closes, units
+from onlyonce.commitlog.batches import COUNTED, WRITTEN
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.model.batch import Outcome
@@ -115,11 +116,12 @@ def test_run_doubles_work_that_is_not_idempotent(log: Log, proxy: Proxy) -> None
 def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, proxy: Proxy, how: str) -> None:
     """Begin, end with its windows and panes, begin and end of a close: the log is the same as without the loss."""
     database, window = Database(proxy.url), {"window_start": NOON, "window_end": NOON}
-    pane = window | {"instance": "shop", "output": "per_shop", "generation": 0, "final": True, "rows": 2}
+    counts = pa.Table.from_pylist([window | {"in_time": 5, "late": 1}], COUNTED)
+    written = pa.Table.from_pylist([window | {"rows": 2}], WRITTEN)
 
     def end(connection: Connection) -> None:
-        batches.count_windows(connection, batch, "per_shop", [window | {"in_time": 5, "late": 1}])
-        batches.add_panes(connection, batch, [pane])
+        batches.count_windows(connection, batch, "per_shop", counts)
+        batches.add_panes(connection, batch, "shop", "per_shop", written, final=True)
         batches.end(connection, driver, batch, Outcome(in_time=5, late=1))
 
     proxy.cut_next(how)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog import batches, declared, lineages, units
@@ -52,15 +53,10 @@ def ran(log: Log, pipeline: Pipeline, query: str, *, windows: int = 0) -> None:
     driver = start(log, pipeline, query)
     meant = plan_of(driver, declaration_hash=declarations.fingerprint(pipeline, query))
     run(log.database, lambda conn: batches.begin(conn, driver, "shop", meant, None))
-    panes = [
-        {
-            "instance": "shop", "output": query, "generation": 0, "final": True, "rows": 1,
-            "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE,
-        }
-        for n in range(windows)
-    ]  # fmt: skip
+    written = [{"rows": 1, "window_start": START + n * MINUTE, "window_end": START + (n + 1) * MINUTE} for n in range(windows)]
     batch = Batch(meant, Frontier(), 0, "begun", replayed=False)
-    run(log.database, lambda conn: batches.add_panes(conn, batch, panes))
+    made = pa.Table.from_pylist(written, batches.WRITTEN)
+    run(log.database, lambda conn: batches.add_panes(conn, batch, "shop", query, made, final=True))
 
 
 @pytest.fixture

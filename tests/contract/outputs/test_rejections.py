@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog.outputs import rejections
@@ -20,8 +21,8 @@ def row(number: int, hour: int, reason: str = "bad") -> dict[str, Any]:
     """A record that is rejected in the window of an hour."""
     start = DAY + hour * HOUR
     return {
-        "instance": "shop", "output": "per_shop", "window_start": start, "window_end": start + HOUR, "event_time": start, "oo_high": number,
-        "oo_low": -number, "received_as": "shop/receive/1", "received_in": 0, "reason": reason, "rows": 1,
+        "window_start": start, "window_end": start + HOUR, "event_time": start, "oo_high": number, "oo_low": -number,
+        "received_as": "shop/receive/1", "received_in": 0, "reason": reason, "rows": 1,
     }  # fmt: skip
 
 
@@ -35,10 +36,10 @@ def told(log: Log) -> Counter[Any]:
 @pytest.fixture
 def noted(log: Log) -> Log:
     """Three records of two hours, two of them rejected in both."""
-    lineage = log.start("shop", "per_shop").lineage
-    rows = [row(1, 0), row(2, 0), row(2, 1), row(3, 1)]
+    whose = {"lineage": log.start("shop", "per_shop").lineage, "batch_id": 0}
+    rows = pa.Table.from_pylist([row(1, 0), row(2, 0), row(2, 1), row(3, 1)], rejections.REJECTED)
     for _ in range(2):  # the answer to the first COMMIT was lost
-        run(log.database, lambda conn: rejections.note(conn, lineage, 0, rows))
+        run(log.database, lambda conn: rejections.note(conn, "shop", "per_shop", whose, rows))
     return log
 
 
@@ -52,10 +53,8 @@ def test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows(not
     """Those of other windows stay."""
     driver = noted.start("shop", "per_shop@0")
     whose = {"lineage": driver.lineage, "batch_id": 4}
-    run(
-        noted.database,
-        lambda conn: rejections.replace(conn, "shop", "per_shop", (DAY, DAY + HOUR), whose, [row(1, 0, "worse")]),
-    )
+    rows = pa.Table.from_pylist([row(1, 0, "worse")], rejections.REJECTED)
+    run(noted.database, lambda conn: rejections.replace(conn, "shop", "per_shop", (DAY, DAY + HOUR), whose, rows))
     by = "shop/per_shop/1/0"
     assert told(noted) == Counter([(0, "f", "worse", f"{driver.lineage}/4"), (1, "e", "bad", by), (1, "d", "bad", by)])
 
