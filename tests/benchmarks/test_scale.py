@@ -88,8 +88,8 @@ def _tell(found: dict[str, dict[str, float]], of_record: dict[str, float], table
     at, sizes = page.DOCS / "scale.md", [str(number) for number in WINDOWS]
     rows = [[name.replace("_", " "), *(f"{each[size]:.3f}" if size in each else "" for size in sizes)] for name, each in found.items()]
     page.table("scale", ["", *(f"{number:,}" for number in WINDOWS)], rows, at)
-    costs = [["Spark's JVM", of_record["jvm"]], ["Python workers", of_record["workers"]], ["PostgreSQL", of_record["postgres"]], ["the driver in Python", of_record["driver"]]]
-    page.table("record_costs", ["", "processor seconds for a million records"], [[name, f"{seconds:.2f}"] for name, seconds in costs], at)
+    costs = {"Spark's JVM": "jvm", "Python workers": "workers", "PostgreSQL": "postgres", "the driver in Python": "driver"}
+    page.table("record_costs", ["", "processor seconds for a million records"], [[name, f"{of_record[kind]:.2f}"] for name, kind in costs.items()], at)
     head = ["cores of PostgreSQL", *(f"{cores} cores: records/s (of proportional)" for cores in scaling.CORES), "pays up to"]
     of_cores = [[by, *(f"{one[str(c)]['records_per_second']:,} ({one[str(c)]['of_proportional']:.2f})" for c in scaling.CORES), f"{one['last_core_that_pays']:,} cores"] for by, one in tables.items()]
     page.table("cores", head, of_cores, at)
