@@ -18,7 +18,7 @@ from onlyonce.model.errors import OnlyonceError, Retryable
 from onlyonce.model.sinks.delivery import Row, Unsent, told
 from onlyonce.sinks.outbox.target import Target
 
-PAGE = 1000
+PAGE = 10_000
 
 
 @dataclass(frozen=True)
