@@ -96,13 +96,14 @@ def test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_rig
     table = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))  # type: ignore[union-attr]
     none = getattr(getattr(spark._jvm.scala, "None$"), "MODULE$")  # type: ignore[union-attr]
     own, jobs = Own(path), []
+    made = table.update(False, none, none).metadata()
     for number in range(1, 6):
         if number == 3:
             (path / "_delta_log" / f"{number - 1:020}.crc").unlink()
         own_tables.append_rows([[{"id": number}], [{"id": -number}]], own.look(), commit(number), {"kind": "a"})
         spark.sparkContext.setJobGroup(f"look {number}", "")
         snapshot = table.update(False, none, none)
-        snapshot.metadata()
+        assert snapshot.metadata().equals(made)
         jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"look {number}")))
         assert (snapshot.version(), snapshot.checksumOpt().get().numFiles()) == (number, 2 * number)
         assert snapshot.validateChecksum(getattr(snapshot, "validateChecksum$default$1")())
