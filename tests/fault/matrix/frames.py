@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,16 +112,17 @@ class Frame:
         assert not by, "only outputs without a window are played"
         return self
 
-    def agg(self, *_: object) -> Frame:
-        """The one group with the content of all rows, as `content.aggregates` has it."""
-        return Frame(self._content, schema_of("rows long, sum string, xor long"))
+    def agg(self, *_: object) -> SimpleNamespace:
+        """The one group with the content of all rows, as `content_hash.aggregates` has it."""
+        return SimpleNamespace(toArrow=self._content)
 
-    def _content(self) -> list[Dict]:
+    def _content(self) -> pa.Table:
         hashes = [hash_of(row) for row in self.rows()]
         xor = 0
         for one in hashes:
             xor ^= one
-        return [{"rows": len(hashes), "sum": str(sum(hashes)), "xor": xor}]
+        total = pa.array([Decimal(sum(hashes))], pa.decimal128(38, 0))
+        return pa.table({"rows": pa.array([len(hashes)], pa.int64()), "sum": total, "xor": pa.array([xor], pa.int64())})
 
     @property
     def write(self) -> Writer:
