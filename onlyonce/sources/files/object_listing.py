@@ -75,6 +75,8 @@ def known(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Know
             roots[root] = max(number, roots.get(root, number))
         parts.append((numbers, _hashes(batch.column("path").to_pylist()), _hashes(batch.column("mark").to_pylist())))
     numbers, names, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not len(names):
+        return before
     order = np.lexsort((numbers, names))
     names, marks = names[order], marks[order]
     last = np.append(names[1:] != names[:-1], True)

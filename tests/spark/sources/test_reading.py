@@ -106,7 +106,7 @@ def test_of_objects_a_run_knows_the_last_mark_of_each_and_the_prefixes_in_their_
         names, prefix = dice.sample(range(50), 5), dice.randint(0, 3)
         rows = {"batch_no": [number] * 5, "path": [f"s3://lake/in{prefix}/{n}" for n in names], "mark": [f"{number} {n}" for n in names]}
         parts.append(pa.RecordBatch.from_pydict(rows, schema=schema))
-    whole, known, at = object_listing.known(parts), object_listing.Known(), 0
+    whole, known, at = object_listing.known(parts), object_listing.known([]), 0
     while at < len(parts):
         some = dice.randint(1, 4)
         known, at = object_listing.known(parts[at : at + some], known), at + some
