@@ -62,11 +62,12 @@ class Reading(Generic[Known]):
     def _added(self, before: int, now: int) -> list[Location] | None:
         """The files that commits have added since; None where that does not tell all: entries went from the log, or files from the table."""
         try:
-            since = [action for version in range(before + 1, now + 1) for action in log_entries.actions(self._at, version)]
-            added = [file.path for version in range(before + 1, now + 1) for file in log_entries.added(self._at, version)]
+            since = [log_entries.actions(self._at, version) for version in range(before + 1, now + 1)]
         except FileNotFoundError:
             return None
-        return None if before > now or any("remove" in action for action in since) else added
+        if before > now or any("remove" in action for said in since for action in said):
+            return None
+        return [file.path for said in since for file in log_entries.added_by(self._at, said)]
 
 
 def of(readings: Readings | None, at: Location, make: Callable[[], Reading[Known]]) -> Reading[Known]:

@@ -32,7 +32,12 @@ def any_in(path: Location) -> bool:
 
 def added(path: Location, version: int) -> list[Added]:
     """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into other files, none. No JVM needed."""
-    files = [action["add"] for action in actions(path, version) if action.get("add", {}).get("dataChange")]
+    return added_by(path, actions(path, version))
+
+
+def added_by(path: Location, said: list[dict[str, Any]]) -> list[Added]:
+    """The same by what the commit's entry says. Pure."""
+    files = [action["add"] for action in said if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
 
 
