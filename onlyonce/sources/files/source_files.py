@@ -124,6 +124,8 @@ def _register_once(inbox: Inbox, driver: Driver, now: datetime, reading: Reading
     first, added = NO_BATCH if start else there.batches, 0
     for found in [[discovery.before(inbox)]] if start else discovery.looks(inbox, there):
         rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
+        if added:
+            reading.table.look()  # it has our append before this one: at the version before, this one would be tried in vain
         if not registry.append(reading.table, _schema(inbox.pipeline), rows, driver, number, app_id):
             return None
         first, added, number = first + len(found), added + len(rows), number + 1
