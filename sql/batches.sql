@@ -102,6 +102,24 @@ LEFT JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
+-- met_first --
+-- The first batch of a life of an output that has met records in time of windows that end in (:after, :upto]; before it one of another life, or of one of
+-- which the log has sums alone, which tells that not all are known.
+SELECT met.source_from, met.told
+FROM (SELECT b.source_from, w.lineage = :lineage AS told, w.batch_id
+      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
+      JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = (SELECT mine.instance FROM onlyonce_private.lineages mine WHERE mine.lineage = :lineage)
+        AND w.output = :output AND w.window_start >= :first AND w.window_start < :upto
+        AND w.window_end > :after AND w.window_end <= :upto AND w.in_time > 0
+      UNION ALL
+      SELECT NULL, false, -1
+      FROM onlyonce_private.window_sums s JOIN onlyonce_private.lineages l USING (lineage)
+      WHERE l.instance = (SELECT mine.instance FROM onlyonce_private.lineages mine WHERE mine.lineage = :lineage)
+        AND s.output = :output AND s.window_start >= :first AND s.window_start < :upto
+        AND s.window_end > :after AND s.window_end <= :upto) met
+ORDER BY met.told, met.batch_id LIMIT 1
+
 -- receive_batch --
 -- One receive batch by its number. Each life counts anew, so the last one that has it.
 SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted

@@ -15,7 +15,6 @@ from onlyonce.declare import loading
 from onlyonce.declare.pipeline import Output, Pipeline
 from onlyonce.lookups import tables
 from onlyonce.model import origin
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.outputs import outputs, results
 from onlyonce.outputs.function import rejecting, several_results
@@ -33,7 +32,7 @@ def schemas(spark: SparkSession, pipeline: Pipeline, root: Output) -> dict[str, 
     rejecting.check(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windowing.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
-    if root.trigger is None and not isinstance(root.window, Chained):  # else its function gets whole windows, and no stream
+    if not root.gets_whole_windows:  # else its function gets whole windows, and no stream
         _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
     found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}

@@ -3,7 +3,8 @@
 Otherwise a batch is three jobs: one that looks at its rows, and two that write them and see that they are there. Each takes a part of a second, however few rows it has,
 and a task in Python has a session in the database of its own.
 
-Only of a function that gives a row for a record at most, so that few records are few rows; of an output alone, whose sink can take rows so. The unit and its content
+Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at most has few rows then. Of any other, of
+windows that close for example, the driver asks for no more than MOST rows: if there are more, tasks write them. What comes of a state is held, since it is read only once. The unit and its content
 are those of the tasks, so a replay may go the other way.
 
 Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning, since they try again.
@@ -12,6 +13,7 @@ Not promised: that a small batch is written here.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,14 +28,16 @@ from onlyonce.database.connect import run
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions
 from onlyonce.model.batch import Batch
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Retryable
+from onlyonce.model.units import Content
 from onlyonce.outputs import results
 from onlyonce.outputs.events.replayed import Versions
-from onlyonce.outputs.windows import raw_windows
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.content_hash import HASH
 from onlyonce.sinks.sinks import TakesFew
+
+MOST = 10_000
+"""So many rows the driver takes of a function that may give more rows than it has records."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +48,23 @@ class Written:
     windows: pa.Table
 
 
-def written(context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame) -> Written | None:
-    """Write a batch's rows; None where that is for Spark's tasks. `frame` is not held: it is read once."""
+def written(
+    context: RunContext, query: Query, steps: list[results.Step], batch: Batch, versions: Versions, frame: DataFrame, held: ExitStack
+) -> Written | None:
+    """Write a batch's rows; None where that is for Spark's tasks. `frame` is read once, or is held from then on."""
     step = steps[0]
     if len(steps) > 1 or not isinstance(step.writer, TakesFew) or not _has_few(context, query, step, batch, versions):
         return None
+    frame = frame if step.adds_no_rows or batch.plan.facts.get("stateless") else results.hold(held, frame)
     plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)
     if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
         return None
-    rows: pa.Table = wanted.toArrow()
+    rows: pa.Table = (wanted if step.adds_no_rows else wanted.limit(MOST + 1)).toArrow()
+    if not step.adds_no_rows and rows.num_rows > MOST:
+        return None
     passing("output-consumed")
-    tally = content_hash.Tally(HASH, {field.name: field.name for field in content_hash.float_fields(plain.schema)})
-    for part in rows.to_batches():
-        tally.add(part)
-    content = tally.content()
+    content = _content(plain, rows)
     try:
         step.writer.write_few(batch, rows, content)
     except (OSError, Retryable) as error:
@@ -67,11 +73,16 @@ def written(context: RunContext, query: Query, steps: list[results.Step], batch:
     return Written(content.rows, _windows(rows))
 
 
+def _content(plain: DataFrame, rows: pa.Table) -> Content:
+    tally = content_hash.Tally(HASH, {field.name: field.name for field in content_hash.float_fields(plain.schema)})
+    for part in rows.to_batches():
+        tally.add(part)
+    return tally.content()
+
+
 def _has_few(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> bool:
     root = step.output
-    if not step.adds_no_rows or context.bounded or root.stable_input or root.trigger or isinstance(root.window, Chained):
-        return False
-    if raw_windows.are_of(context.pipeline, root, stateless=True):
+    if context.bounded or root.stable_input:
         return False
     if batch.plan.source_from is None and query.start_from:
         return False  # a new life reads again what an earlier one has counted

@@ -28,7 +28,6 @@ from onlyonce.declare.pipeline import Output
 from onlyonce.failpoints import passing
 from onlyonce.model import partitions
 from onlyonce.model.batch import Batch, Outcome, Plan, check_output, read_upto
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import FunctionFails, Refused
 from onlyonce.model.frontier import Frontier
 from onlyonce.model.run.isolation import first_line
@@ -65,15 +64,14 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     context = seeing.of_next_batch(context, query, root)
     start = int(query.start_from.get("version", 0))
     result = reading.stream(context, query, root, start)
-    from_events = bool(root.trigger) or isinstance(root.window, Chained)
-    plain = from_events or stateless.is_stateless(result)
+    plain = root.gets_whole_windows or stateless.is_stateless(result)
     if plain and "rows_from" in query.start_from:
         start = int(query.start_from["rows_from"])
         result = reading.stream(context, query, root, start)
     if not plain:
         _refuse_unsaid(context, query, root)
     raw = raw_windows.are_of(context.pipeline, root, stateless=plain)
-    steps = results.steps_of(context, query, root, triggering.shape(context, root) if from_events else result)
+    steps = results.steps_of(context, query, root, triggering.shape(context, root) if root.gets_whole_windows else result)
     anew.clear(query, root, steps)
     mode = "update" if root.panes == "early" else "append"
     met: list[Versions] = []
@@ -196,7 +194,7 @@ def commit(
     fired: Fired | None = None,
 ) -> None:
     """Write the rows of a begun batch to all its sinks, and end it. `fired`: what they are of, where the output has a trigger."""
-    if few := in_driver.written(context, query, steps, batch, versions, rows):
+    if few := in_driver.written(context, query, steps, batch, versions, rows, held):
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return

@@ -156,7 +156,9 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
 
 
 def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
-    """Keep a frame's rows until the stack ends, so that each reading gives the same ones."""
+    """Keep a frame's rows until the stack ends, so that each reading gives the same ones. One that is kept already stays so."""
+    if frame.is_cached:
+        return frame
     kept = frame.persist()
     held.callback(kept.unpersist)
     return kept

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -52,7 +53,7 @@ def kept(spark: SparkSession, path: Location, schema: StructType, received: list
     """The kept rows of some receive batches (rows of the query `received`), with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = events.kept_files(path, intact)
-    rows = spark.read.schema(schema).parquet(*map(str, files)) if files else spark.createDataFrame([], schema)
+    rows = spark.read.schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)
     moved = [one for one in received if one.compacted]
     if not moved:
         return rows
@@ -62,3 +63,9 @@ def kept(spark: SparkSession, path: Location, schema: StructType, received: list
     between = F.col("oo_batch").between(min(numbers), max(numbers))  # what files are skipped by
     found = table.filter(between).join(F.broadcast(ids), ["oo_lineage", "oo_batch"], "left_semi")
     return rows.unionByName(found.select(*schema.names))
+
+
+def _none(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows, as a local relation: Spark's optimizer ends at it, and there is no job. (Of an empty list Spark makes an RDD.)"""
+    nothing = spark.createDataFrame(pa.table({"n": pa.array([], pa.int8())}))
+    return nothing.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.run.isolation import first_line
 from onlyonce.outputs import outputs, results, stateless
@@ -33,7 +32,7 @@ def as_they_come(
             data="only this test has read the rows",
             hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of the pipeline",
         )
-    if root.trigger or isinstance(root.window, Chained):  # its function gets whole windows, and no stream
+    if root.gets_whole_windows:  # its function gets whole windows, and no stream
         return False
     try:
         result = results.of_pipeline(pipeline, root, windowing.in_stream(_stream(spark, pipeline), root), lookups)

@@ -20,7 +20,7 @@ from onlyonce.model.windows import Fixed
 from tests.benchmarks import ways
 
 SCHEMA = "id long, user long, at timestamp, amount long"
-TABLE, CLOSING = "bench.arrivals", "bench.closing"
+TABLE, CLOSING, AT_CLOSE = "bench.arrivals", "bench.closing", "bench.at_close"
 BARE_TABLE = "bare_arrivals"
 A_SECOND = 2
 """Files a second: their records are half a second of event time apart."""
@@ -51,7 +51,8 @@ def _pipeline(name: str, transform: str, table: str, **windows: Any) -> Pipeline
 
 PIPELINES = [
     _pipeline("arrivals", "tests.benchmarks.arrivals:as_it_is", TABLE),
-    _pipeline("closing", "tests.benchmarks.arrivals:per_second", CLOSING, window=Fixed(timedelta(seconds=1)), lateness=timedelta(0)),
+    _pipeline("closing", "tests.benchmarks.arrivals:per_second", CLOSING, window=Fixed(timedelta(seconds=1))),
+    _pipeline("at_close", "tests.benchmarks.arrivals:per_second", AT_CLOSE, window=Fixed(timedelta(seconds=1)), panes="at_close"),
 ]
 
 

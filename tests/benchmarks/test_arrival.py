@@ -27,7 +27,8 @@ WARM, MEASURED = range(60), range(60, 150)
 """Files, two a second: those that are left out, and, once these are through, those that count."""
 KILLS = 3
 AIMS = {"p50": 1.0, "p99": 3.0}
-WAYS = {"bare": ("arrivals", "rows"), "exactly_once": ("arrivals", "rows"), "windows": ("closing", "windows")}
+WAYS = {"bare": ("arrivals", "rows"), "exactly_once": ("arrivals", "rows"), "windows": ("closing", "windows"), "windows_at_close": ("at_close", "windows")}
+TABLES = {"arrivals": arrivals.TABLE, "closing": arrivals.CLOSING, "at_close": arrivals.AT_CLOSE}
 """A way: its pipeline, and what is waited for: rows as they come, or windows of a second from their close on."""
 
 
@@ -79,7 +80,7 @@ def _ours(platform: Platform, _: SparkSession, pipeline: str, records: int, owed
     until(lambda: state(platform) == "running", "the long run")
     watches = {
         "delta": arrivals.Watch(arrivals.in_delta(settings.tables_dir() / pipeline / "delta")),
-        "postgres": arrivals.Watch(arrivals.in_postgres(url, arrivals.TABLE if pipeline == "arrivals" else arrivals.CLOSING)),
+        "postgres": arrivals.Watch(arrivals.in_postgres(url, TABLES[pipeline])),
     }
     try:
         _, times = (

@@ -33,7 +33,8 @@ class Output:
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
-    panes         'on_time': a window's rows once, when it closes. 'early': the state at every batch (needs upsert; files
+    panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close': the same rows, of all records of the
+                  window at once, which are read from `events` when it closes: sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
                   have one pane for each batch, with the rows that it changed). AfterRecords(1000), AfterTime(timedelta(minutes=5)): all
                   rows of an open window, after so many more records or so much time, and when it closes (needs upsert and a window)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what its
@@ -60,7 +61,7 @@ class Output:
     sink: Sink
     window: Window | None = None
     lateness: timedelta = timedelta(0)
-    panes: Literal["on_time", "early"] | AfterRecords | AfterTime = "on_time"
+    panes: Literal["on_time", "at_close", "early"] | AfterRecords | AfterTime = "on_time"
     from_output: str | None = None
     stable_input: bool = False
     late: Literal["keep", "recompute"] = "keep"
@@ -109,9 +110,10 @@ class Output:
             raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
         if self.lateness < timedelta(0):
             raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
-        if self.trigger is None and self.panes not in ("on_time", "early"):
-            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'early', AfterRecords(…) or AfterTime(…)")
+        if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
+            raise Refused(f"output {self.name}: panes {self.panes!r}", hint="'on_time', 'at_close', 'early', AfterRecords(…) or AfterTime(…)")
         _check_trigger(self)
+        _check_at_close(self)
         if self.panes == "early" and self.sink.write not in ("upsert", "files"):
             raise Refused(
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
@@ -130,7 +132,12 @@ class Output:
     @property
     def is_early(self) -> bool:
         """Whether it writes windows before they close, and writes them again."""
-        return self.panes != "on_time"
+        return self.panes not in ("on_time", "at_close")
+
+    @property
+    def gets_whole_windows(self) -> bool:
+        """Whether its function gets all records of a window at once, read from `events`, and its query keeps no state."""
+        return self.panes == "at_close" or self.trigger is not None or isinstance(self.window, Chained)
 
     @property
     def made_beside(self) -> str | None:
@@ -221,6 +228,17 @@ def _check_trigger(output: Output) -> None:
             f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
             hint="give the sink write='upsert' and keys",
         )
+
+
+def _check_at_close(output: Output) -> None:
+    if output.panes != "at_close":
+        return
+    where = f"output {output.name}: panes='at_close' gives a function all records of a window"
+    if output.gives_as_it_comes:
+        raise Refused(f"{where}, and {output.made_by} gives rows as records come", hint="leave panes out")
+    if output.window is None or isinstance(output.window, Session):
+        has = "has no window" if output.window is None else "has sessions, whose records are known only once they are merged"
+        raise Refused(f"{where}, and it {has}", hint="window=Fixed(…) or Sliding(…); or leave panes out")
 
 
 def _check_reject(output: Output) -> None:

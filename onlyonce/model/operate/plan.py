@@ -156,7 +156,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
                 yield part, "trigger"
                 continue
             wanted = "window or none" if part == "window" and none else "session" if session else part
-            early = part == "window" and {old["panes"], new["panes"]} != {"on_time"}
+            early = part == "window" and not {old["panes"], new["panes"]} <= {"on_time", "at_close"}
             yield part, "join" if joins else state if states else "window or none" if early else wanted
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.declare.pipeline import Output
-from onlyonce.model.chained import Chained
 from onlyonce.model.triggers import Bounds
 from onlyonce.outputs import results
 from onlyonce.outputs.events import first_reading, restart
@@ -27,7 +26,7 @@ def stream(
 ) -> DataFrame:
     """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
     read = first_reading.rows(context, part, files) if part else restart.read_from(context, start, files)
-    if root.trigger or isinstance(root.window, Chained):  # its batches read the windows that they write from `events`
+    if root.gets_whole_windows:  # its batches read the windows that they write from `events`
         return read
 
     def by(until: windowing.Until) -> tuple[DataFrame, DataFrame]:
@@ -46,7 +45,7 @@ def closing(
     """The rows of the windows that close with this batch, and of others that are open. The first of a new life has all that no earlier one has written."""
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after
-    rows = raw_windows.closed_by(context, root, after, versions.upto)
+    rows = raw_windows.closed_by(context, query, root, after, versions)
     if also:
         rows = rows.unionByName(raw_windows.of(context, root, list(also), versions.upto), allowMissingColumns=True)
     if query.start_from:

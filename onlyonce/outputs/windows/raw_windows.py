@@ -1,42 +1,51 @@
-"""Files of an output that keeps no state. The records of a window are read from `events` and written when the window closes.
+"""Windows of a query that keeps no state. The records of a window are read from `events` when it closes: of an output's files, and where `panes` asks for it.
 
-Spark would give such rows in the batch that reads them, so a window would be spread over many batches. Here the stream only tells how
-far it has come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
-these rows, so a replay reads the same.
+Spark would give rows of files in the batch that reads them, so a window would be spread over many batches; and what it keeps a state for it
+gives a batch after the one that closes the window. Here the stream only tells how far it has come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
+these rows, so a replay reads the same. The log tells which batches of receive have records of the windows that close (`window_counts`): their files are read,
+without a look at the table. Where the log has only sums of them, another life has met some, or they are more than FEW, the table is read.
 
 Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from onlyonce.commitlog import batches
 from onlyonce.commitlog.outputs import backfills
+from onlyonce.context.query import Query
 from onlyonce.context.run_context import RunContext
 from onlyonce.database.connect import run
 from onlyonce.declare.pipeline import FileSink, Output, Pipeline
-from onlyonce.model.batch import to_time
+from onlyonce.model.batch import read_upto, to_time
 from onlyonce.model.chained import Chained
 from onlyonce.model.errors import Refused
 from onlyonce.model.frontier import closed_until
 from onlyonce.model.triggers import Bounds
 from onlyonce.model.windows import Fixed, Session, Sliding, longest, micros, reach
-from onlyonce.outputs.windows import windowing
-from onlyonce.receive import past_rows
+from onlyonce.outputs.events.replayed import Versions
+from onlyonce.outputs.windows import closing_rows, windowing
+from onlyonce.receive import events, past_rows
+
+FEW = 256
+"""Batches of receive whose files are found by the log: an entry of Delta's log is read for each."""
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those of a join and of a processor too. (A
     bounded run has one batch, and says nothing of state.)"""
-    if isinstance(root.window, Chained):
+    if isinstance(root.window, Chained) or root.panes == "at_close":
         return False
     return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
-    if isinstance(root.window, Chained):
+    if isinstance(root.window, Chained) or root.panes == "at_close":
         return True
     if not stateless or root.window is None or root.is_early:
         return False
@@ -56,18 +65,44 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
     return isinstance(root.sink, FileSink)
 
 
-def closed_by(context: RunContext, root: Output, after: int | None, upto: int) -> DataFrame:
-    """The rows in time of the windows that close between two versions of `events`; None: of all that are closed."""
+def closed_by(context: RunContext, query: Query, root: Output, after: int | None, versions: Versions) -> DataFrame:
+    """The rows in time of the windows that close between two versions of `events`, of which the second is the last of `versions`; None: of all that are closed."""
     assert root.window is not None
     assert not isinstance(root.window, Session)
-    before, now = (None if version is None else closed_at(context, root, version) for version in (after, upto))
-    rows = past_rows.as_of(context, upto).filter("oo_kind = 'kept'").filter(_may_close(root.window, before, now))
-    kept = windowing.assign(rows, root.window)
+    before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
+    received = _met_by(context, query, root, (before, now), versions)
+    if received is not None and before is not None and now is not None:
+        few = closing_rows.read(context, root, received, (before, now))
+        if few is not None:
+            return few
+    if received is None:
+        rows = past_rows.as_of(context, versions.upto).filter("oo_kind = 'kept'")
+    else:
+        rows = past_rows.kept(context.spark, context.events, events.schema(context.pipeline), received)
+    kept = windowing.assign(rows.filter(_may_close(root.window, before, now)), root.window)
     end = F.unix_micros("oo_window.end")
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:
         closing = closing & (end > F.lit(before))
     return kept.filter(closing & ~windowing.is_late(root.window, root.lateness))
+
+
+def _met_by(
+    context: RunContext, query: Query, root: Output, closing: tuple[int | None, int | None], versions: Versions
+) -> list[Any] | None:
+    """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is for the table to tell."""
+    window, (before, now) = root.window, closing
+    assert isinstance(window, Fixed | Sliding)
+    if before is None or now is None:
+        return None
+    if before == now:
+        return []
+    met = run(query.database, lambda conn: batches.met_first(conn, query.lineage, root.name, (before, now), longest(window)))
+    if met is not None and not met.told:
+        return None
+    first = versions.after if met is None else min(versions.after, read_upto(met.source_from))
+    received = run(query.database, lambda conn: batches.received(conn, context.instance, first, versions.upto))
+    return received if len(received) <= FEW else None
 
 
 def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:

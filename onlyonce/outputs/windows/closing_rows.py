@@ -1,0 +1,84 @@
+"""The records in time of the windows that close with a batch, read by the driver: of few records a job costs more than they do, and so does a plan with
+bounds in it, which Spark compiles anew for each batch.
+
+What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch may be read either way.
+
+Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are left to Spark, and windows of a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onlyonce import settings
+from onlyonce.context.run_context import RunContext
+from onlyonce.declare.pipeline import Output
+from onlyonce.model import partitions
+from onlyonce.model.chained import Chained
+from onlyonce.model.location import Location
+from onlyonce.model.windows import Window, micros
+from onlyonce.receive import events
+from onlyonce.records import placed
+from onlyonce.session import schemas
+from onlyonce.sinks.delta_rows import PLAIN
+from onlyonce.storage.stores import arrow
+
+SEEN = "oo_event_time timestamp, oo_system_time timestamp"
+"""The platform's columns that a function may see, beside the window."""
+BOUNDS = "oo_start timestamp, oo_end timestamp"
+FRONTIER = "oo_frontier"
+
+
+def read(context: RunContext, root: Output, received: list[Any], closing: tuple[int, int]) -> DataFrame | None:
+    """The records of these batches of receive (rows of the query `received`) that are in time in a window which ends in an interval, in microseconds, with
+    their `oo_window`; None where that is for Spark."""
+    assert root.window is not None
+    shown = StructType(schemas.of(context.pipeline.schema).fields + schemas.of(SEEN).fields)
+    small = sum(one.kept for one in received) * partitions.A_RECORD < settings.in_driver_bytes()
+    if not small or any(one.compacted for one in received) or isinstance(root.window, Chained):
+        return None
+    if not all(isinstance(field.dataType, PLAIN) for field in shown.fields):
+        return None
+    with_bounds = StructType(shown.fields + schemas.of(BOUNDS).fields)
+    wanted = to_arrow_schema(with_bounds, timezone="UTC")
+    parts = [
+        part
+        for file in events.kept_files(context.events, received)
+        for part in _of_file(file, wanted, root.window, micros(root.lateness), closing)
+    ]
+    frame = context.spark.createDataFrame(pa.Table.from_batches(parts, wanted), with_bounds)
+    window = F.struct(F.col("oo_start").alias("start"), F.col("oo_end").alias("end"))
+    return frame.withColumn("oo_window", window).drop("oo_start", "oo_end")
+
+
+def _of_file(file: Location, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+    before, now = closing
+    with arrow.opened(file) as opened:
+        there = [name for name in opened.schema_arrow.names if name in wanted.names]
+        for part in opened.iter_batches(columns=[*there, FRONTIER]):
+            for starts, ends, late in placed.judged(part, window, lateness):
+                mine = ~late & (ends > before) & (ends <= now)
+                if mine.any():
+                    yield _shaped(part.filter(pa.array(mine)), wanted, starts[mine], ends[mine])
+
+
+def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: placed.Times, ends: placed.Times) -> pa.RecordBatch:
+    """With the columns as they are declared now: a file may be older than one of them."""
+    bounds: dict[str, np.ndarray[Any, Any]] = {"oo_start": starts, "oo_end": ends}
+    columns = []
+    for field in wanted:
+        if field.name in bounds:
+            columns.append(pa.array(bounds[field.name]).cast(field.type))
+        elif field.name in rows.schema.names:
+            columns.append(rows.column(field.name).cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

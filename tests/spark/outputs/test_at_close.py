@@ -1,0 +1,115 @@
+"""Windows whose records are read when they close: their rows are those of a batch over the records in time, whoever reads them, over kills and a new life."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from onlyonce.failpoints import FailPoint
+from onlyonce.operate import audit
+from onlyonce.outputs import in_driver, outputs
+from onlyonce.outputs.windows import closing_rows
+from onlyonce.receive import past_rows
+from onlyonce.run import lineage
+from tests.support import shop_oracle
+from tests.support.at_close_shop import SHOP
+from tests.support.platform import Platform, multiset
+
+pytestmark = pytest.mark.spark
+
+NEVER, ALWAYS = "0", str(1 << 30)
+ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+POINTS = ("output-after-begin", "output-consumed", "output-before-end", "output-after-end")
+Windows = dict[tuple[datetime, str], list[dict[str, Any]]]
+
+
+def in_time(files: list[list[dict[str, Any]]], name: str) -> Windows:
+    """The records of each window and shop that are not late for it: one file is one batch."""
+    output = SHOP.output(name)
+    found: Windows = defaultdict(list)
+    for one in shop_oracle.distinct(files).to_dict("records"):
+        at = (datetime.fromisoformat(one["at"]) - ZERO) // MICROSECOND
+        for start, end in output.window.assign(at):  # type: ignore[union-attr]
+            if pd.isna(one["tide"]) or ZERO + end * MICROSECOND > one["tide"] - output.lateness:
+                found[ZERO + start * MICROSECOND, one["shop"]].append(one)
+    return found
+
+
+def sums(windows: Windows) -> Counter[Any]:
+    """(start, shop, sales, cents)."""
+    return Counter((start, shop, len(them), sum(one["cents"] for one in them)) for (start, shop), them in windows.items())
+
+
+def largest(windows: Windows) -> Counter[Any]:
+    """(start, shop, id, cents)."""
+    best = {key: min(them, key=lambda one: (-one["cents"], one["id"])) for key, them in windows.items()}
+    return Counter((start, shop, one["id"], one["cents"]) for (start, shop), one in best.items())
+
+
+@pytest.mark.parametrize(("by", "seed"), [(ALWAYS, 1), (NEVER, 2), pytest.param(ALWAYS, 3, marks=pytest.mark.slow), pytest.param(NEVER, 4, marks=pytest.mark.slow)])
+def test_rows_are_those_of_a_batch_over_the_records_in_time(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int
+) -> None:
+    """Over a kill and a new life; late records stay out, and those of many batches come together."""
+    platform, chance = new_platform("tests/support/at_close_shop.py"), random.Random(seed)
+    platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=by)
+    files = shop_oracle.sales(400, 8, seed=seed)
+    for number, records in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", records)
+        if number == 3:
+            killed(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
+        if number == 5:
+            lineage.new("shop/counted", yes=True)
+        platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
+
+    timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest")}
+    assert sum(map(len, timely["largest"].values())) < len(shop_oracle.distinct(files)), "some are late"
+    assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(timely["counted"])
+    assert multiset(platform.table("shop/sliding"), "window_start", "shop", "sales", "cents") == sums(timely["sliding"])
+    assert multiset(platform.table("shop/largest"), "window_start", "shop", "id", "cents") == largest(timely["largest"])
+    assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final").empty
+    assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert audit.main(["--data"]).warnings == []
+
+
+def test_a_batch_of_few_records_reads_their_files_and_not_the_table(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """The files that the log names, by the driver; those alone that have records of the windows which close."""
+    platform = new_platform("tests/support/at_close_shop.py")
+    files = shop_oracle.sales(400, 8, duplicates=0)
+    read: list[int] = []
+    counted = closing_rows.events.kept_files
+    monkeypatch.setattr(closing_rows.events, "kept_files", lambda path, received: read.append(len(received)) or counted(path, received))
+    for number, records in enumerate(files):
+        platform.put("shop", f"{number}.jsonl", records)
+        if number == 1:
+            monkeypatch.setattr(past_rows, "as_of", None)  # the first batch alone asks the table
+        read.clear()
+        platform.run("shop")
+        assert max(read, default=0) <= 5, "of five minutes, which four or five of eight batches have met"
+
+    assert len(platform.table("shop/largest")) > 20
+
+
+def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
+    """A run that ends at that pass of a fail-point."""
+    passed: list[str] = []
+
+    def passing(name: str) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == nth:
+            raise FailPoint(name)
+
+    with monkeypatch.context() as armed:
+        for module in (in_driver, outputs):
+            armed.setattr(module, "passing", passing)
+        with pytest.raises(FailPoint):
+            platform.run("shop")

@@ -1,0 +1,35 @@
+"""A pipeline whose functions get all records of a window when it closes: of fixed and of sliding windows, and one that no stream of Spark could run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from onlyonce import Delta, Files, Fixed, Output, Pipeline, Postgres, Sliding
+
+MINUTE = timedelta(minutes=1)
+HERE = "tests.support.shop_transforms"
+
+
+def largest(sales: DataFrame) -> DataFrame:
+    """The largest sale of each shop in each window, by rank: an operation that Spark refuses of a stream."""
+    place = F.row_number().over(Window.partitionBy("oo_window", "shop").orderBy(F.desc("cents"), "id"))
+    return sales.withColumn("place", place).filter("place = 1").select("oo_window", "shop", "id", "cents")
+
+
+SHOP = Pipeline(
+    name="shop",
+    source=Files(max_files_a_batch=1),
+    schema="id string, shop string, at timestamp, cents long, weight double",
+    record_id=("id",),
+    event_time="at",
+    outputs=(
+        Output(name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), lateness=MINUTE, panes="at_close", sink=Postgres(table="results.counted")),
+        Output(name="sliding", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes="at_close", sink=Delta()),
+        Output(name="largest", transform="tests.support.at_close_shop:largest", window=Fixed(MINUTE), panes="at_close", sink=Delta()),
+    ),
+)
+
+PIPELINES = [SHOP]
