@@ -625,6 +625,29 @@ _ALL = (
         spark=True,
     ),
     Mutant(
+        "closing-by-this-batch", "of the windows that close only the records that this batch has met are read", "onlyonce/outputs/windows/raw_windows.py",
+        (("else min(versions.after, read_upto(met.source_from))", "else versions.after"),),
+        ("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "closing-by-this-life", "records that an earlier life has met are left out of the windows that this one closes", "sql/batches.sql",
+        (("w.lineage = :lineage AS told", "true AS told"),),
+        ("tests/contract/commitlog/test_final_windows.py::test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all",),
+    ),
+    Mutant(
+        "late-at-close", "late records are given to the function of a window that is made at its close", "onlyonce/outputs/windows/closing_rows.py",
+        (("mine = ~late & (ends > before)", "mine = (ends > before)"),),
+        ("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
+        spark=True,
+    ),
+    Mutant(
+        "few-of-many", "of a function that gives many rows the driver writes those that it asked for, and no others", "onlyonce/outputs/in_driver.py",
+        (("if not step.adds_no_rows and rows.num_rows > MOST:", "if False:"),),
+        ("tests/spark/outputs/test_in_driver.py::test_many_rows_of_few_records_are_for_the_tasks",),
+        spark=True,
+    ),
+    Mutant(
         "frontier-from-all", "the frontier is asked of every batch there ever was", "sql/batches.sql",
         (("ORDER BY b.delta_version DESC LIMIT 1) batch ON true", "ORDER BY b.delta_version DESC) batch ON true"),),
         (LONG_LOG + "test_what_is_asked_all_the_time_visits_no_more_rows_in_a_long_log",),

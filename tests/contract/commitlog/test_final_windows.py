@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg2
@@ -20,6 +21,7 @@ from tests.support import long_log, plans
 from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
 
 BATCHES = 3_000
+START, MINUTE = datetime(2025, 1, 1, tzinfo=UTC), timedelta(minutes=1)
 OLD = 2 * BATCHES // 3
 """The batches of the first life; each has met one window of its own."""
 AT_EVERY_WINDOW = """
@@ -109,3 +111,22 @@ def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log)
         assert cursor.fetchone() == (None,)
         session.rollback()
     assert run(years.database, lambda conn: batches.read_before(conn, "shop/per_minute/3")) == -1
+
+
+@pytest.mark.parametrize(
+    ("ends", "first", "told"),
+    [((OLD + 10, OLD + 12), OLD + 10, True), ((OLD - 1, OLD + 5), OLD - 1, False), ((BATCHES + 5, BATCHES + 9), None, None)],
+)
+def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all(
+    years: Log, ends: tuple[int, int], first: int | None, told: bool | None
+) -> None:
+    """Windows that end in (a, b]: a batch of an earlier life is told as such. Few rows are looked at, however long the log is."""
+    after, upto = (int((START + number * MINUTE).timestamp() * 1_000_000) for number in ends)
+    found = run(years.database, lambda conn: batches.met_first(conn, STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)))
+    values = {"lineage": STREAM, "output": OUTPUT, "first": START + (ends[0] - 1) * MINUTE, "after": START + ends[0] * MINUTE, "upto": START + ends[1] * MINUTE}
+    scans = list(plans.visited(plans.carried_out(years.database, queries("batches")["met_first"], values)))
+
+    assert (found is None) == (first is None)
+    assert found is None or found.told == told
+    assert found is None or not told or found.source_from["reservoirVersion"] == first - 1  # type: ignore[operator]
+    assert sum(rows for *_, rows in scans) <= 100, scans

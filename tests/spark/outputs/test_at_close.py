@@ -14,8 +14,7 @@ import pytest
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
 from onlyonce.outputs import in_driver, outputs
-from onlyonce.outputs.windows import closing_rows
-from onlyonce.receive import past_rows
+from onlyonce.receive import events, past_rows
 from onlyonce.run import lineage
 from tests.support import shop_oracle
 from tests.support.at_close_shop import SHOP
@@ -69,10 +68,11 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
             lineage.new("shop/counted", yes=True)
         platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
 
-    timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest")}
+    timely = {name: in_time(files, name) for name in ("counted", "sliding", "largest", "by_state")}
     assert sum(map(len, timely["largest"].values())) < len(shop_oracle.distinct(files)), "some are late"
     assert multiset(platform.sql("SELECT window_start, shop, sales, cents FROM results.counted")) == sums(timely["counted"])
     assert multiset(platform.table("shop/sliding"), "window_start", "shop", "sales", "cents") == sums(timely["sliding"])
+    assert multiset(platform.table("shop/by_state"), "window_start", "shop", "sales", "cents") == sums(timely["by_state"])
     assert multiset(platform.table("shop/largest"), "window_start", "shop", "id", "cents") == largest(timely["largest"])
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
@@ -86,8 +86,13 @@ def test_a_batch_of_few_records_reads_their_files_and_not_the_table(
     platform = new_platform("tests/support/at_close_shop.py")
     files = shop_oracle.sales(400, 8, duplicates=0)
     read: list[int] = []
-    counted = closing_rows.events.kept_files
-    monkeypatch.setattr(closing_rows.events, "kept_files", lambda path, received: read.append(len(received)) or counted(path, received))
+    asked = events.kept_files
+
+    def kept_files(path: Any, received: list[Any]) -> Any:
+        read.append(len(received))
+        return asked(path, received)
+
+    monkeypatch.setattr(events, "kept_files", kept_files)
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
         if number == 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.outputs import outputs, stateless
+from onlyonce.outputs import in_driver, outputs, stateless
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -88,6 +88,26 @@ def test_the_driver_takes_the_rows_of_functions_only_that_add_none(spark: Any) -
 
     assert all(stateless.adds_no_rows(frame) for frame in adds_none)
     assert not any(stateless.adds_no_rows(frame) for frame in adds_some)
+
+
+@pytest.mark.parametrize("most", [10, 10_000])
+def test_many_rows_of_few_records_are_for_the_tasks(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: Any, most: int
+) -> None:
+    """Whether a function keeps a state or gets whole windows, the driver asks for no more than it takes; all rows come, once."""
+    monkeypatch.setattr(in_driver, "MOST", most)
+    platform = new_platform("tests/support/at_close_shop.py")
+    files = shop_oracle.sales(200, 2)
+    for number, records in enumerate(files):
+        platform.put("shop", f"sales-{number:04}.jsonl", records)
+        platform.run("shop", *(["--close"] if number else []))
+    panes = platform.sql("SELECT output, sum(rows) AS rows FROM onlyonce.panes GROUP BY output").set_index("output")
+
+    by_state, largest = platform.table("shop/by_state"), platform.table("shop/largest")
+    assert multiset(by_state, "window_start", "shop") == multiset(largest, "window_start", "shop")
+    assert set(multiset(by_state, "window_start", "shop").values()) == {1}
+    assert len(by_state) == panes["rows"]["by_state"] > 20
+    assert len(platform.sql("SELECT * FROM results.counted")) == panes["rows"]["counted"]
 
 
 class Lost(Exception):

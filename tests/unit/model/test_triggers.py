@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.declare.pipeline import Delta, Files, Join, Output, Pipeline
 from onlyonce.model.errors import Refused
 from onlyonce.model.operate.consequences import Need
 from onlyonce.model.operate.plan import changes
@@ -75,6 +75,10 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
     "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
     "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
+    "a session at its close": (lambda: output(panes="at_close", window=Session(MINUTE)), "known only once they are merged", "Fixed"),
+    "no window to close": (lambda: output(panes="at_close", window=None), "has no window", "Fixed"),
+    "a join at its close": (
+        lambda: Output(name="j", join=Join(left=f"{__name__}:output", right=f"{__name__}:pipeline", on="id", within=MINUTE), panes="at_close", sink=Delta()), "gives rows as records come", "leave panes out"),
     "a word": (lambda: output(panes="after"), "panes 'after'", "AfterRecords"),
     "one made from it": (
         lambda: pipeline(output(), Output(name="made", transform="m:f", from_output="sums", sink=Delta())), "early panes change", "on_time"),
