@@ -101,9 +101,9 @@ def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
         parts.append([column.to_numpy(zero_copy_only=False) for column in columns])
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.array([])] * 6
     code, high, low, time, payload, unknown = joined
+    numbers = [column.astype(np.int64, copy=False) for column in (high, low, time, payload)]
     return sizes, Records(
-        code.astype(np.int8), high.astype(np.int64).view(np.uint64), low.astype(np.int64).view(np.uint64),
-        time.astype(np.int64), payload.astype(np.int64), unknown.astype(bool),
+        code.astype(np.int8, copy=False), numbers[0].view(np.uint64), numbers[1].view(np.uint64), numbers[2], numbers[3], unknown.astype(bool, copy=False)
     )  # fmt: skip
 
 
