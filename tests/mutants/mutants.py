@@ -406,6 +406,13 @@ _ALL = (
         ("tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
     ),
     Mutant(
+        "session-held-while-writing", "a task keeps its session in the database while it writes what it has judged", "onlyonce/receive/receive_unit.py",
+        (
+            ('        passing("receive-unit-after-commit")\n        for part in np.split(fates, np.cumsum(sizes)[:-1]):\n            yield', '            for part in np.split(fates, np.cumsum(sizes)[:-1]):\n                yield'),
+        ),
+        ("tests/contract/receive/test_receive_unit.py::test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
+    ),
+    Mutant(
         "nearly-in-order", "ids are sorted by the upper half of their upper halves alone", "onlyonce/catalog/packed.py",
         (('    return order[np.argsort(high[order], kind="stable")]\n', "    return order\n"),),
         ("tests/unit/catalog/test_lookup.py::test_packed_ids_are_sorted_big_endian_and_come_back",),
