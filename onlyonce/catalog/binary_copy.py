@@ -40,7 +40,7 @@ def copy(connection: Connection, file: str, query: str, rows: Iterable[Sequence[
     connection.connection.cursor().copy_expert(queries(file)[query], BytesIO(b"".join(_parts(rows))))
 
 
-def rows(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[list[Value]]:
+def ask_binary(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[list[Value]]:
     """The rows of a named query, by COPY … TO STDOUT (FORMAT binary), in the open transaction."""
     cursor, found = connection.connection.cursor(), BytesIO()
     asked = cursor.mogrify(str(text(queries(file)[query]).compile(connection)), parameters)

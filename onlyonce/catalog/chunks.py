@@ -9,8 +9,7 @@ import xxhash
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
-from onlyonce.catalog import binary_copy
-from onlyonce.catalog.binary_copy import int4, int8, number
+from onlyonce.catalog.binary_copy import ask_binary, copy, int4, int8, number
 from onlyonce.catalog.packed import BYTES
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate.collecting import BUCKET
@@ -94,7 +93,7 @@ def visible(connection: Connection, place: Place) -> list[Chunk]:
 
 def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
     """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
-    found = binary_copy.rows(connection, "catalog", "ids", **_key(instance, key))
+    found = ask_binary(connection, "catalog", "ids", **_key(instance, key))
     return found[0][0] if found else None
 
 
@@ -119,7 +118,7 @@ def slices(
 
 def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
     """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
-    found = binary_copy.rows(
+    found = ask_binary(
         connection, "catalog", "filters",
         instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
         batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
@@ -141,7 +140,7 @@ def add(connection: Connection, place: Place, packed: bytes, bloom: bytes | None
         place.instance.encode(), int8(place.bucket), place.lineage.encode(), int8(place.batch_id), int4(place.partition),
         int4(place.partitions), packed, int4(len(packed) // BYTES), bloom, int8(ids_hash(packed)),
     )  # fmt: skip
-    binary_copy.copy(connection, "catalog", "add_chunk", [row])
+    copy(connection, "catalog", "add_chunk", [row])
 
 
 def replace_ids(connection: Connection, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.catalog import binary_copy, bloom, packed
+from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.binary_copy import ask_binary
 from onlyonce.catalog.collector import SHORT_WAIT
 from onlyonce.database.connect import ask
 from onlyonce.failpoints import passing
@@ -95,7 +96,7 @@ def compact(connection: Connection, instance: str, waste: Waste) -> None:
 
 def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]) -> None:
     last = parts[-1]
-    taken = binary_copy.rows(
+    taken = ask_binary(
         connection, "collect", "take_parts",
         instance=instance, bucket=bucket, lineage=last.lineage, partitions=last.partitions, partition=last.partition,
         batch_ids=[part.batch_id for part in parts],
