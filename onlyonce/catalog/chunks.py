@@ -9,7 +9,7 @@ import xxhash
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection, text
 
-from onlyonce.catalog.binary_copy import copy, int4, int8
+from onlyonce.catalog.binary_copy import ask_binary, copy, int4, int8, number
 from onlyonce.catalog.packed import BYTES
 from onlyonce.database.connect import ask, do
 from onlyonce.model.operate.collecting import BUCKET
@@ -93,8 +93,8 @@ def visible(connection: Connection, place: Place) -> list[Chunk]:
 
 def ids(connection: Connection, instance: str, key: ChunkKey) -> bytes | None:
     """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
-    rows = ask(connection, "catalog", "ids", **_key(instance, key))
-    return bytes(rows[0].ids) if rows else None
+    found = ask_binary(connection, "catalog", "ids", **_key(instance, key))
+    return found[0][0] if found else None
 
 
 def in_bucket(connection: Connection, instance: str, lineage: str, bucket: int) -> list[bytes]:
@@ -118,14 +118,14 @@ def slices(
 
 def filters(connection: Connection, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
     """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
-    rows = ask(
+    found = ask_binary(
         connection, "catalog", "filters",
         instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
         batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
     )  # fmt: skip
     return {
-        ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition): None if r.filter is None else bytes(r.filter)
-        for r in rows
+        ChunkKey(number(bucket), (lineage or b"").decode(), number(batch_id), number(partition)): stored
+        for bucket, lineage, batch_id, partition, stored in found
     }
 
 

@@ -10,13 +10,13 @@ given back at once. After a kill both go on where they were.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
 from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.binary_copy import ask_binary
 from onlyonce.catalog.collector import SHORT_WAIT
 from onlyonce.database.connect import ask
 from onlyonce.failpoints import passing
@@ -96,13 +96,13 @@ def compact(connection: Connection, instance: str, waste: Waste) -> None:
 
 def _merge(connection: Connection, instance: str, bucket: int, parts: list[Part]) -> None:
     last = parts[-1]
-    taken: list[Any] = ask(
+    taken = ask_binary(
         connection, "collect", "take_parts",
         instance=instance, bucket=bucket, lineage=last.lineage, partitions=last.partitions, partition=last.partition,
         batch_ids=[part.batch_id for part in parts],
     )  # fmt: skip
     passing("merge-after-take")
-    ids = packed.merge(bytes(row.ids) for row in taken)
+    ids = packed.merge(stored or b"" for (stored,) in taken)
     if len(ids) != packed.BYTES * sum(part.ids for part in parts):
         raise InvariantBroken(
             f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is not the number that they state",

@@ -87,14 +87,7 @@ def in_slices(ids: Ids, where: Slices, count: int, wanted: Ids) -> NDArray[np.bo
 
 def pack(ids: Ids) -> bytes:
     """Sorted and packed: 16 bytes an id, big-endian."""
-    # Equal upper halves are rare, and a sort by one key takes a fifth of the time of one by two.
-    order = np.argsort(ids[0])
-    high = ids[0][order]
-    if (high[1:] == high[:-1]).any():
-        order = np.lexsort((ids[1], ids[0]))
-    packed = np.empty((len(order), 2), dtype=">u8")
-    packed[:, 0], packed[:, 1] = ids[0][order], ids[1][order]
-    return packed.tobytes()
+    return _packed(ids, _order(ids[0]))
 
 
 def unpack(packed: bytes) -> Ids:
@@ -107,7 +100,7 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
     """True for one row of each id: the least by `order`. Twins inside a batch are decided by a total order,
     not by who came first: with other splits another one would (experiments, A6)."""
     first = np.ones(len(ids[0]), dtype=bool)
-    by_high = np.argsort(ids[0])
+    by_high = _order(ids[0])
     high = ids[0][by_high]
     same_as_next = high[:-1] == high[1:]
     if not same_as_next.any():
@@ -126,4 +119,25 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
 def merge(parts: Iterable[bytes]) -> bytes:
     """The packed ids of several chunks as those of one."""
     halves = [unpack(part) for part in parts]
-    return pack((np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves])))
+    ids = (np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves]))
+    # A stable sort finds what is in order already, and merges: a sixth of the time of a sort.
+    return _packed(ids, np.argsort(ids[0], kind="stable"))
+
+
+def _order(high: Half) -> NDArray[np.intp]:
+    """The order of upper halves. Of 16 bits numpy's stable sort is one by their digits: two of these bring hashes into order but for
+    a handful, and the last one puts these right. A third of the time of a sort at once."""
+    order = np.argsort((high >> np.uint64(32)).astype(np.uint16), kind="stable")
+    order = order[np.argsort((high[order] >> np.uint64(48)).astype(np.uint16), kind="stable")]
+    return order[np.argsort(high[order], kind="stable")]
+
+
+def _packed(ids: Ids, order: NDArray[np.intp]) -> bytes:
+    # Equal upper halves are rare, and a sort by one key takes a fifth of the time of one by two.
+    high = ids[0][order]
+    if (high[1:] == high[:-1]).any():
+        order = np.lexsort((ids[1], ids[0]))
+        high = ids[0][order]
+    packed = np.empty((len(order), 2), dtype=">u8")
+    packed[:, 0], packed[:, 1] = high, ids[1][order]
+    return packed.tobytes()

@@ -67,6 +67,8 @@ class EventFiles:
         self._open = ExitStack()
         self._writers: dict[str, parquet.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._bytes: dict[str, int] = {}
+        self._alike: dict[Frontier, pa.RecordBatch] = {}
 
     def __enter__(self) -> EventFiles:
         return self
@@ -81,15 +83,24 @@ class EventFiles:
         """Records of one kind; a control row has a frontier of its own."""
         if not records.num_rows:
             return
-        fixed = self._stamp.columns(records.num_rows, self._partition, frontier or self._stamp.frontier)
+        fixed = self._fixed(records.num_rows, frontier or self._stamp.frontier)
         given = {name: records.column(name) for name in records.schema.names if name != CODE}
+        rows = pa.RecordBatch.from_pydict(given | dict(zip(fixed.schema.names, fixed.columns, strict=True)))
         waiting = self._waiting.setdefault(kind, [])
-        waiting.append(pa.RecordBatch.from_pydict(given | fixed))
-        if sum(batch.num_rows for batch in waiting) >= ROWS or sum(batch.nbytes for batch in waiting) >= BYTES:
+        waiting.append(rows)
+        self._bytes[kind] = self._bytes.get(kind, 0) + rows.nbytes
+        if self._bytes[kind] >= BYTES or sum(batch.num_rows for batch in waiting) >= ROWS:
             self._write(kind)
 
+    def _fixed(self, rows: int, frontier: Frontier) -> pa.RecordBatch:
+        """What all rows have alike, made once for the most rows that came so far."""
+        made = self._alike.get(frontier)
+        if made is None or made.num_rows < rows:
+            made = self._alike[frontier] = pa.RecordBatch.from_pydict(self._stamp.columns(rows, self._partition, frontier))
+        return made.slice(0, rows)
+
     def _write(self, kind: str) -> None:
-        rows = pa.Table.from_batches(self._waiting.pop(kind))
+        rows, self._bytes[kind] = pa.Table.from_batches(self._waiting.pop(kind)), 0
         if kind not in self._writers:
             self._writers[kind] = self._opened(kind, rows)
         self._writers[kind].write_table(rows)

@@ -81,9 +81,13 @@ def _deciding(parts: Parts, spilled: Spill, kept: list[Part]) -> Iterator[Column
         kept.append(spilled.kept(part, records))
         time = records.column("oo_event_time").cast(pa.int64())
         yield (
-            records.column(CODE), records.column("oo_high"), pc.fill_null(records.column("oo_low"), 0),
-            pc.fill_null(time, 0), pc.fill_null(records.column("oo_payload"), 0), records.column("oo_unknown").is_valid(),
+            records.column(CODE), records.column("oo_high"), _whole(records.column("oo_low")),
+            _whole(time), _whole(records.column("oo_payload")), records.column("oo_unknown").is_valid(),
         )  # fmt: skip
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    return pc.fill_null(column, 0) if column.null_count else column
 
 
 def _write(files: EventFiles, records: pa.RecordBatch, fates: NDArray[np.int8], after: Frontier | None = None) -> None:

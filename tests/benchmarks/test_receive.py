@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
 RECORDS = int(os.environ.get("ONLYONCE_BENCH_RECORDS", "8000000"))
 BATCHES = int(os.environ.get("ONLYONCE_BENCH_BATCHES", "16"))
 SEED = 20260301
+WAYS = os.environ.get("ONLYONCE_BENCH_WAYS", "").split()
+"""Some of the ways alone, for whoever looks at one of them: what is found is shown, and not kept."""
 TURN = 4
 """So many batches of one way, then those of the next: what disturbs the machine for a while disturbs all of them."""
 TARGETS = {
@@ -41,26 +43,29 @@ def test_receive(
     files = found.make(spark, home / "input")
     compared, skipped = _ways(spark, home)
     used = _play(compared, files, clock, server)
-    alone = ways.row_per_record(spark, home)
-    _put(alone, files[-1])
-    alone.drain()
-    clock.settle()
+    seconds = {name: clock.seconds[way.query][1:] for name, way in compared.items()}
+    if not WAYS:
+        alone = ways.row_per_record(spark, home)
+        _put(alone, files[-1])
+        alone.drain()
+        clock.settle()
+        seconds["row_per_record"] = clock.seconds[alone.query]
 
     exact = deliveries.read(spark, files).dropDuplicates(["id"]).cache()
-    for name in ("exactly_once", "drop_duplicates", "merge"):
+    for name in compared.keys() & {"exactly_once", "drop_duplicates", "merge"}:
         assert deliveries.differing(spark, compared[name].result(), exact) == 0, name
     unique = exact.count()
     exact.unpersist()
-    seconds = {name: clock.seconds[way.query][1:] for name, way in compared.items()}
-    seconds["row_per_record"] = clock.seconds[alone.query]
     listing = {name: way.listing_seconds() / BATCHES for name, way in compared.items() if isinstance(way, ways.Ours)}
     rates = {name: round(found.in_batch / (measure.median(s) + listing.get(name, 0))) for name, s in seconds.items()}
     millions = (BATCHES - TURN) * found.in_batch / 1e6
-    per_million = {name: round(sum(each.values()) / millions, 1) for name, each in used.items()}
-    _show(rates, skipped, per_million)
+    by_process = {name: {kind: round(s / millions, 2) for kind, s in sorted(each.items())} for name, each in used.items()}
+    _show(rates, skipped, by_process)
+    if WAYS:
+        return
     measure.keep(
-        "receive", records_per_second=rates, skipped=skipped, batch_seconds=seconds, seed=SEED, cpu_seconds_a_million=per_million,
-        cpu_by_process_a_million={name: {kind: round(s / millions, 2) for kind, s in sorted(each.items())} for name, each in used.items()},
+        "receive", records_per_second=rates, skipped=skipped, batch_seconds=seconds, seed=SEED,
+        cpu_seconds_a_million={name: round(sum(each.values()) / millions, 1) for name, each in used.items()}, cpu_by_process_a_million=by_process,
         listing_seconds_a_batch={name: round(s, 4) for name, s in listing.items()},
         input={"lines": found.in_batch * BATCHES, "batches": BATCHES, "records": unique,
                "bytes": sum(f.stat().st_size for batch in files for f in batch)},
@@ -80,7 +85,7 @@ def _ways(spark: SparkSession, home: Path) -> tuple[dict[str, ways.Way], dict[st
     else:
         compared["at_least_once"] = ways.Ours(spark, "at_least", **mode)
     compared |= {"merge": ways.merge(spark, home), "drop_duplicates": ways.drop_duplicates(spark, home)}
-    return compared, skipped
+    return {name: way for name, way in compared.items() if name in (WAYS or compared)}, skipped
 
 
 def _play(
@@ -110,15 +115,19 @@ def _put(way: ways.Way, *batches: list[Path]) -> None:
         (way.inbox / file.name).hardlink_to(file)
 
 
-def _show(rates: dict[str, int], skipped: dict[str, str], used: dict[str, float]) -> None:
+def _show(rates: dict[str, int], skipped: dict[str, str], used: dict[str, dict[str, float]]) -> None:
     title = f"receive: {RECORDS:,} lines in {BATCHES} batches, medians of batches after the first"
     shown = Table("way", "records/s", "of append", "processor s for a million", "targets", title=title)
     for name, rate in rates.items():
         targets = [
             f"{rate / rates[other]:.2f} of {other}, at least {least}: {'met' if rate >= least * rates[other] else 'MISSED'}"
-            for other, least in TARGETS.get(name, {}).items()
+            for other, least in TARGETS.get(name, {}).items() if other in rates
         ]
-        shown.add_row(name, f"{rate:,}", f"{rate / rates['append']:.2f}", str(used.get(name, "")), "\n".join(targets))
+        shown.add_row(name, f"{rate:,}", f"{rate / rates['append']:.2f}" if "append" in rates else "", _told(used.get(name, {})), "\n".join(targets))
     for name, why in skipped.items():
         shown.add_row(name, "skipped", "", "", why)
     Console(width=130).print(shown)
+
+
+def _told(used: dict[str, float]) -> str:
+    return ", ".join(f"{kind} {seconds}" for kind, seconds in used.items())

@@ -213,9 +213,8 @@ _ALL = (
         "skipped-witness", "a receive unit that is in the log is skipped: its rows are not emitted again",
         "onlyonce/receive/receive_unit.py",
         (
-            ("        _commit(here, records, fates, counts)\n", "        if not _commit(here, records, fates, counts):\n            return\n"),
-            ("        if run(database, write):\n", "        added = run(database, write)\n        if added:\n"),
-            ('    passing("receive-unit-after-commit")\n', '    passing("receive-unit-after-commit")\n    return added\n'),
+            ("            _commit(here, records, fates, counts)\n", "            if not _commit(here, records, fates, counts):\n                return\n"),
+            ("    if run(work.database, write):\n        catalog_lookup.remember(work.database, place, stored, filtered)\n", "    return run(work.database, write)\n"),
         ),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),
@@ -402,8 +401,35 @@ _ALL = (
     Mutant(
         "any-size-with-any", "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
         "onlyonce/model/operate/collecting.py",
-        (("for some in [list(layout)] if closed else _levels(layout):", "for some in [list(layout)]:"),),
+        (("    if closed:\n        yield others, 2\n", "    if True:\n        yield others, 2\n"),),
         ("tests/unit/model/operate/test_model_collecting.py::test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_for_each_level",),
+    ),
+    Mutant(
+        "session-held-while-writing", "a task keeps its session in the database while it writes what it has judged", "onlyonce/receive/receive_unit.py",
+        (
+            ('        passing("receive-unit-after-commit")\n        for part in np.split(fates, np.cumsum(sizes)[:-1]):\n            yield', '            for part in np.split(fates, np.cumsum(sizes)[:-1]):\n                yield'),
+        ),
+        ("tests/contract/receive/test_receive_unit.py::test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written",),
+    ),
+    Mutant(
+        "nearly-in-order", "ids are sorted by the upper half of their upper halves alone", "onlyonce/catalog/packed.py",
+        (('    return order[np.argsort(high[order], kind="stable")]\n', "    return order\n"),),
+        ("tests/unit/catalog/test_lookup.py::test_packed_ids_are_sorted_big_endian_and_come_back",),
+    ),
+    Mutant(
+        "no-filter-as-an-empty-one", "a chunk without a filter is read as one whose filter is empty", "onlyonce/catalog/binary_copy.py",
+        (("row.append(None if size < 0 else bytes(", "row.append(bytes("),),
+        ("tests/contract/catalog/test_binary_copy.py::test_a_chunk_comes_back_byte_by_byte[none]",),
+    ),
+    Mutant(
+        "frontier-of-the-first", "all rows of a task have the frontier of those that it wrote first", "onlyonce/receive/event_files.py",
+        (("made = self._alike.get(frontier)", "made = next(iter(self._alike.values()), None)"),),
+        ("tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",),
+    ),
+    Mutant(
+        "large-ones-written-again", "two large chunks are merged, which costs more than their filters", "onlyonce/model/operate/collecting.py",
+        (("if len(large) >= (CROWD if closed else MANY):", "if len(large) >= 2:"),),
+        ("tests/unit/model/operate/test_model_collecting.py::test_a_large_chunk_is_written_again_only_where_there_are_many",),
     ),
     Mutant(
         "dropped-bucket-stays-listed", "a bucket that goes whole leaves its chunks in the list", "onlyonce/catalog/collector.py",

@@ -15,7 +15,7 @@ source that sends once a day, (horizon / PAUSE) deliveries are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate, groupby, pairwise
@@ -28,7 +28,10 @@ PAUSE = 6
 FULL = 1_000_000
 """The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
 CROWD = 8
-"""So many chunks of like size are merged in a bucket that still grows; in a closed one, two of any size."""
+"""So many chunks of like size are merged in a bucket that still grows; in a closed one, two small ones of any size."""
+LARGE, MANY = FULL // CROWD, 4 * CROWD
+"""A chunk of more than LARGE ids is small no more. To write an id again costs 400 ns of processors, and one filter less saves each later id 4: so large ones are
+merged where there are MANY of them, and in a closed bucket where there are CROWD, since that is asked for a day."""
 BETWEEN_BATCHES = FULL // 2
 """After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
 
@@ -106,20 +109,28 @@ def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
     ids of a batch that can still be replayed, which would take its own records for duplicates.
 
     In a bucket that grows, CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
-    small chunks of each level, however many batches there were, and an id is written once for each level.
+    small chunks of each level and fewer than MANY large ones, however many batches there were, and an id is written once for each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
     for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
-        for some in [list(layout)] if closed else _levels(layout):
+        for some, crowd in _groups(list(layout), closed=closed):
             fitting = _fitting(some)
-            if len(fitting) >= (2 if closed else CROWD) or len(fitting) < len(some):
+            if len(fitting) >= crowd or len(fitting) < len(some):
                 return fitting
     return []
 
 
-def _levels(parts: Iterable[Part]) -> list[list[Part]]:
-    by_level = sorted(parts, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
-    return [list(some) for _, some in groupby(by_level, lambda part: level(part.ids))]
+def _groups(parts: list[Part], *, closed: bool) -> Iterator[tuple[list[Part], int]]:
+    """The parts that may be merged with each other, and how many of them it takes."""
+    large = [part for part in parts if part.ids > LARGE]
+    others = [part for part in parts if part.ids <= LARGE]
+    if len(large) >= (CROWD if closed else MANY):
+        yield (parts if closed else large), 2
+    if closed:
+        yield others, 2
+    else:
+        by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
+        yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
 
 
 def _fitting(parts: list[Part]) -> list[Part]:

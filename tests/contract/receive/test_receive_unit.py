@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.database.connect import run
+from onlyonce.database.connect import Database, run
 from onlyonce.model.batch import to_time
 from onlyonce.model.errors import InvariantBroken, Superseded
+from onlyonce.model.units import UnitId
 from onlyonce.receive import receive_unit
 from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
 from tests.contract.conftest import Log
@@ -87,6 +89,23 @@ def whole_batch(log: Log, driver: Driver, batch: int, partitions: int, records: 
         mine = [r for r in records if r.high % partitions == partition]
         found += [*zip([r.id for r in mine], judged(work, mine, partition=partition)[0], strict=True)]
     return found
+
+
+def test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To write takes most of a task's time, and an executor has few sessions."""
+    told: list[str] = []
+
+    @contextmanager
+    def counted(database: Database, unit: UnitId) -> Iterator[Database]:
+        told.append(str(unit))
+        yield database
+        told.append("ended")
+
+    monkeypatch.setattr(receive_unit, "session_of", counted)
+    driver = log.start("shop")
+    next(receive_unit.judge(work_of(log, driver))(iter([columns([*numbered(1, 2), seed(0)])])))
+
+    assert told == [f"{driver.lineage}/0/events/0", "ended"]
 
 
 def units_of(log: Log) -> list[tuple[Any, ...]]:

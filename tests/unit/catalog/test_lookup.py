@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.catalog.packed import Ids, first_of_each, member, pack, unpack
+from onlyonce.catalog.packed import Ids, first_of_each, member, merge, pack, unpack
 
 QUICK = settings(max_examples=100, deadline=None)
 # Few different halves, so that equal high halves with other low halves are the rule; and the ends of the range.
@@ -57,6 +57,13 @@ def test_packed_ids_are_sorted_big_endian_and_come_back(chunk: list[tuple[int, i
     high, low = unpack(packed)
     assert list(zip(high.tolist(), low.tolist(), strict=True)) == sorted(chunk)
     assert {high.dtype, low.dtype} == {np.dtype(np.uint64)}
+
+
+@QUICK
+@given(st.lists(pairs, min_size=1, max_size=5))
+def test_chunks_that_are_merged_are_their_ids_together(chunks: list[list[tuple[int, int]]]) -> None:
+    """Sorted, and each as often as it was there."""
+    assert merge(pack(ids(chunk)) for chunk in chunks) == pack(ids([pair for chunk in chunks for pair in chunk]))
 
 
 def first(of: list[tuple[int, int, int, int]]) -> list[bool]:

@@ -7,12 +7,15 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlyonce.model.operate.collecting import (
     CROWD,
     FULL,
+    LARGE,
+    MANY,
     PAUSE,
     Known,
     Part,
@@ -145,8 +148,10 @@ def test_merging_comes_to_an_end_and_loses_no_ids(some: list[Part], closed: bool
         return sum((Counter({layout(part): part.ids}) for part in of), Counter())
 
     assert ids(left) == ids(some)
-    small = Counter((layout(part), None if closed else level(part.ids)) for part in left if part.ids <= FULL // 2)
+    small = Counter((layout(part), None if closed else level(part.ids)) for part in left if part.ids <= LARGE)
     assert all(count < (2 if closed else CROWD) for count in small.values())
+    large = Counter(layout(part) for part in left if LARGE < part.ids <= FULL // 2)
+    assert all(count < (CROWD if closed else MANY) for count in large.values())
 
 
 def test_ten_thousand_small_chunks_become_as_few_as_their_ids_need() -> None:
@@ -176,8 +181,18 @@ def test_a_bucket_that_grows_has_few_chunks_for_its_ids_and_writes_each_id_once_
             left.append(replace(chosen[-1], ids=sum(part.ids for part in chosen)))
             written += left[-1].ids
         levels = level(min(ids, FULL // 2)) + 1
-        assert len(left) <= (CROWD - 1) * levels + 2 * ids // FULL
+        assert len(left) <= (CROWD - 1) * levels + min(MANY, ids // LARGE) + 2 * ids // FULL
         assert written <= ids * levels
+
+
+@pytest.mark.parametrize(("closed", "crowd"), [(False, MANY), (True, CROWD)])
+@pytest.mark.parametrize("ids", [LARGE + 1, FULL // 4, FULL // 2])
+def test_a_large_chunk_is_written_again_only_where_there_are_many(closed: bool, crowd: int, ids: int) -> None:
+    """Each filter that a merge saves is worth little beside what it costs to write so many ids."""
+    some = [Part("a", 2, 0, batch, ids) for batch in range(crowd)]
+
+    assert to_merge(some[1:], closed=closed) == []
+    assert to_merge(some, closed=closed) == some[: FULL // ids]
 
 
 @given(st.integers(1, 1_000))
