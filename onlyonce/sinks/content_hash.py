@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +19,7 @@ from onlyonce.model.units import Content
 from onlyonce.session.names import quoted
 
 MASK = (1 << 64) - 1
+LOW = 0xFFFFFFFF
 HASH = "oo_hash"
 """The column with the `row_hash` of each row, while rows are on their way to a sink."""
 
@@ -23,8 +27,7 @@ HASH = "oo_hash"
 def row_hash(schema: StructType) -> Column:
     """A 64-bit hash of the exact columns of a row; nulls count by their place."""
     exact = [_hashable(f) for f in schema.fields if not _holds_float(f.dataType)]
-    nulls = F.concat(F.lit(""), *[F.col(quoted(f.name)).isNull().cast("int").cast("string") for f in schema.fields])
-    return F.xxhash64(nulls, *exact)
+    return F.xxhash64(_nulls(schema), *exact)
 
 
 def aggregates(schema: StructType) -> list[Column]:
@@ -32,7 +35,9 @@ def aggregates(schema: StructType) -> list[Column]:
     hashed = row_hash(schema)
     parts = [
         F.count(F.lit(1)).alias("rows"),
-        F.sum(hashed.cast("decimal(38,0)")).alias("sum"),
+        # In halves: a sum of longs is a tenth of the work of one of decimals, and a half has room for 2^31 rows.
+        F.sum(F.shiftright(hashed, 32)).alias("high"),
+        F.sum(hashed.bitwiseAND(F.lit(LOW))).alias("low"),
         F.bit_xor(hashed).alias("xor"),
     ]
     floats = [F.sum(F.col(quoted(f.name)).cast("double")).alias(f"float {f.name}") for f in float_fields(schema)]
@@ -41,10 +46,10 @@ def aggregates(schema: StructType) -> list[Column]:
 
 def of_groups(schema: StructType, groups: pa.Table) -> Content:
     """The content of all groups together; `groups` has the columns of `aggregates`."""
-    rows, total = (int(pc.sum(groups.column(name)).as_py() or 0) for name in ("rows", "sum"))
+    rows, high, low = (_sum(groups.column(name)) for name in ("rows", "high", "low"))
     xor = int(np.bitwise_xor.reduce(pc.fill_null(groups.column("xor"), 0).to_numpy()))
     floats = {f.name: float(pc.sum(groups.column(f"float {f.name}")).as_py() or 0.0) for f in float_fields(schema)}
-    return Content(rows, _text(total, xor), floats)
+    return Content(rows, _text((high << 32) + low, xor), floats)
 
 
 class Tally:
@@ -59,7 +64,7 @@ class Tally:
         """Count one batch in."""
         hashes = batch.column(self._hash_column).to_numpy(zero_copy_only=False)
         self._rows += batch.num_rows
-        self._total += (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())
+        self._total += (int((hashes >> 32).sum()) << 32) + int((hashes & LOW).sum())
         self._xor ^= int(np.bitwise_xor.reduce(hashes)) if len(hashes) else 0
         for column, name in self._names.items():
             self._floats[name] += pc.sum(batch.column(column)).as_py() or 0.0
@@ -76,6 +81,19 @@ def float_fields(schema: StructType) -> list[StructField]:
 
 def _text(total: int, xor: int) -> str:
     return f"{total & MASK:016x}{xor & MASK:016x}"
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return sum(int(pc.sum(chunk).as_py() or 0) for chunk in column.chunks)
+
+
+def _nulls(schema: StructType) -> Column:
+    """Which columns are null, as a text of a sign for each. Mostly none is, and then no text is made."""
+    nulls = [F.col(quoted(f.name)).isNull() for f in schema.fields]
+    if not nulls:
+        return F.lit("")
+    told = F.concat(F.lit(""), *[one.cast("int").cast("string") for one in nulls])
+    return F.when(reduce(or_, nulls), told).otherwise(F.lit("0" * len(nulls)))
 
 
 def _hashable(field: StructField) -> Column:

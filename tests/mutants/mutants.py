@@ -17,6 +17,7 @@ ICEBERG = "tests/contract/sinks/test_iceberg_sink.py::"
 STREAMS = "tests/contract/sinks/test_deliver_bigquery_stream.py::"
 LOST = "tests/contract/database/test_lost_answers.py::"
 UPSERT = "tests/spark/sinks/test_delta_upsert.py::"
+CONTENT = "tests/spark/sinks/test_content_hash.py::"
 CHANGES = "tests/storage/test_changes.py::"
 READING = "tests/spark/sources/test_reading.py::"
 SPARKS_OWN = "tests/spark/storage/test_own_tables.py::"
@@ -227,6 +228,21 @@ _ALL = (
         "content-not-compared", "a unit that is in the log passes, whatever the replay holds", "onlyonce/model/units.py",
         (("    if there.same_as(meant):\n", "    if True:\n"),),
         (INTERLEAVINGS + "test_a_twin_with_other_content_is_stopped_and_writes_nothing", RECEIVE + "test_a_replay_of_other_records_stops"),
+    ),
+    Mutant(
+        "nulls-not-counted", "a null counts as nothing in a row's hash, wherever it is", "onlyonce/sinks/content_hash.py",
+        (("    return F.when(reduce(or_, nulls), told).otherwise(", "    return F.when(reduce(or_, nulls) & F.lit(False), told).otherwise("),),
+        (CONTENT + "test_a_row_has_the_hash_that_earlier_versions_have_given_it",),
+    ),
+    Mutant(
+        "half-a-hash", "a part of each hash is not added up", "onlyonce/sinks/content_hash.py",
+        (("F.shiftright(hashed, 32)", "F.shiftright(hashed, 40)"),),
+        (CONTENT + "test_spark_and_a_task_count_the_same_content",),
+    ),
+    Mutant(
+        "plans-in-the-session", "a sink turns adaptive execution off in the session that others plan in", "onlyonce/session/adaptive.py",
+        (("    copy = session.cloneSession()\n", "    copy = session\n"),),
+        (CONTENT + "test_a_frame_planned_once_is_the_same_and_its_session_as_it_was",),
     ),
     Mutant(
         "floats-exact", "sums of floats are compared exactly, which stops a healthy job", "onlyonce/model/units.py",

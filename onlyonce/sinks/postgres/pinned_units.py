@@ -19,6 +19,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch
 from onlyonce.model.units import Content
 from onlyonce.session import worker
+from onlyonce.session.adaptive import planned_once
 from onlyonce.sinks import content_hash
 from onlyonce.sinks.postgres import pinned, postgres_unit
 
@@ -43,7 +44,7 @@ class PinnedUnits:
     def commit(self, exported: DataFrame, work: postgres_unit.Work, put: postgres_unit.Put | None = None) -> None:
         """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
         passing("postgres-before-units")
-        worker.mapped(exported, postgres_unit.write_unit(work, put), postgres_unit.RESULT).collect()
+        planned_once(worker.mapped(exported, postgres_unit.write_unit(work, put), postgres_unit.RESULT)).collect()
         passing("postgres-after-units")
 
     def commit_nothing(self, batch: Batch, nothing: Content) -> None:

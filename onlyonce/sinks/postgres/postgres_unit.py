@@ -32,6 +32,8 @@ from onlyonce.sinks.postgres.pinned import PARTITION, Batches, counted
 
 RESULT = "partition int, rows long"
 QUOTED = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+AT_A_TIME = 1 << 20
+"""Bytes that COPY asks for; psycopg2's 8,192 are a call for some thirty rows."""
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
@@ -202,7 +204,7 @@ def _delete(cursor: Any, work: Work) -> None:
 
 def _copy(cursor: Any, statement: str, rows: _Csv) -> None:
     try:
-        cursor.copy_expert(statement, rows)
+        cursor.copy_expert(statement, rows, AT_A_TIME)
     except psycopg2.Error as error:
         # psycopg2 cancels the COPY when its source fails, and tells only the cancel, as if the database had been away.
         if rows.error is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.declare.pipeline import split_ddl
+from onlyonce.sinks.content_hash import LOW
 from onlyonce.storage import delta
 from onlyonce.testing.suite.task import hash_of
 
@@ -121,8 +121,8 @@ class Frame:
         xor = 0
         for one in hashes:
             xor ^= one
-        total = pa.array([Decimal(sum(hashes))], pa.decimal128(38, 0))
-        return pa.table({"rows": pa.array([len(hashes)], pa.int64()), "sum": total, "xor": pa.array([xor], pa.int64())})
+        found = {"rows": len(hashes), "high": sum(one >> 32 for one in hashes), "low": sum(one & LOW for one in hashes), "xor": xor}
+        return pa.table({name: pa.array([value], pa.int64()) for name, value in found.items()})
 
     @property
     def write(self) -> Writer:

@@ -1,0 +1,87 @@
+"""The content of rows, as Spark counts it: what units of earlier versions have kept, and what a task counts of the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.model.units import Content
+from onlyonce.session.adaptive import ADAPTIVE, planned_once
+from onlyonce.sinks import content_hash
+from onlyonce.sinks.content_hash import HASH, Tally
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id long, shop string, note string, weight double, tags array<string>"
+ROWS: list[tuple[Any, ...]] = [
+    (1, "a", "x", 0.5, ["t"]), (2, "a", None, None, []), (3, None, "a", -1.25, None), (4, "a", None, 2.0, None),
+    (None, None, None, None, None), (5, "", "", 0.0, ["", "u"]), (5, "", "", 0.0, ["", "u"]), *[(n, "many", "more", n / 8, ["t"]) for n in range(200)],
+]  # fmt: skip
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    """Nulls in each column, texts that are empty, a row twice; hashes of both signs."""
+    return spark.createDataFrame(ROWS, SCHEMA)
+
+
+def as_it_was() -> Column:
+    """The hash that the first versions have written, by which their units are compared."""
+    nulls = [F.col(name).isNull().cast("int").cast("string") for name in ("id", "shop", "note", "weight", "tags")]
+    return F.xxhash64(F.concat(F.lit(""), *nulls), "id", "shop", "note", "tags")
+
+
+def test_a_row_has_the_hash_that_earlier_versions_have_given_it(spark: SparkSession) -> None:
+    """A batch that an earlier version has begun is compared by it; a null counts by its place."""
+    found = rows(spark).select(content_hash.row_hash(rows(spark).schema).alias("now"), as_it_was().alias("then"))
+
+    got = found.collect()
+    assert [row.now for row in got] == [row.then for row in got]
+    assert len({row.now for row in got}) == len(ROWS) - 1
+
+
+def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
+    """However the rows are cut: a replay may be compared by either. The sum is that of Python's own integers."""
+    frame = rows(spark)
+    schema = frame.schema
+    hashed = frame.withColumn(HASH, content_hash.row_hash(schema)).toArrow()
+    tally = Tally(HASH, {"weight": "weight"})
+    for batch in hashed.to_batches(max_chunksize=7):
+        tally.add(batch)
+    total, xor = 0, 0
+    for value in hashed.column(HASH).to_pylist():
+        total, xor = total + value, xor ^ value
+    mask = (1 << 64) - 1
+
+    for groups in (frame.groupBy(), frame.groupBy("shop")):
+        counted = content_hash.of_groups(schema, groups.agg(*content_hash.aggregates(schema)).toArrow())
+        assert counted == Content(len(ROWS), f"{total & mask:016x}{xor & mask:016x}", {"weight": counted.floats["weight"]})
+        assert counted.same_as(tally.content())
+    assert {value < 0 for value in hashed.column(HASH).to_pylist()} == {True, False}
+
+
+def test_no_rows_have_the_content_of_none(spark: SparkSession) -> None:
+    """Whether they are in a group or in none."""
+    nothing = rows(spark).filter("false")
+    for groups in (nothing.groupBy(), nothing.groupBy("shop")):
+        found = content_hash.of_groups(nothing.schema, groups.agg(*content_hash.aggregates(nothing.schema)).toArrow())
+        assert found == Content(0, "0" * 32, {"weight": 0.0})
+
+
+def test_a_frame_planned_once_is_the_same_and_its_session_as_it_was(spark: SparkSession) -> None:
+    """Another output may plan in the session at that moment. What the session holds is read, not made again."""
+    before = spark.conf.get(ADAPTIVE)
+    held = rows(spark).withColumn("chance", F.rand()).persist()
+    try:
+        assert held.count() == len(ROWS)
+        wanted = held.repartition(3, "id")
+
+        once = planned_once(wanted)
+
+        assert sorted(map(repr, once.collect())) == sorted(map(repr, wanted.collect()))
+        assert "AdaptiveSparkPlan" not in once._jdf.queryExecution().executedPlan().toString()
+        assert spark.conf.get(ADAPTIVE) == before == "true"
+    finally:
+        held.unpersist()
