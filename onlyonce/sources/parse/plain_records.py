@@ -100,9 +100,11 @@ class Reader:
     ) -> tuple[xxh64.Hashes, xxh64.Hashes, xxh64.Hashes]:
         here = pa.array(rows)
         payload = xxh64.of_texts(lines.column("oo_line").take(here))
-        seeds = [np.full(len(rows), xxh64.SEED, np.uint64), xxh64.of_texts(pa.repeat("low", len(rows)))]
+        # What stands before the values is the same for all.
+        firsts = [np.full(1, xxh64.SEED, np.uint64), xxh64.of_texts(pa.array(["low"]))]
         if self.salt:
-            seeds = [xxh64.of_texts(pa.repeat(self.salt, len(rows)), seed) for seed in seeds]
+            firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+        seeds = [np.repeat(first, len(rows)) for first in firsts]
         if not self.record_id:
             places = [lines.column(name).take(here).to_numpy() for name in PLACE]
             high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
