@@ -434,6 +434,15 @@ _ALL = (
         ),
     ),
     Mutant(
+        "left-and-forgotten", "without a catalog lines that are not plain are read by nobody", "onlyonce/receive/straight.py",
+        (("    if files:\n", "    if not paths:\n"),),
+        (
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[files]",
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[topic]",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "onlyonce/sources/parse/plain_records.py",
         (('np.mod(records.column("oo_high").to_numpy(), self.partitions)', "np.zeros(records.num_rows, np.int64)"),),
         ("tests/unit/receive/test_plain_records.py::test_a_block_is_for_the_partition_of_all_its_ids",),
