@@ -1199,8 +1199,8 @@ _ALL = (
         ("tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",), spark=True,
     ),
     Mutant(
-        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",
-        (("lambda found: store(chosen.of_batches(found))", "lambda found: store(lines.chosen.of_batches(found))"),),
+        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/line_tasks.py",
+        (("lambda found: work(chosen.of_batches(found))", "lambda found: work(lines.chosen.of_batches(found))"),),
         ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
     ),
     Mutant(

@@ -29,19 +29,19 @@ LEFT = ['{"id":"\\n","at":"2026-03-01T12:00:00Z"}', '{"id":"late","at":"2036-03-
 
 
 def in_files(folder: Path, lines: list[str]) -> Lines:
-    """The lines in two files, each for a task."""
+    """The lines in two files."""
     ranges = []
     for key, some in enumerate((lines[::2], lines[1::2])):
         path = folder / f"{key}.jsonl"
         path.write_text("".join(f"{line}\n" for line in some))
         size = path.stat().st_size
-        ranges.append(Range(str(path), key, 0, size, size, packed="jsonl"))
+        ranges.append(Range(str(path), key, 0, size, size))
     return Lines(ranges, None)
 
 
 def in_rows(spark: SparkSession, lines: list[str]) -> Lines:
     """The lines as a topic gives them."""
-    return Lines([], spark.createDataFrame([(line, None, 7, at) for at, line in enumerate(lines)], LINE).repartition(2))
+    return Lines([], spark.createDataFrame([(line, None, 7, at) for at, line in enumerate(lines)], LINE))
 
 
 def kept(spark: SparkSession, folder: Path, lines: Lines, group: str) -> tuple[Counter[Any], int]:
