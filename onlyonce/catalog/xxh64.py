@@ -20,8 +20,8 @@ P1, P2, P3, P4, P5 = (
     np.uint64(p)
     for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
-STRIPE = 32
-"""Bytes that the four lanes take at once."""
+STRIPE, LANES = 32, 4
+"""Bytes that the lanes take at once, and how many lanes."""
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -32,10 +32,10 @@ def of_texts(texts: pa.Array, seeds: Hashes | int = SEED) -> Hashes:
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     begin, end = (int(ends[0]), int(ends[-1])) if len(texts) else (0, 0)
-    # Eight bytes more, so that a word can be read at each place.
-    text = np.zeros(end - begin + 8, np.uint8)
+    # A stripe more, so that one can be read at each place.
+    text = np.zeros(end - begin + STRIPE, np.uint8)
     if end > begin:
-        text[:-8] = np.frombuffer(data, np.uint8)[begin:end]
+        text[:-STRIPE] = np.frombuffer(data, np.uint8)[begin:end]
     return _of_bytes(text, ends[:-1] - begin, np.diff(ends), _spread(seeds, len(texts)))
 
 
@@ -50,43 +50,48 @@ def _spread(seeds: Hashes | int, count: int) -> Hashes:
 
 
 def _of_bytes(text: NDArray[np.uint8], begins: Places, sizes: Places, seeds: Hashes) -> Hashes:
-    words = np.ndarray(max(len(text) - 7, 0), "<u8", text, strides=(1,))
+    # Taken by stripes, since to take at a place costs the same for one word as for four.
+    at = np.ndarray(len(text) - STRIPE + 1, f"V{STRIPE}", text, strides=(1,))
     stripes = sizes // STRIPE
     state = seeds + P5
     long = np.flatnonzero(stripes)
     if len(long):
-        state[long] = _of_stripes(words, begins[long], stripes[long], seeds[long])
+        state[long] = _of_stripes(at, begins[long], stripes[long], seeds[long])
     state += sizes.view(np.uint64)
-    return _mixed(_of_rest(text, words, begins + stripes * STRIPE, sizes % STRIPE, state))
+    return _mixed(_of_rest(_words(at, begins + stripes * STRIPE), sizes % STRIPE, state))
 
 
-def _of_stripes(words: Hashes, begins: Places, stripes: Places, seeds: Hashes) -> Hashes:
-    lanes = [seeds + P1 + P2, seeds + P2, seeds.copy(), seeds - P1]
-    everyone = bool((stripes == stripes[0]).all())
+def _words(at: NDArray[np.void], places: Places) -> Hashes:
+    return at[places].view("<u8").reshape(-1, LANES)
+
+
+def _of_stripes(at: NDArray[np.void], begins: Places, stripes: Places, seeds: Hashes) -> Hashes:
+    lanes = np.stack([seeds + P1 + P2, seeds + P2, seeds, seeds - P1], axis=1)
+    fewest = int(stripes.min())
     for number in range(int(stripes.max())):
-        here = slice(None) if everyone else np.flatnonzero(stripes > number)
-        at = begins[here] + number * STRIPE
-        for column, lane in enumerate(lanes):
-            lane[here] = _round(lane[here], words[at + 8 * column])
-    merged = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
-    for lane in lanes:
-        merged = (merged ^ _round(np.zeros_like(lane), lane)) * P1 + P4
+        here = slice(None) if number < fewest else np.flatnonzero(stripes > number)
+        lanes[here] = _round(lanes[here], _words(at, begins[here] + number * STRIPE))
+    turned = [_rotated(lanes[:, lane], bits) for lane, bits in enumerate((1, 7, 12, 18))]
+    merged = turned[0] + turned[1] + turned[2] + turned[3]
+    lanes = _round(np.zeros_like(lanes), lanes)
+    for lane in range(LANES):
+        merged = (merged ^ lanes[:, lane]) * P1 + P4
     return merged
 
 
-def _of_rest(text: NDArray[np.uint8], words: Hashes, begins: Places, sizes: Places, state: Hashes) -> Hashes:
+def _of_rest(words: Hashes, sizes: Places, state: Hashes) -> Hashes:
     """The last bytes, fewer than a stripe: by eight, by four, and one by one."""
-    for number in range(3):
+    for number in range(LANES - 1):
         here = np.flatnonzero(sizes >= 8 * (number + 1))
-        state[here] = _word(state[here], words[begins[here] + 8 * number])
-    begins = begins + sizes // 8 * 8
+        state[here] = _word(state[here], words[here, number])
+    last = words[np.arange(len(words)), sizes // 8]
     here = np.flatnonzero(sizes & 4)
-    half = words[begins[here]] & np.uint64(0xFFFFFFFF)
+    half = last[here] & np.uint64(0xFFFFFFFF)
     state[here] = _rotated(state[here] ^ half * P1, 23) * P2 + P3
-    begins = begins + (sizes & 4)
+    last[here] >>= np.uint64(32)
     for number in range(3):
         here = np.flatnonzero(sizes % 4 > number)
-        one = text[begins[here] + number].astype(np.uint64)
+        one = last[here] >> np.uint64(8 * number) & np.uint64(0xFF)
         state[here] = _rotated(state[here] ^ one * P5, 11) * P1
     return state
 

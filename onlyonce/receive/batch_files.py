@@ -17,7 +17,7 @@ from onlyonce.failpoints import passing
 from onlyonce.model.batch import Batch, Plan
 from onlyonce.model.location import Location, location
 from onlyonce.model.operate.collecting import edge_buckets
-from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit
+from onlyonce.receive import block_files, exchange, in_driver, poison, receive_task, receive_unit, straight
 from onlyonce.receive.event_files import Stamp
 from onlyonce.session import schemas
 from onlyonce.sources.chosen import Chosen
@@ -59,15 +59,18 @@ def _made(
     small = in_driver.written(lines, reader, task, seeded=partitions is not None)
     if small is not None:
         return small
-    gives = schemas.of(receive_task.GIVES)
     with block_files.folder(context.blocks, query.driver.epoch) if context.blocks else nullcontext() as place:
+        if partitions is None and reader and place:
+            told = straight.written(context.spark, lines, pipeline, plan.system_time, reader, place, task, receive_task.GIVES)
+            return [location(path) for path in told]
+        gives = schemas.of(receive_task.GIVES)
         read = exchange.read(context.spark, lines, pipeline, plan.system_time, reader, place)
         passing("receive-lines-read")
-        if partitions is None:
-            found = exchange.apart(context.spark, read, task, gives)
-        else:
+        if partitions is not None:
             found = exchange.judged(context.spark, read, partitions, task, gives)
-        return [location(row.path) for row in found.collect()] if found is not None else []
+        else:
+            found = exchange.mapped(read.rows, task, gives)
+        return [location(row.path) for row in found.collect()]
 
 
 def _work(context: RunContext, query: Query, batch: Batch) -> receive_unit.Work:

@@ -4,7 +4,7 @@ The driver is told where the files are, and tells the tasks that read them. So n
 a batch's time. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a folder of its own, and each
 attempt of a task its own files, so no two write to one place. The folder is removed with the attempt.
 
-Who calls it: `receive` and `exchange`; the driver makes the folders, the tasks the files. Errors: OSError, after which Spark tries the task
+Who calls it: `receive`, `exchange` and `straight`; the driver makes the folders, the tasks the files. Errors: OSError, after which Spark tries the task
 again; Retryable for a file that has gone. Not promised: that a killed driver leaves nothing. The next driver removes what is left.
 """
 
@@ -76,7 +76,7 @@ def into(path: Path, read: Work) -> Work:
 
     def stored(lines: Batches) -> Batches:
         name = path / uuid4().hex
-        with _Left(name.with_suffix(".left")) as left:
+        with Left(path) as left:
             for batch in read(lines):
                 if batch.column("block").null_count:
                     left.add(batch.drop_columns(["block", "target"]))
@@ -98,15 +98,15 @@ def left_in(name: str) -> Batches:
         raise _gone(name) from error
 
 
-class _Left:
-    """The file of the lines that a task leaves, made for the first of them; a context."""
+class Left:
+    """The file, in a folder, of the lines that a task leaves, made for the first of them; a context."""
 
-    def __init__(self, name: Path) -> None:
-        self.name, self.any = name, False
+    def __init__(self, folder: Path) -> None:
+        self.name, self.any = folder / f"{uuid4().hex}.left", False
         self._open = ExitStack()
         self._writer: pa.RecordBatchFileWriter | None = None
 
-    def __enter__(self) -> _Left:
+    def __enter__(self) -> Left:
         return self
 
     def __exit__(self, *_: object) -> None:

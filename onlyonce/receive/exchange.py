@@ -10,24 +10,23 @@ records are given to.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial, reduce
 from pathlib import Path
 from sys import intern
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
 from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive import block_files, block_rows
+from onlyonce.receive import block_files, block_rows, line_tasks
 from onlyonce.receive.block_files import Block
 from onlyonce.receive.receive_unit import CANDIDATE, INVALID, SEED
 from onlyonce.session import schemas, worker
@@ -69,17 +68,11 @@ def read(
     if folder is None:
         found = parse.records(block_rows.read(spark, lines, reader), pipeline, system_time)
         return Read(rows=found.select("*", _code()))
-    store, gives = block_files.into(folder, reader), schemas.of(block_files.GIVES)
-    frames, chosen = [], lines.chosen  # a task is sent what its function holds, and of `lines` the rows are the driver's
-    if lines.ranges:
-        frames.append(line_reader.read(spark, lines.ranges, lambda found: store(chosen.of_batches(found)), gives))
-    if lines.rows is not None:
-        frames.append(worker.mapped(chosen.of_rows(lines.rows), store, gives))
-    told = _together(frames).collect() if frames else []
+    told = line_tasks.told(spark, lines, block_files.into(folder, reader), block_files.GIVES)
     left = [row.file for row in told if row.target is None]
     # One object for each name: the tasks are sent all of them.
     blocks = [Block(row.target, intern(row.file), row.start, row.bytes) for row in told if row.target is not None]
-    rows = records(spark, Lines([], _left(spark, left, lines)), pipeline, system_time) if left else None
+    rows = records(spark, line_tasks.left(spark, left, lines), pipeline, system_time) if left else None
     return Read(blocks, record_schema(reader), rows)
 
 
@@ -96,20 +89,12 @@ def places(spark: SparkSession, lines: Lines) -> pa.Table:
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
     """A task over each partition of the batch: its records, and its seed."""
-    of = _grouped(found.blocks, lambda block: block.target)
-    shares = [of[number] for number in range(partitions)]
+    shares: list[list[Block]] = [[] for _ in range(partitions)]
+    for block in found.blocks:
+        shares[block.target].append(block)
     if found.rows is None:
         return _shared(spark, shares, found.schema, task, gives, seeded=True)
     return mapped(exchanged(found.rows, partitions), task, gives, shares)
-
-
-def apart(spark: SparkSession, found: Read, task: Task, gives: StructType) -> DataFrame | None:
-    """A task over the records wherever they are, without seeds; None where there are none."""
-    shares = [*_grouped(found.blocks, lambda block: block.file).values()]
-    frames = [_shared(spark, shares, found.schema, task, gives, seeded=False)] if shares else []
-    if found.rows is not None:
-        frames.append(mapped(found.rows, task, gives))
-    return _together(frames) if frames else None
 
 
 def exchanged(records: DataFrame, partitions: int) -> DataFrame:
@@ -169,9 +154,13 @@ def records_of(part: Part) -> pa.RecordBatch:
 
 
 def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
-    """The records of a block, without a copy; none of them has a reason, or anything unknown."""
+    """The records of a block, without a copy."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
-    records = pa.ipc.read_record_batch(fetch(), packed)
+    return plain(pa.ipc.read_record_batch(fetch(), packed), schema)
+
+
+def plain(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Plain records with all columns of a record: none of them has a reason, or anything unknown."""
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
     rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
     columns = [rest[name] if name in rest else records.column(name) for name in schema.names]
@@ -220,22 +209,6 @@ def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
     if lines.ranges:
         frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, schemas.of(LINE)))
     return _together(frames) if frames else spark.createDataFrame([], schemas.of(LINE))
-
-
-def _left(spark: SparkSession, files: list[str], lines: Lines) -> DataFrame:
-    """The lines that were left in files, each with the last event time that is valid beside it."""
-    of_line = schemas.of(LINE) if lines.rows is None else lines.rows.schema
-    # Nulls anywhere, whatever the rows promise.
-    fields = [StructField(field.name, field.dataType) for field in of_line]
-    schema = StructType([*fields, StructField(parse.BOUND, TimestampType())])
-    return worker.each(spark, files, block_files.left_in, schema)
-
-
-def _grouped(blocks: Sequence[Block], by: Callable[[Block], Any]) -> defaultdict[Any, list[Block]]:
-    groups: defaultdict[Any, list[Block]] = defaultdict(list)
-    for block in blocks:
-        groups[by(block)].append(block)
-    return groups
 
 
 def _together(frames: Sequence[DataFrame]) -> DataFrame:

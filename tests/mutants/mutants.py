@@ -9,6 +9,7 @@ INTERLEAVINGS = "tests/contract/commitlog/test_interleavings.py::"
 EPOCHS = "tests/contract/commitlog/test_epochs.py::"
 BATCHES = "tests/contract/commitlog/test_batches.py::"
 SHARED = "tests/unit/catalog/test_shared_files.py::"
+ALIKE = "tests/unit/sources/test_alike_lines.py::"
 RECEIVE = "tests/contract/receive/test_receive_unit.py::"
 LAYOUTS = "tests/contract/receive/test_layouts.py::"
 POSTGRES = "tests/contract/sinks/test_postgres_unit.py::"
@@ -403,6 +404,58 @@ _ALL = (
         "first-come-twin", "of twins in a batch the first to arrive stays", "onlyonce/receive/receive_unit.py",
         (("first_of_each(ids, records.time[rows], records.payload[rows])", "first_of_each(ids)"),),
         (RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
+    ),
+    Mutant(
+        "layout-by-its-marks", "a line is of a layout if its quotation marks are where they should be, whatever is between", "onlyonce/sources/parse/alike_lines.py",
+        (("there &= _has(block, where, piece)", "there &= True"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[other key]",),
+    ),
+    Mutant(
+        "marks-uncounted", "a line of a layout may have more quotation marks than it", "onlyonce/sources/parse/alike_lines.py",
+        (("(np.diff(before) == of_line)", "(np.diff(before) >= of_line)"),),
+        (ALIKE + "test_a_line_in_a_block_has_the_record_that_it_has_alone[0]",),
+    ),
+    Mutant(
+        "value-of-less-than-nothing", "what is fixed in a line may overlap", "onlyonce/sources/parse/alike_lines.py",
+        (("in_order &= where + len(piece) <= after", "in_order &= True"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[neither value nor space]",),
+    ),
+    Mutant(
+        "before-a-layout", "what stands before a line of a layout is not looked at", "onlyonce/sources/parse/alike_lines.py",
+        (("in_order = places[0] == block.bounds[rows]", "in_order = places[0] >= 0"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[sign before]",),
+    ),
+    Mutant(
+        "values-of-any-form", "a value in a line of a layout is taken in any form that Arrow reads", "onlyonce/sources/parse/alike_lines.py",
+        (("right &= _right(column, kind)", "right &= True"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[zero first]",),
+    ),
+    Mutant(
+        "escapes-as-they-are", "a backslash in a line of a layout stands for itself", "onlyonce/sources/parse/alike_lines.py",
+        (("odd = signs == BACKSLASH", "odd = np.zeros(len(signs), bool)"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[escape]",),
+    ),
+    Mutant(
+        "control-signs-as-they-are", "a line of a layout may have a tab in a text", "onlyonce/sources/parse/alike_lines.py",
+        (("if signs.min() < SPACE:", "if False:"),),
+        (ALIKE + "test_an_odd_line_costs_no_other_line_its_place[tab]",),
+    ),
+    Mutant(
+        "signs-of-re2", "what RE2 has for signs is a text: half a surrogate too", "onlyonce/sources/parse/plain_lines.py",
+        (("lines.validate(full=True)", "lines.validate()"),),
+        (
+            ALIKE + "test_bytes_that_are_no_signs_leave_their_line_to_sparks_parser[\\xed\\xa0\\x80]",
+            "tests/spark/receive/test_plain_records.py::test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone",
+        ),
+    ),
+    Mutant(
+        "left-and-forgotten", "without a catalog lines that are not plain are read by nobody", "onlyonce/receive/straight.py",
+        (("    if files:\n", "    if not paths:\n"),),
+        (
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[files]",
+            "tests/spark/receive/test_straight.py::test_plain_lines_need_one_job_and_the_others_are_not_forgotten[topic]",
+        ),
+        spark=True,
     ),
     Mutant(
         "block-anywhere", "a block of plain records is for the first partition, whatever its ids", "onlyonce/sources/parse/plain_records.py",
@@ -1211,8 +1264,8 @@ _ALL = (
         ("tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a sum beside records]",), spark=True,
     ),
     Mutant(
-        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/exchange.py",
-        (("lambda found: store(chosen.of_batches(found))", "lambda found: store(lines.chosen.of_batches(found))"),),
+        "tasks-are-sent-the-rows", "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function", "onlyonce/receive/line_tasks.py",
+        (("lambda found: work(chosen.of_batches(found))", "lambda found: work(lines.chosen.of_batches(found))"),),
         ("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",), spark=True,
     ),
     Mutant(

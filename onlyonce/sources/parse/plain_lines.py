@@ -1,8 +1,9 @@
 """Reads plain lines by Arrow, a block at a time. Spark's parser reads line by line.
 
 A line is plain by its text alone (`onlyonce/model/sources/plain_json.py`). The definition is so narrow that Arrow and Spark's parser give
-the same values. Every other line, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
-left to Spark's parser, which alone decides what is invalid. So a record's fate does not depend on which of the two reads it.
+the same values. Lines of one layout are cut into their values (`alike_lines`); the others of a block go by an expression and Arrow's JSON reader. Every
+line that is not plain, and every line of a block that Arrow refuses (a key twice, the 30th of February), is
+left to Spark's parser, which alone decides what is invalid. So a record's fate does not depend on which of them reads it.
 
 Who calls it: `plain_records`. Not promised: which lines are read here. A line longer than LONGEST never is.
 """
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from onlyonce.model.sources import plain_json
+from onlyonce.sources.parse import alike_lines
+from onlyonce.sources.parse.alike_lines import Alike
 
 LONGEST = 4096
 """In bytes. A block is 65,536 lines, which a worker holds a few times over."""
@@ -25,21 +29,55 @@ TYPES = {
 }  # fmt: skip
 AS_TEXT = ("date", "timestamp")
 """Of these JSON has no values: they are read as text and cast."""
-IN_SECONDS = {"timestamp": "seconds"}
 ZONED = r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
 
 Kinds = Mapping[str, str]
+Found = tuple[pa.Array, list[pa.Array]]
 
 
-def read(lines: pa.Array, kinds: Kinds) -> tuple[pa.Array, list[pa.Array]]:
-    """A block of texts → which of them are plain, and the columns of those.
+def read(lines: pa.Array, kinds: Kinds) -> Found:
+    """A block of texts → which of them are plain, and the columns of those."""
+    lines = _texts(pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None))
+    alike = alike_lines.read(lines, kinds)
+    try:
+        columns = [_of_alike(alike, name, kind) for name, kind in kinds.items()] if alike else []
+    except pa.ArrowInvalid:
+        alike = None
+    if alike is None:
+        return _by_expression(lines, kinds)
+    rows = alike.rows
+    found = np.zeros(len(lines), bool)
+    found[rows] = True
+    if not found.all():
+        others = np.flatnonzero(~found)
+        read_on, more = _by_expression(lines.take(pa.array(others)), kinds)
+        others = others[read_on.to_numpy(zero_copy_only=False)]
+        found[others] = True
+        order = pa.array(np.argsort(np.concatenate([rows, others]), kind="stable"))
+        columns = [pa.concat_arrays(both).take(order) for both in zip(columns, more, strict=True)]
+    return pa.array(found), columns
 
-    Times are texts or seconds since 1970: of a block that has both, the fewer are left to Spark's parser.
-    """
-    lines = pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None)
+
+def _texts(lines: pa.Array) -> pa.Array:
+    """Without the lines that are no UTF-8. RE2 takes half of a surrogate for a sign, and more signs than there are."""
+    try:
+        lines.validate(full=True)
+    except pa.ArrowInvalid:
+        return pc.if_else(pc.match_substring_regex(lines.view(pa.binary()), plain_json.UTF8), lines, None)
+    return lines
+
+
+def _of_alike(alike: Alike, name: str, kind: str) -> pa.Array:
+    if name not in alike.texts:
+        return pa.nulls(len(alike.rows), TYPES[kind])
+    return _cast(alike.texts[name], alike.kinds[name])
+
+
+def _by_expression(lines: pa.Array, kinds: Kinds) -> Found:
+    """Times are texts or seconds since 1970: of a block that has both, the fewer are left to Spark's parser."""
     form, found = kinds, _found(lines, kinds)
     if 2 * found.true_count < len(lines):
-        other = {name: IN_SECONDS.get(kind, kind) for name, kind in kinds.items()}
+        other = {name: plain_json.SECONDS.get(kind, kind) for name, kind in kinds.items()}
         form, found = max((form, found), (other, _found(lines, other)), key=lambda each: each[1].true_count)
     try:
         return found, _parsed(lines.filter(found), form)
@@ -66,10 +104,10 @@ def _parsed(lines: pa.Array, kinds: Kinds) -> list[pa.Array]:
 
 
 def _cast(column: pa.Array, kind: str) -> pa.Array:
-    if kind == "timestamp":
+    if kind == "timestamp" and not pc.all(pc.ends_with(column, "Z")).as_py():
         # A time without a zone is UTC, as in every session of ours; Arrow wants a zone for all of them or for none.
         zoned = pc.match_substring_regex(column, ZONED)
         column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
     if kind == "seconds":
-        return pc.multiply(column, 1_000_000).cast(TYPES["timestamp"])
+        return pc.multiply(column.cast(pa.int64()), 1_000_000).cast(TYPES["timestamp"])
     return column.cast(TYPES[kind])

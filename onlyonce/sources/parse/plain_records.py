@@ -63,15 +63,22 @@ class Reader:
         """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and batches of the other lines, with
         BOUND, the last event time that is valid: data, since as a number in the plan it would have Spark compile the plan anew for each batch."""
         for lines in batches:
-            if not lines.num_rows:
-                continue
-            rows, records = self._records(lines)
-            left = np.ones(lines.num_rows, bool)
-            left[rows] = False
-            if left.any():
-                yield self._with(lines.filter(pa.array(left)), pa.nulls(int(left.sum()), pa.binary()))
-            if len(rows):
+            left, records = self.apart(lines)
+            if left.num_rows:
+                yield self._with(left, pa.nulls(left.num_rows, pa.binary()))
+            if records.num_rows:
                 yield self._packed(lines, records)
+
+    def apart(self, lines: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The lines of a batch that are left, and the records of the others."""
+        rows, records = self._records(lines)
+        left = np.ones(lines.num_rows, bool)
+        left[rows] = False
+        return lines.filter(pa.array(left)) if left.any() else lines.slice(0, 0), records
+
+    def bounded(self, lines: pa.RecordBatch) -> pa.RecordBatch:
+        """Lines with BOUND."""
+        return lines.append_column(BOUND, pa.repeat(pa.scalar(self.latest, INSTANT), lines.num_rows))
 
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The rows whose lines are plain and valid, and their records."""
@@ -100,9 +107,11 @@ class Reader:
     ) -> tuple[xxh64.Hashes, xxh64.Hashes, xxh64.Hashes]:
         here = pa.array(rows)
         payload = xxh64.of_texts(lines.column("oo_line").take(here))
-        seeds = [np.full(len(rows), xxh64.SEED, np.uint64), xxh64.of_texts(pa.repeat("low", len(rows)))]
+        # What stands before the values is the same for all.
+        firsts = [np.full(1, xxh64.SEED, np.uint64), xxh64.of_texts(pa.array(["low"]))]
         if self.salt:
-            seeds = [xxh64.of_texts(pa.repeat(self.salt, len(rows)), seed) for seed in seeds]
+            firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+        seeds = [np.repeat(first, len(rows)) for first in firsts]
         if not self.record_id:
             places = [lines.column(name).take(here).to_numpy() for name in PLACE]
             high, low = (xxh64.of_numbers(places[1], xxh64.of_numbers(places[0], seed)) for seed in seeds)
@@ -127,8 +136,7 @@ class Reader:
         self, lines: pa.RecordBatch, blocks: pa.Array, targets: NDArray[np.int64] | None = None
     ) -> pa.RecordBatch:
         target = pa.nulls(len(blocks), pa.int32()) if targets is None else pa.array(targets.astype(np.int32))
-        bound = pa.repeat(pa.scalar(self.latest, INSTANT), len(blocks))
-        return lines.append_column("block", blocks).append_column("target", target).append_column(BOUND, bound)
+        return self.bounded(lines.append_column("block", blocks).append_column("target", target))
 
 
 def reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:

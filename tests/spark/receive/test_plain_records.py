@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from onlyonce.declare.pipeline import Files
 from onlyonce.declare.sources.kafka import Kafka
 from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import parse, plain_lines, plain_records
+from onlyonce.sources.parse import alike_lines, parse, plain_lines, plain_records
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
@@ -112,6 +112,28 @@ def test_arrow_and_sparks_parser_give_the_same_records(
     assert here == there
 
 
+@pytest.mark.parametrize("seed", [4, 5])
+def test_lines_of_one_layout_have_the_records_of_sparks_parser(
+    spark: SparkSession, row_by_row: Callable[[], None], seed: int
+) -> None:
+    """Keys in one order, with the same white space, and values of every edge: most of the lines are cut into them, some are not plain."""
+    chance = random.Random(seed)
+    names = chance.sample([*KINDS], len(KINDS))
+    lines = []
+    for number in range(3000):
+        values = {name: chance.choice(VALUES[kind]) if chance.random() < 0.05 else usual(kind) for name, kind in KINDS.items()}
+        values["id"] = f'"{number}"' if chance.random() < 0.9 else values["id"]
+        lines.append(("{" + ", ".join(f'"{name}": {values[name]}' for name in names) + "}").encode())
+    alike = alike_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
+    assert alike is not None
+    assert len(alike.rows) > 1500
+
+    here = found(spark, lines, SCHEMA)
+    row_by_row()
+
+    assert here == found(spark, lines, SCHEMA)
+
+
 def test_times_in_seconds_are_read_as_sparks_parser_reads_them(
     spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
@@ -129,8 +151,9 @@ def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
     spark: SparkSession, row_by_row: Callable[[], None]
 ) -> None:
     """Every kind of bad line, bytes that are no UTF-8 among them, and a line too long for a block."""
-    long = b'{"id":"' + b"x" * plain_lines.LONGEST + b'","at":"2026-03-01T12:00:00Z"}'
-    lines = [*(one.raw for one in LINES.values() if len(one.raw) < 1 << 20), long]
+    texts = [b"x" * plain_lines.LONGEST, b"\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xff"]
+    more = [b'{"id":"' + text + b'","at":"2026-03-01T12:00:00Z"}' for text in texts]
+    lines = [*(one.raw for one in LINES.values() if len(one.raw) < 1 << 20), *more]
 
     here = found(spark, lines, "id string, at timestamp, amount long, note string")
     row_by_row()

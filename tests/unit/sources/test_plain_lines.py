@@ -41,8 +41,10 @@ def test_times_with_and_without_zone_are_instants() -> None:
 
 
 def test_of_texts_and_seconds_in_one_block_the_more_are_read() -> None:
-    """A producer sends one or the other; the fewer are left to Spark's parser."""
+    """A producer sends one or the other; where no layout tells them apart, the fewer are left to Spark's parser."""
     text, seconds = '{"id":"t","at":"2026-03-01T12:00:00Z"}', '{"id":"s","at":1772366400}'
-    assert ids(text, text, seconds) == ["t", "t", None]
-    assert ids(text, seconds, seconds) == [None, "s", "s"]
+    text2, seconds2 = '{"id":"t", "at":"2026-03-01T12:00:00Z"}', '{"id":"s", "at":1772366400}'
+    assert ids(text, text, seconds) == ["t", "t", "s"]
+    assert ids(text, text2, text, text2, seconds) == ["t", "t", "t", "t", None]
+    assert ids(text, seconds, seconds2, seconds, seconds2) == [None, "s", "s", "s", "s"]
     assert plain_lines.read(pa.array([seconds]), KINDS)[1][1].to_pylist() == [NOON]

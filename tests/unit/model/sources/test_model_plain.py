@@ -117,3 +117,32 @@ def test_what_two_parsers_may_read_in_two_ways_is_not_found_exactly() -> None:
     lines = [f'{{"{name}":{value}}}' for name, some in values.items() for value in some]
     others = ["", "{}", "null", '{"id":"a",}', '{"id":"a"} ', '{"id":"a"}\n', '{"id":"a"}{"id":"b"}', '{"id":"a" "n":1}', '{"m":1}', '\ufeff{"id":"a"}']  # fmt: skip
     assert not any(exactly(*lines, *others))
+
+
+KINDS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boolean"}
+
+
+@pytest.mark.parametrize(("line", "fixed", "values"), [
+    ('{"id":"a","user":5}', ['{"id":"', '","user":', "}"], {"id": "string", "user": "bigint"}),
+    ('{ "user" : 5 , "id":"" }', ['{ "user" : ', ' , "id":"', '" }'], {"user": "bigint", "id": "string"}),
+    ('{"id":null,"at":"2026-01-01 10:00:00"}', ['{"id":null,"at":"', '"}'], {"at": "timestamp"}),
+    ('{"at":1772366400,"yes":true}', ['{"at":', ',"yes":', "}"], {"at": "seconds", "yes": "boolean"}),
+])  # fmt: skip
+def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], values: dict[str, str]) -> None:
+    """With its white space, and the form that times have; what is null is fixed."""
+    assert plain_json.layout(line, KINDS) == plain_json.Layout(tuple(part.encode() for part in fixed), tuple(values.items()))
+
+
+@pytest.mark.parametrize("line", [
+    "", "{}", "null", '{"id":null}', '{"id":"a"} ', ' {"id":"a"}', '{"id":"a"}{"id":"b"}', '{"id":"a",}', '{,"id":"a"}', '{"id":"a""user":5}',
+    '{"id":"a","id":"b"}', '{"other":1}', '{"id":5}', '{"user":"5"}', '{"yes":"true"}', '{"id":"a","id":null}', '["id":"a"]', '{"id":"a"', '{"user":[1]}{',
+])  # fmt: skip
+def test_what_is_no_flat_object_of_different_columns_has_no_layout(line: str) -> None:
+    """What a layout has fixed is right; so a line with two keys of one name, or a text where a number belongs, makes none."""
+    assert plain_json.layout(line, KINDS) is None
+
+
+@pytest.mark.parametrize("name", ['a"b', 'b":1,"id'])
+def test_a_column_with_a_quotation_mark_in_its_name_has_no_layout(name: str) -> None:
+    """JSON writes it otherwise; marks are what values are found by."""
+    assert plain_json.layout(f'{{"{name}":5}}', {"id": "string", name: "bigint", "b": "bigint"}) is None
