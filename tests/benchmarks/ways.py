@@ -99,9 +99,9 @@ class Ours:
     def __init__(self, spark: SparkSession, name: str, **options: Any) -> None:
         self.spark, self.query = spark, f"{name}/receive/1"
         self.inbox = settings.inbox(name)
-        given: dict[str, Any] = {"record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options
+        given: dict[str, Any] = {"schema": SCHEMA, "record_id": ("id",), "source": Files(max_files_a_batch=FILES_A_BATCH)} | options
         self.pipeline = Pipeline(
-            name=name, schema=SCHEMA, event_time="at",
+            name=name, event_time="at",
             max_ahead=timedelta(days=36500),
             outputs=(Output(name="unused", transform="tests.benchmarks.pipelines:per_key", sink=Delta()),),
             **given,

@@ -132,7 +132,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: output(lateness=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
     "lateness without a window": (
         lambda: output(window=None, lateness=timedelta(1)), "lateness without a window", "nothing is late"),
-    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time', 'early'"),
+    "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time', 'at_close', 'early'"),
     "early panes that are appended": (
         lambda: output(panes="early"), "early panes give the same window again", "write='upsert'"),
     "early panes that are added up": (
