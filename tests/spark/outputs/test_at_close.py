@@ -62,6 +62,8 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
     files = shop_oracle.sales(400, 8, seed=seed)
     for number, records in enumerate(files):
         platform.put("shop", f"{number}.jsonl", records)
+        if number == 4:
+            continue  # the next run has two batches of receive: a window that the first closes is late for the second, and one batch reads both
         if number == 3:
             killed(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
         if number == 5:
