@@ -87,6 +87,10 @@ class Frame:
         held._kept = []
         return held
 
+    @property
+    def is_cached(self) -> bool:
+        return self._kept is not None
+
     def unpersist(self) -> None:
         self._kept = None
 

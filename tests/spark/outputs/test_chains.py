@@ -14,7 +14,7 @@ import pytest
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from onlyonce.outputs.recompute import recompute
 from onlyonce.run import upstream
 from tests.support.chained_oracle import Sums, best, in_delta, in_postgres, per_shop, rows
@@ -56,6 +56,7 @@ def run_to(platform: Platform, monkeypatch: pytest.MonkeyPatch, number: int) -> 
 
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", ended)
+        armed.setattr(in_driver, "passing", ended)
         armed.setattr(recompute, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")

@@ -13,7 +13,7 @@ import pytest
 from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from onlyonce.run import lineage
 from tests.support.cut_records import START, Record, cut, in_time
 from tests.support.joined_oracle import COLUMNS, joined
@@ -76,6 +76,7 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
 
             with monkeypatch.context() as armed:
                 armed.setattr(outputs, "passing", ended)
+                armed.setattr(in_driver, "passing", ended)
                 with pytest.raises(FailPoint):
                     platform.run("shop")
     platform.run("shop", "--close")

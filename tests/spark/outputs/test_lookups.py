@@ -22,7 +22,7 @@ from onlyonce import Delta, Lookup
 from onlyonce.failpoints import FailPoint
 from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.model.errors import Refused
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
 from tests.support.platform import Platform, multiset
 
@@ -86,6 +86,7 @@ def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth:
 
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", passing)
+        armed.setattr(in_driver, "passing", passing)
         try:
             platform.run("shop", *arguments)
         except FailPoint:

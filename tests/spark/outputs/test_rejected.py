@@ -20,7 +20,7 @@ from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import audit
 from onlyonce.operate.erase import forget
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from onlyonce.run import lineage
 from tests.support.platform import Platform, multiset
 from tests.support.rejecting_transforms import unsound
@@ -132,6 +132,7 @@ def test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where
         platform.put("shop", f"{number}.jsonl", [*part, *records[:2]])
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", ended)
+        armed.setattr(in_driver, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
     platform.put("shop", "2.jsonl", parts[2])

@@ -16,7 +16,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.model.windows import Fixed
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from onlyonce.outputs.function import several_results
 from onlyonce.run import lineage
 from tests.support.platform import Platform, multiset
@@ -107,6 +107,7 @@ def test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run
         platform.put("shop", f"{number}.jsonl", part)
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", ended)
+        armed.setattr(in_driver, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
     platform.put("shop", "2.jsonl", parts[2])

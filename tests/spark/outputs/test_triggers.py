@@ -13,7 +13,7 @@ import pytest
 from onlyonce import AfterRecords
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
+from onlyonce.outputs import in_driver, outputs
 from onlyonce.run import lineage
 from tests.support.paned_shop import SHOP
 from tests.support.platform import Platform, multiset
@@ -149,5 +149,6 @@ def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth:
 
     with monkeypatch.context() as armed:
         armed.setattr(outputs, "passing", passing)
+        armed.setattr(in_driver, "passing", passing)
         with pytest.raises(FailPoint):
             platform.run("shop")
