@@ -109,13 +109,13 @@ SELECT met.source_from, met.told
 FROM (SELECT b.source_from, w.lineage = :lineage AS told, w.batch_id
       FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
       JOIN onlyonce_private.lineages l USING (lineage)
-      WHERE l.instance = (SELECT mine.instance FROM onlyonce_private.lineages mine WHERE mine.lineage = :lineage)
+      WHERE l.instance = :instance
         AND w.output = :output AND w.window_start >= :first AND w.window_start < :upto
         AND w.window_end > :after AND w.window_end <= :upto AND w.in_time > 0
       UNION ALL
       SELECT NULL, false, -1
       FROM onlyonce_private.window_sums s JOIN onlyonce_private.lineages l USING (lineage)
-      WHERE l.instance = (SELECT mine.instance FROM onlyonce_private.lineages mine WHERE mine.lineage = :lineage)
+      WHERE l.instance = :instance
         AND s.output = :output AND s.window_start >= :first AND s.window_start < :upto
         AND s.window_end > :after AND s.window_end <= :upto) met
 ORDER BY met.told, met.batch_id LIMIT 1

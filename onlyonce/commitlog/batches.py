@@ -186,13 +186,13 @@ def received(connection: Connection, instance: str, after: int, upto: int) -> li
     return ask(connection, "batches", "received", instance=instance, after=after, upto=upto)
 
 
-def met_first(connection: Connection, lineage: str, output: str, ends: tuple[int, int], longest: int) -> Any | None:
+def met_first(connection: Connection, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int) -> Any | None:
     """Of an output's committed batches the first that has met records in time of windows which end in an interval, in microseconds; None if none has. `longest` is
     the length of a window. `told`: whether the log has all such batches, of this lineage."""
     after, upto = ends
     found = ask(
         connection, "batches", "met_first",
-        lineage=lineage, output=output, first=to_time(after - longest), after=to_time(after), upto=to_time(upto),
+        instance=instance, lineage=lineage, output=output, first=to_time(after - longest), after=to_time(after), upto=to_time(upto),
     )  # fmt: skip
     return found[0] if found else None
 

@@ -55,13 +55,15 @@ def written(
     step = steps[0]
     if len(steps) > 1 or not isinstance(step.writer, TakesFew) or not _has_few(context, query, step, batch, versions):
         return None
-    frame = frame if step.adds_no_rows or batch.plan.facts.get("stateless") else results.hold(held, frame)
+    bounded = not step.adds_no_rows
+    if bounded and not batch.plan.facts.get("stateless"):
+        frame = results.hold(held, frame)
     plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.few(batch, plain)
     if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
         return None
-    rows: pa.Table = (wanted if step.adds_no_rows else wanted.limit(MOST + 1)).toArrow()
-    if not step.adds_no_rows and rows.num_rows > MOST:
+    rows: pa.Table = (wanted.limit(MOST + 1) if bounded else wanted).toArrow()
+    if bounded and rows.num_rows > MOST:
         return None
     passing("output-consumed")
     content = _content(plain, rows)

@@ -738,7 +738,7 @@ _ALL = (
     ),
     Mutant(
         "few-of-many", "of a function that gives many rows the driver writes those that it asked for, and no others", "onlyonce/outputs/in_driver.py",
-        (("if not step.adds_no_rows and rows.num_rows > MOST:", "if False:"),),
+        (("if bounded and rows.num_rows > MOST:", "if False:"),),
         ("tests/spark/outputs/test_in_driver.py::test_many_rows_of_few_records_are_for_the_tasks",),
         spark=True,
     ),

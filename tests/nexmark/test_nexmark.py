@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from onlyonce import Output, Postgres
-from onlyonce.failpoints import FailPoint
-from onlyonce.outputs import outputs
 from tests.nexmark import events as made
 from tests.nexmark import oracle
 from tests.nexmark.declarations import CLOSED, FEW, LAST_TEN, QUERIES
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
 SEED, COUNT, FILES = 8, 600, 4
@@ -81,7 +80,7 @@ def test_each_query_is_equal_to_a_plain_computation(
     cut = made.files(events, FILES)
     for number, file in enumerate(cut[:-1]):
         platform.put(pipeline, f"{number}.jsonl", list(file))
-    kill(platform, monkeypatch, pipeline, "output-before-end", kill_at)
+    assert ended_at(platform, monkeypatch, "output-before-end", kill_at, pipeline=pipeline)
     platform.put(pipeline, "last.jsonl", list(cut[-1]))
     platform.run(pipeline, "--close")
 
@@ -107,7 +106,7 @@ def test_the_last_ten_auctions_of_each_seller(new_platform: Callable[..., Platfo
         platform.put(CLOSED, f"{number}.jsonl", list(file))
         platform.run(CLOSED, *(["--close"] if number == 2 else []))
         if number == 1:
-            kill(platform, monkeypatch, LAST_TEN.name, "output-before-end", 1)
+            assert ended_at(platform, monkeypatch, "output-before-end", 1, pipeline=LAST_TEN.name)
         platform.run(LAST_TEN.name, *(["--close"] if number == 2 else []))
 
     wanted = oracle.q6(events)
@@ -120,18 +119,3 @@ def make_side(platform: Platform) -> None:
     """The table of query 13: two of ten keys are not in it."""
     rows = ", ".join(f"({key}, '{value}')" for key, value in SIDE.items())
     platform.sql(f"CREATE SCHEMA nexmark; CREATE TABLE nexmark.side (key bigint, value text); INSERT INTO nexmark.side VALUES {rows}")
-
-
-def kill(platform: Platform, monkeypatch: pytest.MonkeyPatch, pipeline: str, point: str, nth: int) -> None:
-    """Run until the nth pass of a fail-point."""
-    passed: list[str] = []
-
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
-    with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", passing)
-        with pytest.raises(FailPoint):
-            platform.run(pipeline)

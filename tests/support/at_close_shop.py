@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from onlyonce import Delta, Files, Fixed, Output, Pipeline, Postgres, Sliding
+from onlyonce import Delta, Fixed, Output, Postgres, Sliding
+from tests.support import shop
 
 MINUTE = timedelta(minutes=1)
 HERE = "tests.support.shop_transforms"
@@ -19,12 +21,8 @@ def largest(sales: DataFrame) -> DataFrame:
     return sales.withColumn("place", place).filter("place = 1").select("oo_window", "shop", "id", "cents")
 
 
-SHOP = Pipeline(
-    name="shop",
-    source=Files(max_files_a_batch=1),
-    schema="id string, shop string, at timestamp, cents long, weight double",
-    record_id=("id",),
-    event_time="at",
+SHOP = replace(
+    shop.SHOP,
     outputs=(
         Output(name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), lateness=MINUTE, panes="at_close", sink=Postgres(table="results.counted")),
         Output(name="sliding", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes="at_close", sink=Delta()),

@@ -97,7 +97,7 @@ def _met_by(
         return None
     if before == now:
         return []
-    met = run(query.database, lambda conn: batches.met_first(conn, query.lineage, root.name, (before, now), longest(window)))
+    met = run(query.database, lambda conn: batches.met_first(conn, context.instance, query.lineage, root.name, (before, now), longest(window)))
     if met is not None and not met.told:
         return None
     first = versions.after if met is None else min(versions.after, read_upto(met.source_from))

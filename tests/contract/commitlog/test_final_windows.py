@@ -122,8 +122,8 @@ def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the
 ) -> None:
     """Windows that end in (a, b]: a batch of an earlier life is told as such. Few rows are looked at, however long the log is."""
     after, upto = (int((START + number * MINUTE).timestamp() * 1_000_000) for number in ends)
-    found = run(years.database, lambda conn: batches.met_first(conn, STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)))
-    values = {"lineage": STREAM, "output": OUTPUT, "first": START + (ends[0] - 1) * MINUTE, "after": START + ends[0] * MINUTE, "upto": START + ends[1] * MINUTE}
+    found = run(years.database, lambda conn: batches.met_first(conn, "shop", STREAM, OUTPUT, (after, upto), MINUTE // timedelta(microseconds=1)))
+    values = {"instance": "shop", "lineage": STREAM, "output": OUTPUT, "first": START + (ends[0] - 1) * MINUTE, "after": START + ends[0] * MINUTE, "upto": START + ends[1] * MINUTE}
     scans = list(plans.visited(plans.carried_out(years.database, queries("batches")["met_first"], values)))
 
     assert (found is None) == (first is None)

@@ -11,13 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
-from onlyonce.outputs import in_driver, outputs
 from onlyonce.receive import events, past_rows
 from onlyonce.run import lineage
 from tests.support import shop_oracle
 from tests.support.at_close_shop import SHOP
+from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -65,7 +64,7 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
         if number == 4:
             continue  # the next run has two batches of receive: a window that the first closes is late for the second, and one batch reads both
         if number == 3:
-            killed(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
+            assert ended_at(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
         if number == 5:
             lineage.new("shop/counted", yes=True)
         platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
@@ -104,19 +103,3 @@ def test_a_batch_of_few_records_reads_their_files_and_not_the_table(
         assert max(read, default=0) <= 5, "of five minutes, which four or five of eight batches have met"
 
     assert len(platform.table("shop/largest")) > 20
-
-
-def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
-    """A run that ends at that pass of a fail-point."""
-    passed: list[str] = []
-
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
-    with monkeypatch.context() as armed:
-        for module in (in_driver, outputs):
-            armed.setattr(module, "passing", passing)
-        with pytest.raises(FailPoint):
-            platform.run("shop")

@@ -19,10 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from onlyonce import Delta, Lookup
-from onlyonce.failpoints import FailPoint
 from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.model.errors import Refused
-from onlyonce.outputs import in_driver, outputs
+from onlyonce.outputs import outputs
+from tests.support.ended_runs import ended_at
 from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
 from tests.support.platform import Platform, multiset
 
@@ -75,24 +75,6 @@ def versions(platform: Platform, query: str, cities: Cities | None = None) -> di
     return {int(row.batch): of({"version": row.version, "table": row.table_id}) for row in found.itertuples()}
 
 
-def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int, *arguments: str) -> bool:
-    """Run until that pass of a fail-point; gives whether it came."""
-    passed: list[str] = []
-
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
-    with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", passing)
-        armed.setattr(in_driver, "passing", passing)
-        try:
-            platform.run("shop", *arguments)
-        except FailPoint:
-            return True
-    return False
-
 
 @pytest.mark.parametrize(
     ("seed", "runs"), [(1, 2), *(pytest.param(seed, 3, marks=pytest.mark.slow) for seed in (2, 3))]
@@ -133,7 +115,7 @@ def check_batches(platform: Platform, monkeypatch: pytest.MonkeyPatch, cities: C
         last = step == runs - 1
         close = ["--close"] if last else []
         if step in (0, 2):
-            killed(platform, monkeypatch, next(points), random.randint(1, 3), *close)
+            ended_at(platform, monkeypatch, next(points), random.randint(1, 3), *close)
             check_begun(platform, seen, cities)
             change()
         platform.run("shop", *close)

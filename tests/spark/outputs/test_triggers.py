@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from onlyonce import AfterRecords
-from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
-from onlyonce.outputs import in_driver, outputs
+from onlyonce.outputs import outputs
 from onlyonce.run import lineage
+from tests.support.ended_runs import ended_at
 from tests.support.paned_shop import SHOP
 from tests.support.platform import Platform, multiset
 
@@ -124,7 +124,7 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
     for number, part in enumerate(parts):
         platform.put("shop", f"{number}.jsonl", [*part, *records[:2]])
         if number == 1:
-            killed(platform, monkeypatch, point, nth)
+            assert ended_at(platform, monkeypatch, point, nth)
         if number == 2:
             for query in ("counted", "timed"):
                 lineage.new(f"shop/{query}", yes=True)
@@ -136,19 +136,3 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert audit.main(["--data"]).warnings == []
-
-
-def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth: int) -> None:
-    """A run that ends at that pass of a fail-point."""
-    passed: list[str] = []
-
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
-    with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", passing)
-        armed.setattr(in_driver, "passing", passing)
-        with pytest.raises(FailPoint):
-            platform.run("shop")

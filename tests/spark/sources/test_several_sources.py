@@ -6,7 +6,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, ClassVar
@@ -14,10 +13,10 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from onlyonce.failpoints import FailPoint
 from onlyonce.model.errors import Refused
 from onlyonce.operate.change import plan
 from tests.support.broker import Broker
+from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, until
 from tests.support.platform import Platform, multiset
 from tests.support.two_sources import IDLE, START, Model, Sale
@@ -98,17 +97,7 @@ def killed(platform: Platform, monkeypatch: pytest.MonkeyPatch, point: str, nth:
     from onlyonce.sources import several
     from onlyonce.storage import own_tables
 
-    passed: list[str] = []
-
-    def passing(name: str) -> None:
-        passed.append(name)
-        if name == point and passed.count(name) == nth:
-            raise FailPoint(name)
-
-    with monkeypatch.context() as armed, suppress(FailPoint):
-        for module in (receive, several, own_tables, outputs):
-            armed.setattr(module, "passing", passing)
-        platform.run("shop")
+    ended_at(platform, monkeypatch, point, nth, modules=(receive, several, own_tables, outputs))
 
 
 @pytest.mark.parametrize(
