@@ -14,6 +14,7 @@ from onlyonce import environment
 from onlyonce.testing.crashtest import scratch
 from tests.fault.ledger import pytest_sessionstart, pytest_terminal_summary  # noqa: F401 - hooks of every session
 from tests.support import broker as brokers
+from tests.support import jvm
 from tests.support import mariadb as mariadbs
 from tests.support.platform import Platform, Server
 from tests.support.shared_server import SharedServer
@@ -82,10 +83,8 @@ def platform(new_platform: Callable[..., Platform]) -> Platform:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The Spark session of all tests that need no process of their own. Its own folders outlive each platform."""
-    from onlyonce.session import session
-
     with environment.within({"ONLYONCE_HOME": str(tmp_path_factory.mktemp("spark"))}):
-        started = session.start("tests", "local[2]")
+        started = jvm.session("tests")
     yield started
     started.stop()
 

@@ -73,6 +73,13 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     ),
     *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
     (
+        "JAVA_GATEWAY_EXITED",
+        errors.Retryable,
+        "Spark's JVM ended before it answered",
+        "what it said stands above. Run the same command again; if it ends again, it is mostly an option of the JVM that it does not know "
+        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, spark-defaults.conf), or a machine without memory for it (ONLYONCE_DRIVER_MEMORY)",
+    ),
+    (
         "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
         errors.Refused,
         "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of S3's jars is older than this version",

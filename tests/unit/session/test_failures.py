@@ -30,6 +30,8 @@ TEXTS = {
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
     "an offset that was cut short": (
         "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+    "a JVM that ends as it starts": (
+        "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.", Retryable, "JDK_JAVA_OPTIONS"),
     "a jar of S3 that is missing": (
         "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] Error loading streaming checkpoint file manager for path=s3a://b/lake/data/shop", Refused,
         "make .venv/.made/s3"),
